@@ -1,4 +1,4 @@
-"""The sides of the connection's seam: the model of a Mac in process, the simulated Mac behind SSH, and OpenSSH's own server."""
+"""The implementations of a connection: the model of a Mac in process, the simulated Mac over SSH, and OpenSSH's server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from bramley.api.names import host as names
-from bramley.base import virtual_time
 from bramley.base.clock import SystemClock
 from bramley.base.secret import Secret
 from bramley.host import ssh
@@ -21,11 +20,12 @@ from bramley.host.commands import ROOT, Folder, Write
 from bramley.host.connection import Connection
 from bramley.host.ssh import Credentials, Target
 from bramley.sim.macos.connection import ModelConnection
-from bramley.sim.macos.faults import Cut, Moment
+from bramley.sim.macos.faults import Cut, CutPoint
 from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.macos.mac import Mac
-from bramley.sim.ssh.faults import Do, Fault
+from bramley.sim.ssh.faults import Fault, FaultKind
 from bramley.sim.ssh.server import SimulatedHost
+from tests import virtual_time
 from tests.process.host_ssh import openssh
 
 PASSWORD = Secret("it's a $(canary)")
@@ -35,16 +35,16 @@ CLOSED = timedelta(0)
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One Mac, and how to see its files from here and to break its line."""
+    """One Mac, and how to access its files from here and to break its connection."""
 
     mac: Connection
     store: ArtifactStore
-    # A folder that may be changed, as the Mac calls it, and where it is on this machine.
+    # A folder that may be changed: its path on the Mac, and on this machine.
     folder: str
     real: Path
     owner: str
-    let_sudo_be: Callable[[Connection], Awaitable[None]]
-    # Lets the line break when the next command is done, before its answer.
+    allow_passwordless_sudo: Callable[[Connection], Awaitable[None]]
+    # Breaks the connection after the next command is executed, before its answer.
     lose_answer: Callable[[], None]
 
 
@@ -57,15 +57,15 @@ async def model(folder: Path) -> AsyncIterator[Stage]:
     connection = ModelConnection(mac, clock=clock, artifacts=store)
 
     def lose_answer() -> None:
-        connection.faults.at(lambda _: True, Cut(Moment.UNANSWERED))
+        connection.faults.at(lambda _: True, Cut(CutPoint.UNANSWERED))
 
     real = mac.files.at("/opt") / "stage"
-    yield Stage(connection, store, "/opt/stage", real, ROOT, _write_rule, lose_answer)
+    yield Stage(connection, store, "/opt/stage", real, ROOT, _write_sudo_rule, lose_answer)
 
 
 @asynccontextmanager
 async def simulated(folder: Path) -> AsyncIterator[Stage]:
-    """Run rendered shell for real in a simulated Mac's own root."""
+    """Run rendered scripts with a real shell, in the root of a simulated Mac."""
     store = ArtifactStore()
     async with SimulatedHost(folder / "mac", settings=SETTINGS) as host:
         target = Target(
@@ -80,15 +80,15 @@ async def simulated(folder: Path) -> AsyncIterator[Stage]:
         ) as connection:
 
             def lose_answer() -> None:
-                host.faults.put(Fault(do=Do.CUT_AFTER, times=1))
+                host.faults.set(Fault(do=FaultKind.CUT_AFTER, times=1))
 
             real = host.mac.files.at("/opt") / "stage"
-            yield Stage(connection, store, "/opt/stage", real, ROOT, _write_rule, lose_answer)
+            yield Stage(connection, store, "/opt/stage", real, ROOT, _write_sudo_rule, lose_answer)
 
 
 @asynccontextmanager
 async def by_openssh(folder: Path) -> AsyncIterator[Stage]:
-    """Run rendered shell for real on this machine, in a folder of it."""
+    """Run rendered scripts with a real shell, in a folder of this machine."""
     store = ArtifactStore()
     async with openssh.serving(folder / "sshd") as server:
         (folder / "sshd" / "password").write_text(PASSWORD.reveal())
@@ -97,16 +97,22 @@ async def by_openssh(folder: Path) -> AsyncIterator[Stage]:
             server.target(), clock=SystemClock(), artifacts=store, connect_timeout=CLOSED
         ) as connection:
 
-            async def let_sudo_be(_: Connection) -> None:
+            async def allow_passwordless_sudo(_: Connection) -> None:
                 (folder / "sshd" / "sudo-password").unlink()
 
             real = folder / "stage"
             yield Stage(
-                connection, store, str(real), real, server.owner, let_sudo_be, _cannot_lose_answers
+                connection,
+                store,
+                str(real),
+                real,
+                server.owner,
+                allow_passwordless_sudo,
+                _cannot_lose_answers,
             )
 
 
-async def _write_rule(mac: Connection) -> None:
+async def _write_sudo_rule(mac: Connection) -> None:
     rule = f"{SETTINGS.user} ALL=(ALL) NOPASSWD: ALL\n".encode()
     path = names.sudoers(SETTINGS.user)
     check = ("visudo", "-cf", "{}")
@@ -114,7 +120,7 @@ async def _write_rule(mac: Connection) -> None:
         Write(
             path=path,
             content=rule,
-            purpose="let sudo be",
+            purpose="allow passwordless sudo",
             mode=0o440,
             check=check,
             sudo_password=PASSWORD,
@@ -123,13 +129,13 @@ async def _write_rule(mac: Connection) -> None:
 
 
 def _cannot_lose_answers() -> None:
-    raise AssertionError("OpenSSH loses no answer on request")
+    raise AssertionError("OpenSSH cannot lose an answer on request")
 
 
 OPENERS = {"model": model, "ssh": simulated, "openssh": by_openssh}
 # The model keeps to virtual time; the others need programs that the process tier has.
 MODEL = pytest.param("model", marks=pytest.mark.tier("unit"))
-ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is Linux's")
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap needs Linux")
 SSH = pytest.param("ssh", marks=[pytest.mark.tier("process"), ON_LINUX])
 OPENSSH = pytest.param("openssh", marks=pytest.mark.tier("process"))
 every_target = pytest.mark.parametrize("target", [MODEL, SSH, OPENSSH])
@@ -138,8 +144,10 @@ simulated_targets = pytest.mark.parametrize("target", [MODEL, SSH])
 
 @asynccontextmanager
 async def ready(target: str, folder: Path) -> AsyncIterator[Stage]:
-    """Give out a Mac whose sudo asks for nothing, with an empty folder on it."""
+    """Yield a Mac with passwordless sudo and an empty folder."""
     async with OPENERS[target](folder) as stage:
-        await stage.let_sudo_be(stage.mac)
-        await stage.mac.do(Folder(path=stage.folder, purpose="make room", owner=stage.owner))
+        await stage.allow_passwordless_sudo(stage.mac)
+        await stage.mac.do(
+            Folder(path=stage.folder, purpose="create the folder", owner=stage.owner)
+        )
         yield stage

@@ -1,4 +1,4 @@
-"""Files through every connection: the old one or the new one, with its owner and mode, and as the questions tell it."""
+"""Files through every connection: old or new content, with owner and mode, and the answers of probes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.host.commands import (
     Command,
-    Find,
     Folder,
     Link,
-    LookAt,
     Probe,
+    ReadFile,
     Remove,
     Rename,
     Seal,
+    Stat,
     Stream,
     Write,
 )
-from bramley.host.facts import FILE, FOLDER, LINK, Answer, Found
+from bramley.host.facts import FILE, FOLDER, LINK, Answer, FileStat
 from tests.contract.connection.targets import Stage, every_target, ready, simulated_targets
 
 CONTENT = b"\0it's $(new)\n\xff"
@@ -39,38 +39,40 @@ def write(
     )
 
 
-async def fails(stage: Stage, command: Command, told: str) -> None:
-    with pytest.raises(errors.CommandFailed, match=told) as caught:
+async def fails(stage: Stage, command: Command, message: str) -> None:
+    with pytest.raises(errors.CommandFailed, match=message) as caught:
         await stage.mac.do(command)
     assert str(caught.value).startswith(f"{stage.mac.host}: {command.purpose}: ")
 
 
 @every_target
-async def test_a_file_is_written_replaced_and_told_as_it_is(target: str, tmp_path: Path) -> None:
+async def test_file_is_written_replaced_and_probed(target: str, tmp_path: Path) -> None:
     async with ready(target, tmp_path) as stage:
         name = "it's a file"
         await stage.mac.do(write(stage, name, b"old"))
         await stage.mac.do(write(stage, name))
         path = f"{stage.folder}/{name}"
-        asked: dict[Probe, Answer] = {
-            LookAt(path, as_root=True): CONTENT,
-            LookAt(path, as_root=True, most=3): CONTENT[:3],
-            LookAt(path, as_root=True, only=b"\0it"): CONTENT,
-            LookAt(path, as_root=True, only=b"other"): b"",
-            LookAt(f"{path}.none", as_root=True): None,
-            LookAt(stage.folder): None,
-            Find(path): Found(FILE, 0o640, stage.owner, len(CONTENT)),
-            Find(path, digest=True): Found(FILE, 0o640, stage.owner, len(CONTENT), digest=DIGEST),
-            Find(f"{path}.none"): None,
+        expected: dict[Probe, Answer] = {
+            ReadFile(path, as_root=True): CONTENT,
+            ReadFile(path, as_root=True, max_bytes=3): CONTENT[:3],
+            ReadFile(path, as_root=True, prefix=b"\0it"): CONTENT,
+            ReadFile(path, as_root=True, prefix=b"other"): b"",
+            ReadFile(f"{path}.none", as_root=True): None,
+            ReadFile(stage.folder): None,
+            Stat(path): FileStat(FILE, 0o640, stage.owner, len(CONTENT)),
+            Stat(path, digest=True): FileStat(
+                FILE, 0o640, stage.owner, len(CONTENT), digest=DIGEST
+            ),
+            Stat(f"{path}.none"): None,
         }
 
-        assert (await stage.mac.look(list(asked))).answers == asked
+        assert (await stage.mac.probe(list(expected))).answers == expected
         assert (stage.real / name).read_bytes() == CONTENT
         assert [entry.name for entry in stage.real.iterdir()] == [name]
 
 
 @every_target
-async def test_a_file_that_is_refused_leaves_the_old_one(target: str, tmp_path: Path) -> None:
+async def test_refused_write_keeps_the_old_file(target: str, tmp_path: Path) -> None:
     async with ready(target, tmp_path) as stage:
         await stage.mac.do(write(stage, "f", b"old"))
         await stage.mac.do(
@@ -83,7 +85,7 @@ async def test_a_file_that_is_refused_leaves_the_old_one(target: str, tmp_path: 
             write(stage, "f", canary, check=("false", "{}")),
             "false does not accept the new file",
         )
-        await fails(stage, write(stage, "none/f", canary), "the folder .*/none is not there")
+        await fails(stage, write(stage, "none/f", canary), "the folder .*/none does not exist")
         await fails(stage, write(stage, "folder", canary), "is a folder")
 
         assert (stage.real / "f").read_bytes() == b"old"
@@ -91,62 +93,71 @@ async def test_a_file_that_is_refused_leaves_the_old_one(target: str, tmp_path: 
 
 
 @every_target
-async def test_folders_links_names_and_removals(target: str, tmp_path: Path) -> None:
+async def test_folders_links_renames_and_removals(target: str, tmp_path: Path) -> None:
     async with ready(target, tmp_path) as stage:
-        here, owner = stage.folder, stage.owner
+        folder_path, owner = stage.folder, stage.owner
         for one in ("1.0", "2.0"):
             await stage.mac.do(
-                Folder(path=f"{here}/{one}/bin", purpose="make it", mode=0o700, owner=owner)
+                Folder(path=f"{folder_path}/{one}/bin", purpose="make it", mode=0o700, owner=owner)
             )
-            await stage.mac.do(Link(path=f"{here}/current", target=one, purpose="point"))
+            await stage.mac.do(Link(path=f"{folder_path}/current", target=one, purpose="point"))
         await stage.mac.do(write(stage, "1.0/f"))
         await stage.mac.do(write(stage, "g", b"other"))
-        await stage.mac.do(Rename(path=f"{here}/1.0/f", to=f"{here}/g", purpose="rename"))
-        await fails(stage, Link(path=f"{here}/1.0", target="x", purpose="point"), "is a folder")
+        await stage.mac.do(
+            Rename(path=f"{folder_path}/1.0/f", to=f"{folder_path}/g", purpose="rename")
+        )
         await fails(
-            stage, Rename(path=f"{here}/g", to=f"{here}/1.0", purpose="rename"), "is a folder"
+            stage, Link(path=f"{folder_path}/1.0", target="x", purpose="point"), "is a folder"
+        )
+        await fails(
+            stage,
+            Rename(path=f"{folder_path}/g", to=f"{folder_path}/1.0", purpose="rename"),
+            "is a folder",
         )
         for _ in range(2):
-            await stage.mac.do(Remove(path=f"{here}/1.0", purpose="remove"))
+            await stage.mac.do(Remove(path=f"{folder_path}/1.0", purpose="remove"))
 
-        await stage.mac.do(Seal(path=f"{here}/2.0", purpose="seal"))
-        await fails(stage, Seal(path=f"{here}/1.0", purpose="seal"), "is not there")
-        sealed = (Find(f"{here}/2.0", digest=True), LookAt(f"{here}/2.0/{SEAL}", as_root=True))
+        await stage.mac.do(Seal(path=f"{folder_path}/2.0", purpose="seal"))
+        await fails(stage, Seal(path=f"{folder_path}/1.0", purpose="seal"), "does not exist")
+        sealed = (
+            Stat(f"{folder_path}/2.0", digest=True),
+            ReadFile(f"{folder_path}/2.0/{SEAL}", as_root=True),
+        )
 
-        seen = await stage.mac.look(sealed)
-        whole = seen.found(sealed[0])
-        assert whole
-        assert seen.file(sealed[1]) == f"{whole.digest}\n".encode()
-        asked: dict[Probe, Answer] = {
-            Find(f"{here}/2.0/bin"): Found(FOLDER, 0o700, owner),
-            Find(f"{here}/2.0"): Found(FOLDER, 0o755, owner),
-            Find(f"{here}/current", digest=True): Found(LINK, owner=owner, target="2.0"),
-            Find(f"{here}/g", digest=True): Found(FILE, 0o640, owner, len(CONTENT), digest=DIGEST),
-            Find(f"{here}/1.0"): None,
+        facts = await stage.mac.probe(sealed)
+        folder = facts.stat(sealed[0])
+        assert folder
+        assert facts.file(sealed[1]) == f"{folder.digest}\n".encode()
+        expected: dict[Probe, Answer] = {
+            Stat(f"{folder_path}/2.0/bin"): FileStat(FOLDER, 0o700, owner),
+            Stat(f"{folder_path}/2.0"): FileStat(FOLDER, 0o755, owner),
+            Stat(f"{folder_path}/current", digest=True): FileStat(LINK, owner=owner, target="2.0"),
+            Stat(f"{folder_path}/g", digest=True): FileStat(
+                FILE, 0o640, owner, len(CONTENT), digest=DIGEST
+            ),
+            Stat(f"{folder_path}/1.0"): None,
         }
-        assert (await stage.mac.look(list(asked))).answers == asked
+        assert (await stage.mac.probe(list(expected))).answers == expected
 
 
 @every_target
-async def test_an_artifact_is_brought_and_one_that_changed_on_disk_is_not(
-    target: str, tmp_path: Path
-) -> None:
+async def test_artifact_is_uploaded_unless_it_changed_on_disk(target: str, tmp_path: Path) -> None:
     source = tmp_path / "source"
     content = bytes(range(256)) * 2000
     source.write_bytes(content)
     async with ready(target, tmp_path) as stage:
-        artifact = await stage.depot.take(source, name="agent", version="1.2.3")
+        artifact = await stage.store.load(source, name="agent", version="1.2.3")
         path = f"{stage.folder}/agent"
         stream = Stream(
-            artifact=artifact, path=path, purpose="bring it", mode=0o755, owner=stage.owner
+            artifact=artifact, path=path, purpose="upload it", mode=0o755, owner=stage.owner
         )
 
         await stage.mac.do(stream)
 
-        found = (await stage.mac.look([Find(path, digest=True)])).found(Find(path, digest=True))
-        assert found == Found(FILE, 0o755, stage.owner, len(content), digest=artifact.sha256)
+        found = (await stage.mac.probe([Stat(path, digest=True)])).stat(Stat(path, digest=True))
+        assert found == FileStat(FILE, 0o755, stage.owner, len(content), digest=artifact.sha256)
         rewrite(source, content[::-1])
-        with pytest.raises(errors.BadConfiguration, match="is not the file"):
+        with pytest.raises(errors.BadConfiguration, match="is no longer the file"):
             await stage.mac.do(stream)
         assert (stage.real / "agent").read_bytes() == content
 
@@ -156,7 +167,7 @@ def rewrite(file: Path, content: bytes) -> None:
 
 
 @simulated_targets
-async def test_a_command_whose_answer_is_lost_may_have_been_done(
+async def test_command_whose_answer_is_lost_may_have_been_executed(
     target: str, tmp_path: Path
 ) -> None:
     async with ready(target, tmp_path) as stage:
@@ -165,4 +176,4 @@ async def test_a_command_whose_answer_is_lost_may_have_been_done(
             await stage.mac.do(write(stage, "f"))
         assert (stage.real / "f").read_bytes() == CONTENT
 
-        await stage.mac.do(Remove(path=f"{stage.folder}/f", purpose="go on"))
+        await stage.mac.do(Remove(path=f"{stage.folder}/f", purpose="continue"))

@@ -31,7 +31,7 @@ def fetched() -> Sequence[Path]:
 
 @pytest.fixture(scope="module")
 def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    given = standalone_builds.give(tmp_path_factory.mktemp("given"))
+    given = standalone_builds.write_build(tmp_path_factory.mktemp("given"))
     return standalone.build(given.path, given.sha256, tmp_path_factory.mktemp("made"))
 
 

@@ -1,4 +1,4 @@
-"""The first bytes of native files, and whole small ELF files with a search path, written from the formats' descriptions."""
+"""Headers of native files, and small ELF files with a search path, written from the specifications of the formats."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ def universal(*cpus: int) -> bytes:
 
 
 def elf(search_path: str | None, *, machine: int = 0x3E, tags: tuple[int, ...] = (29,)) -> bytes:
-    """Return a library whose strings lie at another address than in the file, as linkers have it."""
+    """Return a library whose strings have another address than file offset, as linkers produce it."""
     strings = b"\0libpython.so\0" + (search_path or "").encode() + b"\0behind\0"
     shift, table = 0x10000, 64 + 2 * 56
     entries = [(5, shift + 512), *((tag, 14) for tag in tags if search_path is not None), (0, 0)]
     dynamic = b"".join(struct.pack("<QQ", *entry) for entry in entries)
     size = 512 + len(strings)
     load = struct.pack("<IIQQQQQQ", 1, 4, 0, shift, shift, size, size, 4096)
-    where = struct.pack("<IIQQQQQQ", 2, 4, table, shift + table, 0, len(dynamic), len(dynamic), 8)
+    dynamic_header = struct.pack(
+        "<IIQQQQQQ", 2, 4, table, shift + table, 0, len(dynamic), len(dynamic), 8
+    )
     ident = b"\x7fELF\x02\x01\x01" + bytes(9)
     header = ident + struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
-    return (header + load + where + dynamic).ljust(512, b"\0") + strings
+    return (header + load + dynamic_header + dynamic).ljust(512, b"\0") + strings

@@ -1,4 +1,4 @@
-"""A file like python-build-standalone's for Macs: its layout, with stand-ins for binaries."""
+"""Archives with the layout of python-build-standalone for Macs, with stand-ins for binaries."""
 
 from __future__ import annotations
 
@@ -50,43 +50,43 @@ LINKS = {"bin/python3": f"python{SERIES}", "bin/python": f"python{SERIES}"}
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A file and its hash, as a release workflow has them."""
+class StandaloneBuild:
+    """An archive and its SHA-256."""
 
     path: Path
     sha256: str
 
 
 def member(name: str, change: Callable[[tarfile.TarInfo], None] | None = None) -> tarfile.TarInfo:
-    made = tarfile.TarInfo(name)
+    entry = tarfile.TarInfo(name)
     if change is not None:
-        change(made)
-    return made
+        change(entry)
+    return entry
 
 
-def give(
+def write_build(
     folder: Path,
     *,
     files: Mapping[str, bytes] | None = None,
     extra: tuple[tarfile.TarInfo, ...] = (),
-) -> Given:
-    """Write such a file; `files` replaces or adds some, `extra` are members with whatever is wrong in them."""
+) -> StandaloneBuild:
+    """Write an archive; `files` replaces or adds files, `extra` are additional, possibly invalid members."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for name, contents in {**DROPPED, **KEPT, **(files or {})}.items():
-            made = member(f"python/{name}")
-            made.size = len(contents)
-            archive.addfile(made, io.BytesIO(contents))
+            entry = member(f"python/{name}")
+            entry.size = len(contents)
+            archive.addfile(entry, io.BytesIO(contents))
         for name, target in LINKS.items():
             link = member(f"python/{name}")
             link.type, link.linkname = tarfile.SYMTYPE, target
             archive.addfile(link)
-        for made in extra:
-            archive.addfile(made, io.BytesIO(bytes(made.size)))
-    return written(folder, gzip.compress(packed.getvalue(), 1))
+        for entry in extra:
+            archive.addfile(entry, io.BytesIO(bytes(entry.size)))
+    return write_file(folder, gzip.compress(packed.getvalue(), 1))
 
 
-def written(folder: Path, contents: bytes) -> Given:
+def write_file(folder: Path, contents: bytes) -> StandaloneBuild:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / NAME).write_bytes(contents)
-    return Given(folder / NAME, hashlib.sha256(contents).hexdigest())
+    return StandaloneBuild(folder / NAME, hashlib.sha256(contents).hexdigest())

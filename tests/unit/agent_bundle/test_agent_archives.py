@@ -18,8 +18,8 @@ FILES: dict[str, Source] = {"lib/os.py": b"one"}
 
 
 @dataclass
-class Maker:
-    """Makes archives and counts them."""
+class CountingBuilder:
+    """Builds archives and counts them."""
 
     scratch: Path
     count: int = 0
@@ -35,42 +35,42 @@ class Maker:
         return agent_archives.cached_archive(cache, Kind.INTERPRETER, self.files, self.make)
 
 
-def test_an_archive_is_made_once_for_its_content(tmp_path: Path) -> None:
-    maker, cache = Maker(tmp_path / "scratch"), tmp_path / "a" / "cache"
+def test_archive_is_built_once_per_content(tmp_path: Path) -> None:
+    builder, cache = CountingBuilder(tmp_path / "scratch"), tmp_path / "a" / "cache"
 
-    first, second = maker.once(cache), maker.once(cache)
+    first, second = builder.once(cache), builder.once(cache)
 
-    assert maker.count == 1
+    assert builder.count == 1
     assert second == first
     assert first.path.is_relative_to(cache)
     assert [place.name for place in cache.iterdir()] == [first.path.parent.name]
 
 
-def test_other_content_is_another_archive_and_the_first_stays(tmp_path: Path) -> None:
-    first = Maker(tmp_path / "one").once(tmp_path / "cache")
-    other = Maker(tmp_path / "two", files={"lib/os.py": b"two"}).once(tmp_path / "cache")
+def test_other_content_is_another_archive_and_the_first_is_kept(tmp_path: Path) -> None:
+    first = CountingBuilder(tmp_path / "one").once(tmp_path / "cache")
+    other = CountingBuilder(tmp_path / "two", files={"lib/os.py": b"two"}).once(tmp_path / "cache")
 
     assert other.manifest.version != first.manifest.version
     assert first.path.is_file()
 
 
-def test_a_damaged_archive_is_made_again(tmp_path: Path) -> None:
-    maker = Maker(tmp_path / "scratch")
-    first = maker.once(tmp_path / "cache")
+def test_damaged_archive_is_built_again(tmp_path: Path) -> None:
+    builder = CountingBuilder(tmp_path / "scratch")
+    first = builder.once(tmp_path / "cache")
     first.path.write_bytes(b"")
 
-    second = maker.once(tmp_path / "cache")
+    second = builder.once(tmp_path / "cache")
 
-    assert (second, maker.count) == (first, 2)
+    assert (second, builder.count) == (first, 2)
     assert second.path.stat().st_size == first.size
 
 
-def test_what_another_process_made_meanwhile_is_taken(tmp_path: Path) -> None:
-    cache, faster = tmp_path / "cache", Maker(tmp_path / "faster")
+def test_archive_of_a_concurrent_process_is_used(tmp_path: Path) -> None:
+    cache, faster = tmp_path / "cache", CountingBuilder(tmp_path / "faster")
 
     def make(folder: Path) -> Archive:
         faster.once(cache)
-        return Maker(tmp_path / "slower").make(folder)
+        return CountingBuilder(tmp_path / "slower").make(folder)
 
     found = agent_archives.cached_archive(cache, Kind.INTERPRETER, FILES, make)
 
@@ -82,32 +82,33 @@ def test_what_another_process_made_meanwhile_is_taken(tmp_path: Path) -> None:
 def test_entries_without_use_for_two_weeks_are_deleted(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     old, recent = (
-        Maker(tmp_path / name, files={"lib/os.py": name.encode()}) for name in ("old", "recent")
+        CountingBuilder(tmp_path / name, files={"lib/os.py": name.encode()})
+        for name in ("old", "recent")
     )
     forgotten, used = old.once(cache).path.parent, recent.once(cache).path.parent
     now = time.time()
     os.utime(forgotten, (now, now - agent_archives.UNUSED_AFTER_SECONDS - 60))
     os.utime(used, (now, now - agent_archives.UNUSED_AFTER_SECONDS + 3600))
 
-    Maker(tmp_path / "new").once(cache)
+    CountingBuilder(tmp_path / "new").once(cache)
 
     assert not forgotten.exists()
     assert used.exists()
 
 
-def test_asking_for_an_archive_keeps_it(tmp_path: Path) -> None:
-    maker, cache = Maker(tmp_path / "scratch"), tmp_path / "cache"
-    place = maker.once(cache).path.parent
+def test_use_of_an_archive_keeps_it(tmp_path: Path) -> None:
+    builder, cache = CountingBuilder(tmp_path / "scratch"), tmp_path / "cache"
+    place = builder.once(cache).path.parent
     os.utime(place, (0, 0))
 
-    maker.once(cache)
-    Maker(tmp_path / "other", files={"lib/os.py": b"other"}).once(cache)
+    builder.once(cache)
+    CountingBuilder(tmp_path / "other", files={"lib/os.py": b"other"}).once(cache)
 
     assert place.exists()
-    assert maker.count == 1
+    assert builder.count == 1
 
 
-def test_a_cache_is_complete_when_it_holds_both_archives(tmp_path: Path) -> None:
+def test_cache_is_complete_with_both_archives(tmp_path: Path) -> None:
     (tmp_path / ".making-x/made").mkdir(parents=True)
     (tmp_path / ".making-x/made/half.tar.gz").touch()
     assert not agent_archives.is_cached(tmp_path)

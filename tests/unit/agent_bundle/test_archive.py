@@ -1,4 +1,4 @@
-"""Equal trees give equal archives, whatever differs in how and where they were laid out."""
+"""Archives: equal trees give equal archives, wherever and however they were written."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def packed(folder: Path, files: Tree = FILES) -> Archive:
     return pack(folder / "stage", ABOUT, folder / "made")
 
 
-def test_neither_folder_nor_time_nor_mode_nor_order_changes_a_byte(tmp_path: Path) -> None:
+def test_archive_does_not_depend_on_folder_time_mode_or_order(tmp_path: Path) -> None:
     one = packed(tmp_path / "one")
     before = os.umask(0o077)
     try:
@@ -69,7 +69,7 @@ def test_neither_folder_nor_time_nor_mode_nor_order_changes_a_byte(tmp_path: Pat
     assert (two.sha256, two.size) == (one.sha256, one.size)
 
 
-def test_members_are_sorted_behind_the_manifest_and_belong_to_root_at_the_epoch(
+def test_members_are_sorted_after_the_manifest_with_root_and_epoch(
     tmp_path: Path,
 ) -> None:
     with tarfile.open(packed(tmp_path).path) as archive:
@@ -85,7 +85,7 @@ def test_members_are_sorted_behind_the_manifest_and_belong_to_root_at_the_epoch(
     assert modes["lib/one.py"] == modes["manifest.json"] == 0o644
 
 
-def test_the_compressed_file_has_neither_name_nor_time(tmp_path: Path) -> None:
+def test_gzip_header_has_neither_name_nor_time(tmp_path: Path) -> None:
     head = packed(tmp_path).path.read_bytes()[:10]
 
     assert head[:2] == b"\x1f\x8b"
@@ -93,17 +93,17 @@ def test_the_compressed_file_has_neither_name_nor_time(tmp_path: Path) -> None:
     assert head[4:8] == bytes(4)
 
 
-def test_an_archive_says_of_itself_what_was_packed(tmp_path: Path) -> None:
-    made = packed(tmp_path)
+def test_manifest_describes_the_packed_files(tmp_path: Path) -> None:
+    built = packed(tmp_path)
 
-    found = agent_archive.read(made.path, Kind.CODE)
+    found = agent_archive.read(built.path, Kind.CODE)
 
-    assert found == made.manifest
+    assert found == built.manifest
     assert found.version == f"1.2.3+{found.content[:12]}"
     assert found.folder == f"/opt/tart-kubelet/{found.version}"
-    assert made.path.name == f"tart-kubelet-{found.version}-macos-arm64.tar.gz"
-    assert made.sha256 == hashlib.sha256(made.path.read_bytes()).hexdigest()
-    assert made.size == made.path.stat().st_size
+    assert built.path.name == f"tart-kubelet-{found.version}-macos-arm64.tar.gz"
+    assert built.sha256 == hashlib.sha256(built.path.read_bytes()).hexdigest()
+    assert built.size == built.path.stat().st_size
     assert found.inputs == {"a.whl": "1" * 64, "b.whl": "2" * 64}
 
 
@@ -116,13 +116,13 @@ def test_an_archive_says_of_itself_what_was_packed(tmp_path: Path) -> None:
         {"lib/one.py": Link("deep")},
     ],
 )
-def test_other_contents_are_another_version(tmp_path: Path, change: dict[str, Source]) -> None:
+def test_other_contents_give_another_version(tmp_path: Path, change: dict[str, Source]) -> None:
     one, other = packed(tmp_path / "one"), packed(tmp_path / "two", {**FILES, **change})
 
     assert other.manifest.version != one.manifest.version
 
 
-def test_bytecode_follows_from_sources_and_makes_no_version(tmp_path: Path) -> None:
+def test_bytecode_does_not_change_the_version(tmp_path: Path) -> None:
     compiled = {**FILES, "lib/__pycache__/one.cpython-311.pyc": b"as one compiler has it"}
 
     one, other = packed(tmp_path / "one"), packed(tmp_path / "two", compiled)
@@ -136,14 +136,14 @@ def test_names_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:
         packed(tmp_path, {**FILES, "lib/One.py": b""})
 
 
-def test_a_native_file_for_another_machine_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_native_file_for_another_platform_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"lib/_one\.so is for linux-x86_64"):
         packed(tmp_path, {**FILES, "lib/_one.so": elf(None)})
 
     assert not (tmp_path / "made").exists()
 
 
-def test_an_archive_unpacks_to_what_was_packed(tmp_path: Path) -> None:
+def test_unpacked_files_are_the_packed_ones(tmp_path: Path) -> None:
     (tmp_path / "host").mkdir()
     unpack = ["tar", "-xzf", str(packed(tmp_path).path), "-C", str(tmp_path / "host")]
     subprocess.run(unpack, check=True, timeout=60)
@@ -153,45 +153,45 @@ def test_an_archive_unpacks_to_what_was_packed(tmp_path: Path) -> None:
     assert (tmp_path / "host/lib/deep/er/two.py").read_bytes() == b"two = 2\n"
 
 
-def test_what_is_no_archive_of_the_agent_is_refused(tmp_path: Path) -> None:
-    whole = packed(tmp_path).path
-    cut, noise, other = (tmp_path / name for name in ("cut", "noise", "other.tar.gz"))
-    cut.write_bytes(whole.read_bytes()[:40])
+def test_invalid_archive_is_refused(tmp_path: Path) -> None:
+    complete = packed(tmp_path).path
+    truncated, noise, other = (tmp_path / name for name in ("truncated", "noise", "other.tar.gz"))
+    truncated.write_bytes(complete.read_bytes()[:40])
     noise.write_bytes(b"noise")
     with tarfile.open(other, "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("readme"))
 
-    for path in (cut, noise, other):
-        with pytest.raises(BadConfiguration, match=r"it is no archive of the agent"):
+    for path in (truncated, noise, other):
+        with pytest.raises(BadConfiguration, match=r"archive of the agent"):
             agent_archive.read(path, Kind.CODE)
     with pytest.raises(BadConfiguration, match="holds the agent's code, not its interpreter"):
-        agent_archive.read(whole, Kind.INTERPRETER)
+        agent_archive.read(complete, Kind.INTERPRETER)
 
 
 @pytest.mark.parametrize("version", ["../../etc", "current", "python", "1.2.3", "1.2.3+x/y", ""])
-def test_a_version_that_is_no_name_of_a_folder_is_refused(tmp_path: Path, version: str) -> None:
-    made = packed(tmp_path)
-    text = gzip.decompress(made.path.read_bytes())
-    length = len(made.manifest.version)
+def test_version_that_is_not_a_folder_name_is_refused(tmp_path: Path, version: str) -> None:
+    built = packed(tmp_path)
+    text = gzip.decompress(built.path.read_bytes())
+    length = len(built.manifest.version)
     forged = text.replace(
-        f'"version": "{made.manifest.version}"'.encode(),
+        f'"version": "{built.manifest.version}"'.encode(),
         f'"version": "{version}"{" " * (length - len(version))}'.encode(),
     )
-    made.path.write_bytes(gzip.compress(forged, 1))
+    built.path.write_bytes(gzip.compress(forged, 1))
 
-    with pytest.raises(BadConfiguration, match="for a version"):
-        agent_archive.read(made.path, Kind.CODE)
+    with pytest.raises(BadConfiguration, match="version"):
+        agent_archive.read(built.path, Kind.CODE)
 
 
 def test_code_refuses_an_interpreter_that_it_was_not_built_for(tmp_path: Path) -> None:
-    made = packed(tmp_path).manifest
+    built = packed(tmp_path).manifest
     about = ArchiveSpec(
-        Kind.INTERPRETER, name="p", release="3.11.9", platform=made.platform, python="3.11"
+        Kind.INTERPRETER, name="p", release="3.11.9", platform=built.platform, python="3.11"
     )
 
-    with pytest.raises(BadConfiguration, match=r"wants the interpreter 3\.11\.9\+0123456789ab"):
-        made.require_interpreter(about.manifest("f" * 64))
-    made.require_interpreter(about.manifest("0123456789ab" + "f" * 52))
+    with pytest.raises(BadConfiguration, match=r"interpreter 3\.11\.9\+0123456789ab"):
+        built.require_interpreter(about.manifest("f" * 64))
+    built.require_interpreter(about.manifest("0123456789ab" + "f" * 52))
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_platforms_of_a_native_file_are_read_from_its_first_bytes(
 
 
 @pytest.mark.parametrize("wrong", [elf(None), mach_o(X86_64), b"\x7fELF\x01\x01" + bytes(60)])
-def test_a_file_for_another_machine_is_refused_by_its_name(tmp_path: Path, wrong: bytes) -> None:
+def test_file_for_another_platform_is_named(tmp_path: Path, wrong: bytes) -> None:
     (tmp_path / "right.so").write_bytes(universal(X86_64, ARM64))
     (tmp_path / "wrong.so").write_bytes(wrong)
 
@@ -224,12 +224,12 @@ def test_a_file_for_another_machine_is_refused_by_its_name(tmp_path: Path, wrong
         require_platform(tmp_path, Platform.MACOS_ARM64)
 
 
-def test_another_series_is_refused_with_the_command_that_works(tmp_path: Path) -> None:
+def test_another_python_series_is_refused_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"run the same command with python3\.99"):
         compile_modules(tmp_path, "3.99")
 
 
-def test_a_module_that_does_not_compile_is_left_to_those_who_load_it(tmp_path: Path) -> None:
+def test_module_with_a_syntax_error_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def :\n")
     (tmp_path / "whole.py").write_text("one = 1\n")
 

@@ -1,4 +1,4 @@
-"""The agent's archive holds what the agent imports: read from the sources, whole, and nothing for type checkers alone."""
+"""The agent's archive contains what the agent imports at run time, determined from the sources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def imports() -> code.ImportClosure:
     return code.agent_imports()
 
 
-def written(folder: Path, **sources: str) -> Path:
+def write_package(folder: Path, **sources: str) -> Path:
     for name, text in sources.items():
         path = folder / "orchard" / f"{name.replace('__', '/') if name != '__init__' else name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def written(folder: Path, **sources: str) -> Path:
 
 
 def test_imports_are_followed_into_functions_and_up_to_packages(tmp_path: Path) -> None:
-    sources = written(
+    sources = write_package(
         tmp_path,
         __init__="",
         start="def later():\n    from orchard import press\n",
@@ -55,9 +55,9 @@ def test_imports_are_followed_into_functions_and_up_to_packages(tmp_path: Path) 
     assert found.third_party == {"barrels", "hoops"}
 
 
-def test_what_only_type_checkers_import_is_left_out(tmp_path: Path) -> None:
+def test_type_checking_imports_are_left_out(tmp_path: Path) -> None:
     text = "if TYPE_CHECKING:\n    import orchard.types\n    import stubs\nelse:\n    import orchard.press\n"
-    sources = written(tmp_path, __init__="", start=text, types="", press="")
+    sources = write_package(tmp_path, __init__="", start=text, types="", press="")
 
     found = code.import_closure("orchard.start", sources)
 
@@ -65,47 +65,48 @@ def test_what_only_type_checkers_import_is_left_out(tmp_path: Path) -> None:
     assert found.third_party == set()
 
 
-def test_a_relative_import_is_refused_since_it_would_be_missed(tmp_path: Path) -> None:
-    sources = written(tmp_path, __init__="", start="from . import press\n", press="")
+def test_relative_import_is_refused(tmp_path: Path) -> None:
+    sources = write_package(tmp_path, __init__="", start="from . import press\n", press="")
 
     with pytest.raises(BadConfiguration, match=r"start\.py:1 has a relative import"):
         code.import_closure("orchard.start", sources)
 
 
-def test_a_module_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_module_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"there is no module orchard\.start"):
         code.import_closure("orchard.start", tmp_path)
 
 
-def test_the_agent_imports_no_server_no_simulation_and_no_host_step() -> None:
+def test_agent_imports_neither_server_nor_simulation_nor_host() -> None:
     folders = {name.split(".")[1] for name in imports().modules if "." in name}
 
     assert folders == {"agent", "api", "app", "base", "cli", "kube", "runtime"}
 
 
-def test_the_lock_pins_exactly_what_the_agent_imports_and_what_that_requires() -> None:
+def test_lock_pins_exactly_the_required_distributions() -> None:
     pinned = re.findall(r"^([\w.-]+)==(\S+)(?: ; (.*?))? ", wheels.LOCK.read_text(), re.MULTILINE)
     needed = {
         code.normalized_name(one.name): one.version
         for one in code.required_distributions(imports().third_party)
     }
 
-    certain = {name: version for name, version, marker in pinned if not marker}
+    unconditional = {name: version for name, version, marker in pinned if not marker}
 
-    assert certain.items() <= needed.items()
+    assert unconditional.items() <= needed.items()
     assert needed.items() <= {name: version for name, version, _ in pinned}.items()
 
 
-def test_the_lock_asks_nothing_of_the_platform_since_pip_would_answer_for_this_one() -> None:
+def test_lock_has_no_platform_markers() -> None:
+    """pip would evaluate them for the building platform."""
     assert not re.search(r"sys_platform|platform_|os_name", wheels.LOCK.read_text())
 
 
-def test_the_group_in_pyproject_names_what_the_agent_imports() -> None:
+def test_agent_dependency_group_matches_its_imports() -> None:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     direct = packages_distributions()
     imported = {code.normalized_name(name) for top in imports().third_party for name in direct[top]}
 
-    # What aiohttp is made of comes with it.
+    # Dependencies of aiohttp come with it.
     assert {code.normalized_name(name) for name in groups["agent"]} == imported - {
         "multidict",
         "yarl",
@@ -151,11 +152,11 @@ def test_code_and_licences_are_needed(name: str) -> None:
         "msgspec/tests/test_json.py",
     ],
 )
-def test_notes_on_the_installation_sources_and_tests_are_not(name: str) -> None:
+def test_installation_records_sources_and_tests_are_not_needed(name: str) -> None:
     assert not code.is_needed(name)
 
 
-def test_what_a_package_requires_comes_with_it() -> None:
+def test_transitive_requirements_are_included() -> None:
     found = {code.normalized_name(one.name) for one in code.required_distributions({"aiohttp"})}
 
     assert {"aiohttp", "aiosignal", "attrs", "frozenlist", "idna", "multidict", "yarl"} <= found
@@ -163,6 +164,6 @@ def test_what_a_package_requires_comes_with_it() -> None:
     assert "brotli" not in found
 
 
-def test_a_package_that_is_not_installed_is_named() -> None:
+def test_missing_package_is_named() -> None:
     with pytest.raises(BadConfiguration, match="the agent imports nothing_of_that_name"):
         code.required_distributions({"aiohttp", "nothing_of_that_name"})

@@ -1,4 +1,4 @@
-"""A file from elsewhere is read only with the right hash, and distrusted even then: nothing leaves the folder."""
+"""A downloaded archive is read only with the expected hash, and is untrusted even then: nothing is written outside the folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def of_type(type: bytes) -> Callable[[tarfile.TarInfo], None]:
 
 
 def refused(folder: Path, *extra: tarfile.TarInfo) -> str:
-    given = standalone_builds.give(folder / "given", extra=extra)
+    given = standalone_builds.write_build(folder / "given", extra=extra)
     with pytest.raises(BadConfiguration) as caught:
         standalone.build(given.path, given.sha256, folder / "made")
     assert not (folder / "made").exists()
@@ -36,8 +36,8 @@ def refused(folder: Path, *extra: tarfile.TarInfo) -> str:
 
 
 def test_another_hash_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    # Were it read, the complaint would be about what it is.
-    given = standalone_builds.written(tmp_path, b"no archive at all")
+    # If it were read, the error would be about its format.
+    given = standalone_builds.write_file(tmp_path, b"no archive at all")
 
     with pytest.raises(BadConfiguration, match=rf"has the SHA-256 {given.sha256}, not {'0' * 64}"):
         standalone.build(given.path, "0" * 64, tmp_path / "made")
@@ -45,28 +45,28 @@ def test_another_hash_is_refused_before_anything_is_read(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("text", ["", "abc", "g" * 64, "0" * 63])
 def test_invalid_hash_is_refused(tmp_path: Path, text: str) -> None:
-    given = standalone_builds.written(tmp_path, b"")
+    given = standalone_builds.write_file(tmp_path, b"")
 
     with pytest.raises(BadConfiguration, match="SHA-256"):
         standalone.build(given.path, text, tmp_path / "made")
 
 
-def test_a_file_that_is_cut_or_no_archive_is_refused(tmp_path: Path) -> None:
-    whole = standalone_builds.give(tmp_path / "whole").path.read_bytes()
+def test_truncated_or_invalid_archive_is_refused(tmp_path: Path) -> None:
+    complete = standalone_builds.write_build(tmp_path / "whole").path.read_bytes()
 
-    for number, contents in enumerate((b"noise", whole[: len(whole) // 2], b"")):
-        given = standalone_builds.written(tmp_path / str(number), contents)
+    for number, contents in enumerate((b"noise", complete[: len(complete) // 2], b"")):
+        given = standalone_builds.write_file(tmp_path / str(number), contents)
         with pytest.raises(BadConfiguration, match=r"is no whole \.tar\.gz"):
             standalone.build(given.path, given.sha256, tmp_path / "made")
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "python/../../etc/passwd", "../python", "."])
-def test_names_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
+def test_names_outside_the_archive_are_refused(tmp_path: Path, name: str) -> None:
     assert "leads out of the archive" in refused(tmp_path, standalone_builds.member(name))
 
 
 @pytest.mark.parametrize(
-    ("name", "leads_to"),
+    ("name", "target"),
     [
         ("python/bin/x", "/etc/passwd"),
         ("python/bin/x", "../../x"),
@@ -76,11 +76,11 @@ def test_names_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
         ("python/lib/x", ""),
     ],
 )
-def test_links_that_lead_out_or_may_are_refused(tmp_path: Path, name: str, leads_to: str) -> None:
-    assert "leads out of the archive" in refused(tmp_path, link(name, leads_to))
+def test_links_outside_the_archive_are_refused(tmp_path: Path, name: str, target: str) -> None:
+    assert "leads out of the archive" in refused(tmp_path, link(name, target))
 
 
-def test_nothing_is_written_behind_a_link(tmp_path: Path) -> None:
+def test_member_below_a_link_is_refused(tmp_path: Path) -> None:
     message = refused(
         tmp_path, link("python/lib/x", "python3"), standalone_builds.member("python/lib/x/y")
     )
@@ -101,7 +101,7 @@ def test_hard_links_are_refused(tmp_path: Path) -> None:
     assert "neither a file nor a folder nor a symbolic link" in refused(tmp_path, hard)
 
 
-def test_a_name_that_comes_twice_is_refused(tmp_path: Path) -> None:
+def test_duplicate_name_is_refused(tmp_path: Path) -> None:
     again = standalone_builds.member(f"python/{standalone_builds.LIBRARY}/os.py")
 
     assert "comes twice" in refused(tmp_path, again)
@@ -110,8 +110,8 @@ def test_a_name_that_comes_twice_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "bounds", [Bounds(members=5), Bounds(member_bytes=20), Bounds(total_bytes=100)]
 )
-def test_more_than_an_interpreter_holds_is_refused(tmp_path: Path, bounds: Bounds) -> None:
-    given = standalone_builds.give(tmp_path)
+def test_too_large_archive_is_refused(tmp_path: Path, bounds: Bounds) -> None:
+    given = standalone_builds.write_build(tmp_path)
 
     with pytest.raises(BadConfiguration, match="more than"):
         standalone.build(given.path, given.sha256, tmp_path / "made", bounds=bounds)

@@ -1,4 +1,4 @@
-"""The running interpreter's tree: only its own files, with search paths that lead to itself."""
+"""The tree of the running interpreter: only needed files, with relative search paths."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN = Path("/opt/python/3.11/lib")
         ("$ORIGIN/../lib", "$ORIGIN/../lib"),
     ],
 )
-def test_only_the_interpreters_own_folder_is_replaced(before: str, after: str) -> None:
+def test_only_the_own_folder_is_replaced_in_a_search_path(before: str, after: str) -> None:
     assert interpreter.relative_search_path(before, OWN, "$ORIGIN/../lib") == after
 
 
@@ -42,7 +42,7 @@ def test_only_the_interpreters_own_folder_is_replaced(before: str, after: str) -
         "EXTERNALLY-MANAGED",
     ],
 )
-def test_what_an_agent_has_no_use_for_stays_behind(name: str) -> None:
+def test_unneeded_files_are_left_out(name: str) -> None:
     assert interpreter.is_unneeded(name)
 
 
@@ -56,7 +56,7 @@ def test_what_an_agent_has_no_use_for_stays_behind(name: str) -> None:
         "contextlib.py",
     ],
 )
-def test_the_rest_of_the_standard_library_stays_whole(name: str) -> None:
+def test_standard_library_is_kept(name: str) -> None:
     assert not interpreter.is_unneeded(name)
 
 
@@ -65,7 +65,7 @@ AFTER = "$ORIGIN/../lib:/opt/openssl/lib"
 
 
 @pytest.mark.parametrize("tags", [(29,), (15,), (15, 29)], ids=["runpath", "rpath", "both"])
-def test_the_search_path_is_rewritten_and_nothing_else(tags: tuple[int, ...]) -> None:
+def test_only_the_search_path_is_rewritten(tags: tuple[int, ...]) -> None:
     before = binaries.elf(BEFORE, tags=tags)
 
     after = interpreter.with_search_path(before, lambda _: AFTER)
@@ -75,12 +75,12 @@ def test_the_search_path_is_rewritten_and_nothing_else(tags: tuple[int, ...]) ->
     assert after == before.replace(BEFORE.encode(), AFTER.encode().ljust(len(BEFORE), b"\0"))
 
 
-def test_a_longer_path_is_refused_rather_than_written_over_what_follows() -> None:
+def test_longer_search_path_is_refused() -> None:
     with pytest.raises(BadConfiguration, match=r"\$ORIGIN/../lib is longer than /lib"):
         interpreter.with_search_path(binaries.elf("/lib"), lambda _: "$ORIGIN/../lib")
 
 
-@pytest.mark.parametrize("other", [binaries.elf(None), binaries.mach_o(), b"#!/bin/sh\n", b""])
-def test_what_has_no_search_path_stays_as_it_is(other: bytes) -> None:
-    assert interpreter.elf_search_path(other) == ""
-    assert interpreter.with_search_path(other, lambda _: "elsewhere") == other
+@pytest.mark.parametrize("content", [binaries.elf(None), binaries.mach_o(), b"#!/bin/sh\n", b""])
+def test_file_without_a_search_path_is_unchanged(content: bytes) -> None:
+    assert interpreter.elf_search_path(content) == ""
+    assert interpreter.with_search_path(content, lambda _: "elsewhere") == content

@@ -35,7 +35,7 @@ class ReleaseOnDisk:
         return self.root / f"python/{INTERPRETER}/bin/python3"
 
     def run(self, *command: str, cwd: Path | None = None, **variables: str) -> str:
-        done = subprocess.run(
+        result = subprocess.run(
             command,
             cwd=cwd or "/",
             env=variables,
@@ -44,8 +44,8 @@ class ReleaseOnDisk:
             timeout=60,
             check=False,
         )
-        assert (done.returncode, done.stderr) == (0, "")
-        return done.stdout
+        assert (result.returncode, result.stderr) == (0, "")
+        return result.stdout
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def release_on_disk(tmp_path: Path) -> ReleaseOnDisk:
 
 
 def expected_arguments(release_on_disk: ReleaseOnDisk, *words: str) -> str:
-    every = [*FLAGS.split(), f"{release_on_disk.release}/start", *words]
-    return "".join(f"<{word}>\n" for word in every)
+    arguments = [*FLAGS.split(), f"{release_on_disk.release}/start", *words]
+    return "".join(f"<{word}>\n" for word in arguments)
 
 
-def test_it_starts_with_no_environment_and_hands_on_every_word(
+def test_environment_is_cleared_and_arguments_are_passed_on(
     release_on_disk: ReleaseOnDisk,
 ) -> None:
     assert release_on_disk.run(
@@ -72,18 +72,18 @@ def test_it_starts_with_no_environment_and_hands_on_every_word(
     ) == expected_arguments(release_on_disk, "--node-name", "a b", "", "*")
 
 
-def test_an_agent_loads_from_its_own_release_also_after_the_link_has_moved_on(
+def test_agent_runs_from_its_release_and_not_from_the_link(
     release_on_disk: ReleaseOnDisk,
 ) -> None:
     (release_on_disk.root / "current").symlink_to("1.0.0")
 
-    # Modules that are loaded later come from there, too.
+    # The link may change later: modules that are imported then come from the same release.
     assert release_on_disk.run(
         str(release_on_disk.root / "current/bin/tart-kubelet")
     ) == expected_arguments(release_on_disk)
 
 
-def test_links_are_followed_absolute_relative_and_one_behind_the_other(
+def test_absolute_relative_and_chained_links_are_followed(
     release_on_disk: ReleaseOnDisk,
 ) -> None:
     (release_on_disk.root / "current").symlink_to("1.0.0")
@@ -94,7 +94,7 @@ def test_links_are_followed_absolute_relative_and_one_behind_the_other(
     assert release_on_disk.run(str(relative)) == expected_arguments(release_on_disk)
 
 
-def test_it_may_be_called_from_where_it_lies(release_on_disk: ReleaseOnDisk) -> None:
+def test_relative_invocation(release_on_disk: ReleaseOnDisk) -> None:
     folder = release_on_disk.program.parent
 
     assert release_on_disk.run("./tart-kubelet", cwd=folder) == expected_arguments(release_on_disk)
@@ -106,39 +106,37 @@ def test_it_may_be_called_from_where_it_lies(release_on_disk: ReleaseOnDisk) -> 
     ) == expected_arguments(release_on_disk)
 
 
-def test_a_search_path_for_folders_leads_nowhere(
-    release_on_disk: ReleaseOnDisk, tmp_path: Path
-) -> None:
+def test_cdpath_is_ignored(release_on_disk: ReleaseOnDisk, tmp_path: Path) -> None:
     (tmp_path / "trap/bin").mkdir(parents=True)
 
-    found = release_on_disk.run(
+    output = release_on_disk.run(
         "bin/tart-kubelet", cwd=release_on_disk.release, CDPATH=str(tmp_path / "trap")
     )
 
-    assert found == expected_arguments(release_on_disk)
+    assert output == expected_arguments(release_on_disk)
 
 
-def test_a_missing_interpreter_is_reported_with_advice(release_on_disk: ReleaseOnDisk) -> None:
+def test_missing_interpreter_is_reported_with_advice(release_on_disk: ReleaseOnDisk) -> None:
     release_on_disk.python.unlink()
 
-    done = subprocess.run(
+    result = subprocess.run(
         [release_on_disk.program], env={}, capture_output=True, text=True, timeout=60, check=False
     )
 
-    assert done.returncode == 2
-    assert f"{release_on_disk.python} is missing; install the interpreter" in done.stderr
+    assert result.returncode == 2
+    assert f"{release_on_disk.python} is missing; install the interpreter" in result.stderr
 
 
-def test_what_lies_beside_the_agents_modules_travels_with_them() -> None:
-    found = code.code_tree({}, INTERPRETER, modules=code.agent_imports().modules.values())
+def test_data_files_of_the_agent_modules_are_included() -> None:
+    output = code.code_tree({}, INTERPRETER, modules=code.agent_imports().modules.values())
 
-    assert "lib/bramley/agent/supervisor.sh" in found
-    assert not any(name.endswith((".json", ".gz")) for name in found)
+    assert "lib/bramley/agent/supervisor.sh" in output
+    assert not any(name.endswith((".json", ".gz")) for name in output)
 
 
-def test_our_own_version_travels_as_notes_that_python_reads() -> None:
+def test_own_version_is_included_as_metadata() -> None:
     notes = f"lib/bramley-{code.release()}.dist-info/METADATA"
 
-    found = code.code_tree({}, INTERPRETER, modules=[])
+    output = code.code_tree({}, INTERPRETER, modules=[])
 
-    assert f"Version: {code.release()}\n".encode() in bytes(found[notes])  # type: ignore[arg-type]
+    assert f"Version: {code.release()}\n".encode() in bytes(output[notes])  # type: ignore[arg-type]

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from bramley.app.bootstrapped_macs import Fleet, _endpoints, describe
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.host import claim
 from bramley.host.step import Step
 from bramley.host.steps.sleep import Sleep
 from bramley.sim.macos.connection import ModelConnection
-from tests.unit.host.steps import wanted
+from tests import virtual_time
+from tests.unit.host.steps import fixtures
 
 
 class InProcess(Fleet):
@@ -28,10 +29,10 @@ class InProcess(Fleet):
 
     def connected(self, served: Any, name: str) -> AbstractAsyncContextManager[Any]:  # noqa: ARG002 - part of the seam
         @asynccontextmanager
-        async def line() -> AsyncIterator[ModelConnection]:
-            yield served.line
+        async def connection() -> AsyncIterator[ModelConnection]:
+            yield served.connection
 
-        return line()
+        return connection()
 
 
 class NoNodes:
@@ -40,17 +41,17 @@ class NoNodes:
 
 
 async def test_a_mac_is_claimed_while_it_is_bootstrapped(tmp_path: Path) -> None:
-    line = await wanted.mac(tmp_path)
+    connection = await fixtures.mac(tmp_path)
     kube: Any = NoNodes()
     nothing: Any = None
     fleet = InProcess(kube, nothing, nothing, virtual_time.clock(), lambda _: None)
-    served: Any = SimpleNamespace(mac=line.mac, line=line)
+    served: Any = SimpleNamespace(mac=connection.mac, connection=connection)
 
     with pytest.raises(errors.Forbidden):
         await fleet.bootstrap(served, "mac-1", within=timedelta(seconds=5))
 
-    assert line.done
-    assert line.mac.files.exists(claim.CLAIM_FILE.path)
+    assert connection.done
+    assert connection.mac.files.exists(claim.CLAIM_FILE.path)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from bramley.api import crds as our_kinds
 from bramley.apiserver.auth.bearer_tokens import ADMIN, ADMIN_GROUPS, Tokens
 from bramley.app import embedded
 from bramley.app.embedded import Api
-from bramley.base import virtual_time
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
 from bramley.kube.transport import Request, Response
+from tests import virtual_time
 from tests.meta.documents import ROOT
 from tests.unit.apiserver.store.doubles import stepped_store
 
@@ -30,12 +30,12 @@ async def request(
 ) -> tuple[int, dict[str, Any]]:
     payload = None if body is None else msgspec.json.encode(body)
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-    answer: Response = await api.transport(token).send(
+    response: Response = await api.transport(token).send(
         Request(method, path, body=payload, content_type=kind if payload else None)
     )
     # Where no group is served any more, the answer is plain text, as a real server's.
-    is_json = answer.body.startswith(b"{")
-    return answer.status, msgspec.json.decode(answer.body) if is_json else {}
+    is_json = response.body.startswith(b"{")
+    return response.status, msgspec.json.decode(response.body) if is_json else {}
 
 
 async def test_system_namespaces_exist_from_the_start() -> None:
@@ -64,16 +64,16 @@ async def test_a_full_disk_at_the_start_is_reported_with_advice() -> None:
 
 async def test_a_request_without_a_valid_token_is_unauthorized() -> None:
     async with embedded.running(clock=virtual_time.clock()) as (api, _):
-        code, answer = await request(api, Secret("guess"), "GET", "/api/v1/namespaces")
+        code, response = await request(api, Secret("guess"), "GET", "/api/v1/namespaces")
 
-    assert (code, answer["reason"]) == (401, "Unauthorized")
+    assert (code, response["reason"]) == (401, "Unauthorized")
 
 
 async def test_installed_kind_is_defaulted_validated_and_served_at_once() -> None:
     async with embedded.running(clock=virtual_time.clock()) as (api, token):
         for manifest in our_kinds.manifests():
-            code, answer = await request(api, token, "POST", DEFINITIONS, manifest)
-            assert code == 201, answer
+            code, response = await request(api, token, "POST", DEFINITIONS, manifest)
+            assert code == 201, response
         pool = yaml.safe_load((ROOT / "examples/runnerpool.yaml").read_text())
         pool["spec"]["unknown"] = 1
         del pool["spec"]["rollout"]

@@ -1,4 +1,4 @@
-"""The file of `bramley host`: what it becomes, and how a wrong one is refused by the name of its field."""
+"""The configuration file of `bramley host`: its specification, and errors that name the invalid field."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from bramley.app import host_config
-from bramley.app.host_config import telling
+from bramley.app.host_config import config_errors
 from bramley.base.errors import BadConfiguration, InvalidSpec
 from bramley.base.secret import Secret
 from bramley.host import agent_daemon
@@ -22,7 +22,7 @@ from bramley.host.spec import MacSpec
 from bramley.host.steps import agent_job
 
 GZIP = b"\x1f\x8b"
-WHOLE = """
+COMPLETE = """
 node: mac-1
 labels: {tuist.dev/fleet: demo}
 providerId: scw-applesilicon://fr-par-1/1
@@ -30,7 +30,7 @@ cpu: 10
 memoryMb: 32768
 maxPods: 2
 builder: true
-publicKeys: [ssh-ed25519 AAAA somebody]
+publicKeys: [ssh-ed25519 AAAA admin]
 egress: {cacheNetwork: 10.1.0.0/16, clusterDns: 10.96.0.10}
 artifacts:
   tart: {file: tart.tar.gz, version: 2.32.1}
@@ -39,17 +39,17 @@ tailnet: {authKeyFile: key, tags: [mac]}
 """
 
 
-async def made_of(text: str, folder: Path) -> MacSpec:
+async def spec_of(text: str, folder: Path) -> MacSpec:
     (folder / "mac.yaml").write_text(text)
     config = host_config.read(folder / "mac.yaml")
     return await host_config.spec(config, folder, ArtifactStore(), password=Secret("canary"))
 
 
-async def test_a_whole_file_becomes_a_specification(tmp_path: Path) -> None:
+async def test_complete_file_becomes_a_specification(tmp_path: Path) -> None:
     for name in ("tart.tar.gz", "tailscale.tar.gz"):
         (tmp_path / name).write_bytes(GZIP + name.encode())
     (tmp_path / "key").write_text("tskey-auth-canary\n")
-    spec = await made_of(WHOLE, tmp_path)
+    spec = await spec_of(COMPLETE, tmp_path)
     assert (spec.job.node_name, spec.job.host_cpu, spec.job.is_builder) == ("mac-1", 10, True)
     assert spec.job.on_tailnet
     assert spec.egress.cache_network == "10.1.0.0/16"
@@ -61,21 +61,21 @@ async def test_a_whole_file_becomes_a_specification(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         ("", "HostConfig|object"),
-        ("node: [", "no YAML"),
+        ("node: [", "not valid YAML"),
         ("node: mac-1\ncolour: red", "colour"),
         ("node: 7", r"\$.node"),
         ("node: mac-1\negress: {cacheNet: x}", "cacheNet"),
-        ("node: mac-1\ncpu: 4\ncpu: 8", "cpu given twice in what begins in line 1"),
-        ("node: mac-1\nlabels: {a: b, a: c}", "a given twice in what begins in line 2"),
-        ("node: mac-1\nlabels: &all {a: b, c: *all}", r"labels|no YAML"),
-        ("node: 2026-99-99", "no YAML: month must be in"),
-        ("node: !!bool maybe", "no YAML"),
-        ("node: !!timestamp soon", "no YAML"),
+        ("node: mac-1\ncpu: 4\ncpu: 8", "duplicate key cpu in the mapping at line 1"),
+        ("node: mac-1\nlabels: {a: b, a: c}", "duplicate key a in the mapping at line 2"),
+        ("node: mac-1\nlabels: &all {a: b, c: *all}", r"labels|not valid YAML"),
+        ("node: 2026-99-99", "not valid YAML: month must be in"),
+        ("node: !!bool maybe", "not valid YAML"),
+        ("node: !!timestamp soon", "not valid YAML"),
         ("node: mac-1\ntailnet: {authKeyFile: key}", "artifacts.tailscale"),
-        ("node: mac-1\nartifacts: {agent: {file: mac.yaml}}", "no archive of the agent"),
+        ("node: mac-1\nartifacts: {agent: {file: mac.yaml}}", "archive of the agent"),
         (
             "node: mac-1\nartifacts: {agent: {file: nope}}",
             r"^artifacts.agent: No such file .*/nope\)",
@@ -84,19 +84,22 @@ async def test_a_whole_file_becomes_a_specification(tmp_path: Path) -> None:
             "node: mac-1\nartifacts: {tart: {file: nope, version: 1.0.0}}",
             "^artifacts.tart: No such",
         ),
-        ("node: mac-1\nartifacts: {tart: {file: mac.yaml, version: 1.0.0}}", "tart: .* no archive"),
+        (
+            "node: mac-1\nartifacts: {tart: {file: mac.yaml, version: 1.0.0}}",
+            "tart: .* is not a .tar.gz archive",
+        ),
         ("node: mac-1\nclientAuthorityFile: nope", "^clientAuthorityFile: No such file"),
         (
             "node: mac-1\nartifacts: {tailscale: {file: a, version: 1.0.0}}",
-            "there is none; give tailnet",
+            "without tailnet",
         ),
     ],
 )
-async def test_a_wrong_file_is_refused_by_what_is_wrong(
-    text: str, told: str, tmp_path: Path
+async def test_invalid_file_is_refused_with_the_problem(
+    text: str, problem: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(BadConfiguration, match=told):
-        await made_of(text, tmp_path)
+    with pytest.raises(BadConfiguration, match=problem):
+        await spec_of(text, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +113,13 @@ async def test_a_wrong_file_is_refused_by_what_is_wrong(
         "node: mac-1\nartifacts: {tart: {file: mac.yaml, version: latest}}",
     ],
 )
-async def test_values_are_held_to_their_grammar(line: str, tmp_path: Path) -> None:
+async def test_invalid_values_are_refused(line: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec):
-        await made_of(line, tmp_path)
+        await spec_of(line, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "problem"),
     [
         ("cpu: 0", "cpu '0' must be from 1 to"),
         ("memoryMb: 0", "memoryMb '0' must"),
@@ -134,55 +137,55 @@ async def test_values_are_held_to_their_grammar(line: str, tmp_path: Path) -> No
         ("artifacts: {nodeExporter: {file: a, version: b}}", "artifacts.nodeExporter.version 'b'"),
     ],
 )
-async def test_a_wrong_value_is_told_by_the_names_of_the_file(
-    line: str, told: str, tmp_path: Path
+async def test_invalid_value_is_reported_with_the_field_of_the_file(
+    line: str, problem: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "mac.yaml"
-    with pytest.raises(InvalidSpec, match=f"^{path}: {told}"), telling(path):
-        await made_of(f"node: mac-1\n{line}\n", tmp_path)
+    with pytest.raises(InvalidSpec, match=f"^{path}: {problem}"), config_errors(path):
+        await spec_of(f"node: mac-1\n{line}\n", tmp_path)
 
 
-async def test_a_name_of_a_node_that_is_too_long_is_told_its_limit(tmp_path: Path) -> None:
+async def test_too_long_node_name_is_reported_with_the_limit(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match="of at most 63 characters between two dots"):
-        await made_of(f"node: {'a' * 64}", tmp_path)
+        await spec_of(f"node: {'a' * 64}", tmp_path)
 
 
-async def test_the_agent_listens_where_the_file_says(tmp_path: Path) -> None:
+async def test_agent_listens_on_the_configured_addresses(tmp_path: Path) -> None:
     listen = "{kubelet: '127.0.0.1:10251', metrics: '127.0.0.1:8082', health: '127.0.0.1:8083'}"
-    spec = await made_of(f"node: mac-1\nnodeIp: 127.0.0.2\nlisten: {listen}\n", tmp_path)
+    spec = await spec_of(f"node: mac-1\nnodeIp: 127.0.0.2\nlisten: {listen}\n", tmp_path)
 
-    started = plistlib.loads(agent_daemon.render_plist(spec.job))["ProgramArguments"]
+    arguments = plistlib.loads(agent_daemon.render_plist(spec.job))["ProgramArguments"]
 
     assert {
         "--node-ip=127.0.0.2",
         "--kubelet-bind-address=127.0.0.1:10251",
         "--metrics-bind-address=127.0.0.1:8082",
         "--health-probe-bind-address=127.0.0.1:8083",
-    } <= {*started}
-    assert agent_job.health(spec.job).argv[-1].startswith("http://127.0.0.1:8083/healthz")
+    } <= {*arguments}
+    assert agent_job.health_probe(spec.job).argv[-1].startswith("http://127.0.0.1:8083/healthz")
 
 
-async def test_a_digest_may_be_written_in_any_letters(tmp_path: Path) -> None:
+async def test_digest_is_case_insensitive(tmp_path: Path) -> None:
     (tmp_path / "tart.tar.gz").write_bytes(GZIP)
     digest = hashlib.sha256(GZIP).hexdigest().upper()
-    spec = await made_of(
+    spec = await spec_of(
         f"node: a\nartifacts: {{tart: {{file: tart.tar.gz, version: 1.0.0, sha256: {digest}}}}}",
         tmp_path,
     )
     assert spec.tart
 
 
-async def test_a_file_with_another_digest_is_not_brought_anywhere(tmp_path: Path) -> None:
+async def test_file_with_another_digest_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tart.tar.gz").write_bytes(GZIP)
     digest = "0" * 64
     text = (
         f"node: a\nartifacts: {{tart: {{file: tart.tar.gz, version: 2.32.1, sha256: '{digest}'}}}}"
     )
     with pytest.raises(BadConfiguration, match="fetch it again"):
-        await made_of(text, tmp_path)
+        await spec_of(text, tmp_path)
 
 
-def test_a_secret_that_is_no_text_or_empty_or_huge_is_refused_without_being_shown(
+def test_invalid_secret_file_is_refused_without_being_shown(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "secret"
@@ -194,7 +197,7 @@ def test_a_secret_that_is_no_text_or_empty_or_huge_is_refused_without_being_show
         assert caught.value.__cause__ is None
 
 
-def test_the_end_of_the_line_is_no_part_of_a_secret(tmp_path: Path) -> None:
+def test_final_newline_is_not_part_of_a_secret(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b" pass word \r\n")
     assert host_config.secret(tmp_path / "secret", field="authKeyFile").reveal() == " pass word "
 
@@ -203,7 +206,7 @@ PYTHON, OTHER_PYTHON = "3.13.1+cccccccccccc", "3.13.2+dddddddddddd"
 
 
 def archive(path: Path, kind: Kind, version: str, interpreter: str = "") -> None:
-    told = Manifest(
+    manifest = Manifest(
         kind=kind,
         name=kind,
         version=version,
@@ -212,20 +215,20 @@ def archive(path: Path, kind: Kind, version: str, interpreter: str = "") -> None
         interpreter=interpreter,
         content="0" * 64,
     )
-    text = msgspec.json.encode(told)
-    with tarfile.open(path, "w:gz") as made:
+    text = msgspec.json.encode(manifest)
+    with tarfile.open(path, "w:gz") as tar:
         first = tarfile.TarInfo(MANIFEST)
         first.size = len(text)
-        made.addfile(first, io.BytesIO(text))
+        tar.addfile(first, io.BytesIO(text))
 
 
-async def test_an_agent_and_an_interpreter_that_do_not_belong_together_are_refused(
+async def test_mismatched_agent_and_interpreter_are_refused(
     tmp_path: Path,
 ) -> None:
     text = "node: a\nartifacts: {interpreter: {file: python}, agent: {file: agent}}"
     archive(tmp_path / "python", Kind.INTERPRETER, PYTHON)
     archive(tmp_path / "agent", Kind.CODE, "0.1.0+aaaaaaaaaaaa", PYTHON)
-    assert (await made_of(text, tmp_path)).agent
+    assert (await spec_of(text, tmp_path)).agent
     archive(tmp_path / "agent", Kind.CODE, "0.1.0+aaaaaaaaaaaa", OTHER_PYTHON)
-    with pytest.raises(BadConfiguration, match=r"wants the interpreter 3\.13\.2"):
-        await made_of(text, tmp_path)
+    with pytest.raises(BadConfiguration, match=r"interpreter 3\.13\.2"):
+        await spec_of(text, tmp_path)

@@ -1,4 +1,4 @@
-"""Targets and chosen steps of `bramley host`: what is understood, and what is refused before anything is dialled."""
+"""Targets and step selection of `bramley host`, and what is refused before the first connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import jwt
 import pytest
 
 from bramley.access import kubeconfig
-from bramley.app import agent_access, host_choices, hosts
+from bramley.app import agent_access, hosts
+from bramley.app.ssh_options import SshOptions, parse_target
 from bramley.base.errors import BadConfiguration, HostUnreachable, InvalidSpec
 from bramley.base.secret import Secret
 from bramley.host import sequence
@@ -22,7 +23,7 @@ from bramley.kube.tls import Trust
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
         ("10.0.0.5", ("m1", "10.0.0.5", 22)),
         ("admin@mac-1.example.com", ("admin", "mac-1.example.com", 22)),
@@ -32,8 +33,8 @@ from bramley.kube.tls import Trust
         ("m1@mac-1.example.com.:2222", ("m1", "mac-1.example.com", 2222)),
     ],
 )
-def test_a_target_is_a_user_a_host_and_a_port(text: str, meant: tuple[str, str, int]) -> None:
-    assert hosts.parse_target(text, user="m1") == meant
+def test_target_has_user_host_and_port(text: str, expected: tuple[str, str, int]) -> None:
+    assert parse_target(text, user="m1") == expected
 
 
 @pytest.mark.parametrize(
@@ -53,26 +54,26 @@ def test_a_target_is_a_user_a_host_and_a_port(text: str, meant: tuple[str, str, 
         "m1@.",
     ],
 )
-def test_what_is_no_target_is_refused(text: str) -> None:
+def test_invalid_target_is_refused(text: str) -> None:
     with pytest.raises((BadConfiguration, InvalidSpec)):
-        hosts.parse_target(text, user="m1")
+        parse_target(text, user="m1")
 
 
 def artifact(name: str) -> Artifact:
     return Artifact(name=name, version="1.0.0", path=Path(name), size=1, sha256="0" * 64)
 
 
-def way_in() -> Secret:
+def agent_kubeconfig() -> Secret:
     claims = {"sub": "system:serviceaccount:a:b", "iat": 1_000, "exp": 90_000}
     token = Secret(jwt.encode(claims, "k" * 32, algorithm="HS256"))
     return kubeconfig.render("mac-1", token, server="https://127.0.0.1:6443", trust=Trust())
 
 
-def whole() -> MacSpec:
+def complete_spec() -> MacSpec:
     job = AgentJob(node_name="mac-1", host_cpu=8, host_memory_mb=1024, max_pods=2, on_tailnet=True)
     return MacSpec(
         job=job,
-        kubeconfig=way_in(),
+        kubeconfig=agent_kubeconfig(),
         client_authority=b"authority",
         tart=artifact("tart"),
         interpreter=artifact("interpreter"),
@@ -82,38 +83,38 @@ def whole() -> MacSpec:
     )
 
 
-def test_the_names_of_steps_are_those_of_a_whole_specification_in_order() -> None:
-    assert tuple(step.name for step in sequence.steps(whole())) == sequence.NAMES
+def test_step_names_have_the_order_of_the_steps() -> None:
+    assert tuple(step.name for step in sequence.steps(complete_spec())) == sequence.NAMES
 
 
-def test_steps_are_chosen_and_left_out_by_name_and_keep_their_order() -> None:
-    steps = sequence.steps(whole())
-    only = host_choices.chosen(steps, only=["firewall", "sudo", "agent"], skip=["sudo"])
+def test_selected_steps_keep_their_order() -> None:
+    steps = sequence.steps(complete_spec())
+    only = sequence.select(steps, only=["firewall", "sudo", "agent"], skip=["sudo"])
     assert [step.name for step in only] == ["firewall", "agent"]
 
 
-def test_a_name_that_no_step_has_is_refused_with_all_that_there_are() -> None:
+def test_unknown_step_is_refused_with_all_names() -> None:
     with pytest.raises(
-        BadConfiguration, match=r"no step is called firewal; there are preconditions, sudo"
+        BadConfiguration, match=r"unknown step firewal; the steps are preconditions, sudo"
     ):
-        host_choices.chosen([], only=["firewal"], skip=[])
+        sequence.select([], only=["firewal"], skip=[])
 
 
 @pytest.mark.real_time
-async def test_a_run_without_the_kubeconfig_asks_no_cluster_and_dials_as_the_files_user(
+async def test_run_without_the_kubeconfig_step_needs_no_cluster_and_uses_the_configured_user(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "mac.yaml"
     file.write_text("node: mac-1\nuser: admin\n")
-    ssh_options = hosts.SshOptions(
+    ssh_options = SshOptions(
         target="127.0.0.1:1",
         user="m1",
         known_hosts=tmp_path / "known_hosts",
         password=Secret("canary"),
         connect_timeout=timedelta(0),
     )
-    nowhere = agent_access.Cluster(kubeconfig=tmp_path / "none")
-    options = hosts.ApplyOptions(config=file, only=("firewall",), cluster=nowhere)
+    missing_cluster = agent_access.Cluster(kubeconfig=tmp_path / "none")
+    options = hosts.ApplyOptions(config=file, only=("firewall",), cluster=missing_cluster)
     with pytest.raises(HostUnreachable, match=r"^admin@127\.0\.0\.1:1: "):
         await hosts.apply(ssh_options, options, lambda _: None)
 
@@ -121,56 +122,56 @@ async def test_a_run_without_the_kubeconfig_asks_no_cluster_and_dials_as_the_fil
 @pytest.mark.parametrize(
     ("more", "password", "why"),
     [
-        ("publicKeys: [nonsense]", "canary", r"mac.yaml: publicKeys\[0\] is no line"),
+        ("publicKeys: [nonsense]", "canary", r"mac.yaml: publicKeys\[0\] is not a valid line"),
         (
             "egress: {cacheNetwork: nowhere}",
             "canary",
             "mac.yaml: egress.cacheNetwork 'nowhere' must be",
         ),
-        ("", "", "nothing to log in with"),
+        ("", "", "no credentials"),
         ("", "canary", "/cluster"),
     ],
 )
-async def test_a_cluster_is_asked_for_an_identity_when_all_else_is_right(
+async def test_identity_is_requested_after_all_other_checks(
     more: str, password: str, why: str, tmp_path: Path
 ) -> None:
     (tmp_path / "mac.yaml").write_text(f"node: mac-1\n{more}\n")
-    ssh_options = hosts.SshOptions(
+    ssh_options = SshOptions(
         target="127.0.0.1:1",
         user="m1",
         known_hosts=tmp_path / "known_hosts",
         password=Secret(password) if password else None,
     )
-    nowhere = agent_access.Cluster(kubeconfig=tmp_path / "cluster")
-    options = hosts.ApplyOptions(config=tmp_path / "mac.yaml", cluster=nowhere)
+    missing_cluster = agent_access.Cluster(kubeconfig=tmp_path / "cluster")
+    options = hosts.ApplyOptions(config=tmp_path / "mac.yaml", cluster=missing_cluster)
 
     with pytest.raises((BadConfiguration, InvalidSpec), match=why):
         await hosts.apply(ssh_options, options, lambda _: None)
 
 
-def test_another_host_key_has_one_remedy_which_is_of_the_mac_alone(tmp_path: Path) -> None:
+def test_host_key_advice_differs_for_mac_and_jump_host(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("canary")
-    ssh_options = hosts.SshOptions(
+    ssh_options = SshOptions(
         target="mac",
         user="m1",
         known_hosts=tmp_path / "known_hosts",
         identities=(key,),
-        jump="between",
+        jump="jump-host",
     )
-    target = hosts._target(ssh_options)
-    assert target.through
+    target = ssh_options.build_target()
+    assert target.jump
 
-    assert target.host_keys.advice("mac", 22) == "give --trust-again once"
-    assert "ssh-keygen -R between" in target.through.host_keys.advice("between", 22)
+    assert target.host_keys.advice("mac", 22) == "run this once with --accept-new-host-key"
+    assert "ssh-keygen -R jump-host" in target.jump.host_keys.advice("jump-host", 22)
 
 
 @pytest.mark.real_time
-async def test_a_mac_that_is_out_of_reach_leaves_nothing_in_the_cluster(tmp_path: Path) -> None:
-    asked = []
+async def test_unreachable_mac_leaves_nothing_in_the_cluster(tmp_path: Path) -> None:
+    requests = []
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(writer)
+        requests.append(writer)
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
@@ -179,7 +180,7 @@ async def test_a_mac_that_is_out_of_reach_leaves_nothing_in_the_cluster(tmp_path
         content = kubeconfig.render("me", token, server=f"http://127.0.0.1:{port}", trust=Trust())
         (tmp_path / "cluster").write_text(content.reveal())
         (tmp_path / "mac.yaml").write_text("node: mac-1\n")
-        ssh_options = hosts.SshOptions(
+        ssh_options = SshOptions(
             target="127.0.0.1:1",
             user="m1",
             known_hosts=tmp_path / "known_hosts",
@@ -191,14 +192,14 @@ async def test_a_mac_that_is_out_of_reach_leaves_nothing_in_the_cluster(tmp_path
         with pytest.raises(HostUnreachable):
             await hosts.apply(ssh_options, options, lambda _: None)
 
-    assert asked == []
+    assert requests == []
 
 
 @pytest.mark.real_time
-async def test_the_known_key_of_a_mac_that_does_not_answer_is_kept(tmp_path: Path) -> None:
+async def test_host_key_of_an_unreachable_mac_is_kept(tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     known.write_text("[127.0.0.1]:1 ssh-ed25519 AAAA\n")
-    ssh_options = hosts.SshOptions(
+    ssh_options = SshOptions(
         target="m1@127.0.0.1:1",
         user="m1",
         known_hosts=known,
@@ -213,31 +214,31 @@ async def test_the_known_key_of_a_mac_that_does_not_answer_is_kept(tmp_path: Pat
     assert known.read_text() == "[127.0.0.1]:1 ssh-ed25519 AAAA\n"
 
 
-def test_a_key_that_nobody_chose_may_be_unreadable(tmp_path: Path) -> None:
+def test_default_private_key_may_be_unreadable(tmp_path: Path) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     good.write_text("a key")
     bad.write_bytes(b"\xff")
-    ssh_options = hosts.SshOptions(
+    ssh_options = SshOptions(
         target="mac-1", user="m1", known_hosts=tmp_path / "known_hosts", identities=(bad, good)
     )
-    with pytest.raises(BadConfiguration, match="no private key"):
-        hosts.private_keys(ssh_options)
-    assert hosts.private_keys(replace(ssh_options, are_explicit=False)) == (Secret("a key"),)
+    with pytest.raises(BadConfiguration, match="is not a private key"):
+        ssh_options.private_keys()
+    assert replace(ssh_options, are_explicit=False).private_keys() == (Secret("a key"),)
 
 
-def test_what_is_taken_away_is_chosen_by_name_too() -> None:
-    def names(**given: tuple[str, ...]) -> list[str]:
-        return [step.name for step in hosts.RemovalOptions(**given).steps("m1")]  # type: ignore[arg-type]
+def test_removal_steps_are_selected_by_name() -> None:
+    def names(**options: tuple[str, ...]) -> list[str]:
+        return [step.name for step in hosts.RemovalOptions(**options).steps("m1")]  # type: ignore[arg-type]
 
     assert names(only=("firewall", "stamps")) == ["firewall", "stamps"]
     assert names(skip=("tart", "sudo"))[-1] == "auto-login"
-    with pytest.raises(BadConfiguration, match=r"no step is called sleep; there are agent-job"):
+    with pytest.raises(BadConfiguration, match=r"unknown step sleep; the steps are agent-job"):
         names(only=("sleep",))
 
 
 @pytest.mark.real_time
-async def test_the_password_of_a_mac_is_not_told_to_the_host_on_the_way(tmp_path: Path) -> None:
-    ssh_options = hosts.SshOptions(
+async def test_password_is_not_sent_to_the_jump_host(tmp_path: Path) -> None:
+    ssh_options = SshOptions(
         target="127.0.0.1:1",
         user="m1",
         known_hosts=tmp_path / "known_hosts",
@@ -250,55 +251,57 @@ async def test_the_password_of_a_mac_is_not_told_to_the_host_on_the_way(tmp_path
 
 
 @pytest.mark.parametrize(("only", "skip"), [(("sleep",), ("sleep",)), (("tailscale",), ())])
-async def test_a_choice_that_leaves_no_step_is_refused_and_not_told_as_fine(
+async def test_empty_selection_is_refused(
     only: tuple[str, ...], skip: tuple[str, ...], tmp_path: Path
 ) -> None:
     (tmp_path / "mac.yaml").write_text("node: mac-1\n")
-    ssh_options = hosts.SshOptions(target="m1@127.0.0.1:1", user="m1", known_hosts=tmp_path / "known")
+    ssh_options = SshOptions(target="m1@127.0.0.1:1", user="m1", known_hosts=tmp_path / "known")
     options = hosts.ApplyOptions(config=tmp_path / "mac.yaml", only=only, skip=skip)
 
     with pytest.raises(
-        BadConfiguration, match=r"--only and --skip leave nothing of what .*mac.yaml"
+        BadConfiguration, match=r"--only and --skip select none of the steps of .*mac.yaml"
     ):
         await hosts.plan(ssh_options, options)
 
 
-async def test_who_has_nothing_to_log_in_with_is_told_what_to_give(tmp_path: Path) -> None:
-    ssh_options = hosts.SshOptions(target="m1@127.0.0.1:1", user="m1", known_hosts=tmp_path / "known")
+async def test_missing_credentials_are_reported_with_the_flags(tmp_path: Path) -> None:
+    ssh_options = SshOptions(target="m1@127.0.0.1:1", user="m1", known_hosts=tmp_path / "known")
 
     with pytest.raises(BadConfiguration, match=r"m1@127.0.0.1:1: .*--identity.*--ask-password"):
         await hosts.facts(ssh_options)
 
 
-def test_a_preparation_has_two_steps_and_takes_no_other_name() -> None:
-    whole = hosts.PreparationOptions(password=Secret("canary"))
-    assert [step.name for step in whole.steps("m1")] == ["sudo", "auto-login"]
+def test_preparation_has_two_steps_and_refuses_other_names() -> None:
+    both = hosts.PreparationOptions(password=Secret("canary"))
+    assert [step.name for step in both.steps("m1")] == ["sudo", "auto-login"]
     one = hosts.PreparationOptions(password=Secret("canary"), skip=("sudo",))
     assert [step.name for step in one.steps("m1")] == ["auto-login"]
-    assert "canary" not in repr(whole)
-    with pytest.raises(BadConfiguration, match="there are sudo, auto-login"):
+    assert "canary" not in repr(both)
+    with pytest.raises(BadConfiguration, match="the steps are sudo, auto-login"):
         hosts.PreparationOptions(password=Secret("canary"), only=("firewall",)).steps("m1")
 
 
-def test_a_preparation_or_a_leave_of_nothing_is_refused_and_not_told_as_fine() -> None:
+def test_empty_selection_of_preparation_or_removal_is_refused() -> None:
     none = hosts.PreparationOptions(password=Secret("canary"), skip=("sudo", "auto-login"))
-    with pytest.raises(BadConfiguration, match=r"leave nothing to do of sudo, auto-login$"):
+    with pytest.raises(BadConfiguration, match=r"select none of the steps sudo, auto-login$"):
         none.steps("m1")
-    # It stays by default.
-    with pytest.raises(BadConfiguration, match=r"leave nothing to do of agent-job, [\w, -]*stamps"):
+    # Tart is kept by default.
+    with pytest.raises(
+        BadConfiguration, match=r"select none of the steps agent-job, [\w, -]*stamps"
+    ):
         hosts.RemovalOptions(only=("tart",)).steps("m1")
     (tart,) = hosts.RemovalOptions(only=("tart",), keep_tart=False).steps("m1")
     assert tart.name == "tart"
 
 
-async def test_artifacts_take_no_more_of_the_line_than_was_said(tmp_path: Path) -> None:
+async def test_artifacts_respect_the_bandwidth_limit(tmp_path: Path) -> None:
     (tmp_path / "tart").write_bytes(bytes(3_000_000))
     store = hosts.artifact_store(hosts.ApplyOptions(config=tmp_path, megabytes_per_second=1))
-    brought = await store.load(tmp_path / "tart", name="tart", version="1.0.0")
+    artifact = await store.load(tmp_path / "tart", name="tart", version="1.0.0")
     loop = asyncio.get_running_loop()
-    begun = loop.time()
+    started = loop.time()
 
-    async with store.open(brought) as reading:
+    async with store.open(artifact) as reading:
         assert sum([len(block) async for block in reading.blocks()]) == 3_000_000
 
-    assert loop.time() - begun > 2
+    assert loop.time() - started > 2

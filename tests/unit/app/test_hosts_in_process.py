@@ -1,4 +1,4 @@
-"""What `bramley host plan` shows is what `apply` does: the steps that are meant, and parts that are wanted no more."""
+"""`bramley host plan` shows what `apply` does: the selected steps, and the removal of retired parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bramley.app import hosts
 from bramley.app.agent_access import Cluster
 from bramley.app.hosts import ApplyOptions
 from bramley.base.errors import BadConfiguration, UnsupportedHost
-from bramley.host import claim, sequence
+from bramley.host import claim, drift, sequence
 from bramley.host.commands import Command, Probe
 from bramley.host.connection import Connection
 from bramley.host.facts import Facts
@@ -20,22 +20,22 @@ from bramley.host.step import Step
 from bramley.host.steps.hostname import Hostname
 from bramley.host.steps.log_rotation import LogRotation
 from bramley.host.steps.sleep import Sleep
-from tests.unit.host.steps import wanted
+from tests.unit.host.steps import fixtures
 
-WANTED: list[Step] = [Hostname("mac-01"), Sleep()]
-
-
-def options(**given: tuple[str, ...]) -> ApplyOptions:
-    return ApplyOptions(config=Path("mac.yaml"), **given)  # type: ignore[arg-type]
+STEPS: list[Step] = [Hostname("mac-01"), Sleep()]
 
 
-async def test_a_plan_shows_the_steps_that_are_meant_and_what_is_wanted_no_more(
+def options(**selection: tuple[str, ...]) -> ApplyOptions:
+    return ApplyOptions(config=Path("mac.yaml"), **selection)  # type: ignore[arg-type]
+
+
+async def test_plan_contains_selected_steps_and_retired_parts(
     tmp_path: Path,
 ) -> None:
-    mac = await wanted.mac(tmp_path, LogRotation())
+    mac = await fixtures.mac(tmp_path, LogRotation())
 
-    async def names(asked: ApplyOptions) -> list[str]:
-        return [one.step.name for one in (await hosts.plan_steps(mac, WANTED, asked)).steps]
+    async def names(selected: ApplyOptions) -> list[str]:
+        return [one.step.name for one in (await hosts.plan_steps(mac, STEPS, selected)).steps]
 
     assert await names(options()) == ["hostname", "sleep", "without-log-rotation"]
     assert await names(options(skip=("sleep",))) == ["hostname", "without-log-rotation"]
@@ -44,26 +44,26 @@ async def test_a_plan_shows_the_steps_that_are_meant_and_what_is_wanted_no_more(
     assert mac.done == []
 
 
-async def test_an_identity_is_made_when_the_mac_refuses_nothing(tmp_path: Path) -> None:
-    mac = await wanted.mac(tmp_path)
-    spec = replace(wanted.spec(tmp_path), kubeconfig=None)
-    # Its clock is not of this time.
-    asked = replace(options(skip=("preconditions",)), cluster=Cluster(tmp_path / "cluster"))
+async def test_identity_is_created_only_for_a_supported_mac(tmp_path: Path) -> None:
+    mac = await fixtures.mac(tmp_path)
+    spec = replace(fixtures.spec(tmp_path), kubeconfig=None)
+    # The simulated Mac has another time, which the preconditions would refuse.
+    selected = replace(options(skip=("preconditions",)), cluster=Cluster(tmp_path / "cluster"))
     with mac.mac.change() as state:
         state["filevault"] = True
 
     with pytest.raises(UnsupportedHost, match="FileVault"):
-        await hosts.with_identity(mac, spec, asked)
+        await hosts.with_identity(mac, spec, selected)
 
     with mac.mac.change() as state:
         state["filevault"] = False
     with pytest.raises(BadConfiguration, match="/cluster"):
-        await hosts.with_identity(mac, spec, asked)
+        await hosts.with_identity(mac, spec, selected)
     assert mac.done == []
 
 
-class Line:
-    """Counts the questions on the way to a Mac."""
+class CountingConnection:
+    """Counts the probe round trips to a Mac."""
 
     def __init__(self, mac: Connection) -> None:
         self._mac = mac
@@ -78,50 +78,50 @@ class Line:
         return await self._mac.probe(probes)
 
 
-async def test_a_mac_that_is_as_wanted_is_asked_once_also_where_an_identity_was_made_meanwhile(
+async def test_converged_mac_needs_one_round_trip_also_with_a_new_identity(
     tmp_path: Path,
 ) -> None:
-    mac = await wanted.mac(tmp_path)
-    spec = wanted.spec(tmp_path, tailnet=None, node_exporter=None, agent=None, interpreter=None)
-    asked = options(skip=("preconditions",))
-    await hosts.apply_steps(mac, sequence.steps(spec), asked)
+    mac = await fixtures.mac(tmp_path)
+    spec = fixtures.spec(tmp_path, tailnet=None, node_exporter=None, agent=None, interpreter=None)
+    selected = options(skip=("preconditions",))
+    await hosts.apply_steps(mac, sequence.steps(spec), selected)
     mac.done.clear()
-    line = Line(mac)
+    connection = CountingConnection(mac)
 
-    facts = await hosts.check_steps(line, replace(spec, kubeconfig=None), asked)
-    another = replace(spec, kubeconfig=wanted.identity(born=wanted.BORN + 60))
-    report = await hosts.apply_steps(line, sequence.steps(another), asked, facts=facts)
+    facts = await hosts.check_steps(connection, replace(spec, kubeconfig=None), selected)
+    another = replace(spec, kubeconfig=fixtures.agent_kubeconfig(issued=fixtures.ISSUED + 60))
+    report = await hosts.apply_steps(connection, sequence.steps(another), selected, facts=facts)
 
-    assert (report.is_changed, mac.done, line.probes) == (False, [], 1)
+    assert (report.is_changed, mac.done, connection.probes) == (False, [], 1)
 
 
-async def test_a_mac_that_changed_since_it_was_asked_is_asked_again_before_it_is_touched(
+async def test_outdated_facts_are_probed_again_before_any_change(
     tmp_path: Path,
 ) -> None:
-    mac = await wanted.mac(tmp_path)
-    spec = replace(wanted.spec(tmp_path), kubeconfig=None)
-    asked = options(only=("hostname", "sleep"))
-    facts = await hosts.check_steps(mac, spec, asked)
-    await hosts.apply_steps(mac, sequence.steps(spec), asked)
+    mac = await fixtures.mac(tmp_path)
+    spec = replace(fixtures.spec(tmp_path), kubeconfig=None)
+    selected = options(only=("hostname", "sleep"))
+    facts = await hosts.check_steps(mac, spec, selected)
+    await hosts.apply_steps(mac, sequence.steps(spec), selected)
     mac.done.clear()
 
-    report = await hosts.apply_steps(mac, sequence.steps(spec), asked, facts=facts)
+    report = await hosts.apply_steps(mac, sequence.steps(spec), selected, facts=facts)
 
     assert (report.is_changed, mac.done) == (False, [])
 
 
-async def test_what_is_wanted_no_more_goes_last_and_a_second_run_changes_nothing(
+async def test_retired_parts_are_removed_last_and_a_second_run_changes_nothing(
     tmp_path: Path,
 ) -> None:
-    mac = await wanted.mac(tmp_path, LogRotation())
+    mac = await fixtures.mac(tmp_path, LogRotation())
 
-    report = await hosts.apply_steps(mac, WANTED, options())
+    report = await hosts.apply_steps(mac, STEPS, options())
 
     assert list(report.changed) == ["hostname", "sleep", "without-log-rotation"]
     assert all(report.changed.values())
     assert mac.mac.files.exists(claim.CLAIM_FILE.path)
     mac.done.clear()
-    assert (await hosts.plan_steps(mac, WANTED, options())).is_empty
-    assert not (await hosts.apply_steps(mac, WANTED, options())).is_changed
+    assert (await hosts.plan_steps(mac, STEPS, options())).is_empty
+    assert not (await hosts.apply_steps(mac, STEPS, options())).is_changed
     assert mac.done == []
     assert drift.read_stamps(await mac.probe([drift.STAMPS_FILE])) == {}

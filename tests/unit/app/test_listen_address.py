@@ -19,9 +19,7 @@ from bramley.base.errors import BadConfiguration
         ("[::]:443", "::", 443, "https://[::1]:443"),
     ],
 )
-def test_address_is_read_and_leads_clients_to_the_server(
-    text: str, host: str, port: int, url: str
-) -> None:
+def test_address_and_url(text: str, host: str, port: int, url: str) -> None:
     address = Address.parse(text)
 
     assert (address.host, address.port) == (host, port)
@@ -33,7 +31,7 @@ def test_address_is_read_and_leads_clients_to_the_server(
     "text",
     ["", "6443", ":6443", "127.0.0.1", "127.0.0.1:", "a:b", "a:-1", "a:65536", "::1:6443", "a:٣"],
 )
-def test_what_is_no_address_is_refused_with_advice(text: str) -> None:
+def test_invalid_address_is_refused_with_advice(text: str) -> None:
     with pytest.raises(BadConfiguration, match=r"--listen .*(write it like|choose 0 to 65535)"):
         Address.parse(text)
 
@@ -57,6 +55,6 @@ def test_port_in_use_is_reported_with_advice() -> None:
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "192.0.2.1"])
-def test_host_that_is_not_this_machine_is_told(host: str) -> None:
+def test_host_of_another_machine_is_refused(host: str) -> None:
     with pytest.raises(BadConfiguration, match=r"cannot be (resolved|listened on)"):
         bind(Address(host, 0))

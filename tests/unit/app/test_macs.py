@@ -7,9 +7,9 @@ from pathlib import Path
 from bramley.api.core import Node
 from bramley.api.meta import ObjectMeta
 from bramley.app import embedded, macs
-from bramley.base import virtual_time
 from bramley.cli import up
 from bramley.kube.client import Client
+from tests import virtual_time
 
 
 async def test_surplus_macs_of_either_kind_are_retired(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_number_of_macs_is_limited(count: str, capsys: Captured) -> None:
         ["crds", "-o", "xml"],
         ["crds", "--kind", "Pear"],
         ["apiserver", "--listen", "here", "--show-settings"],
-        ["host", "facts", "m1@mac", "--patience", "x"],
+        ["host", "facts", "m1@mac", "--connect-timeout", "x"],
     ],
 )
 def test_wrong_usage_is_reported_on_standard_error_with_code_2(
@@ -102,7 +102,7 @@ def test_settings_are_shown_with_value_and_source(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_data_belongs_where_the_platform_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_data_folder_of_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("HOME", "/home/ada")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
@@ -133,7 +133,7 @@ def user_without_home(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     "arguments", [["up", "--macs", "0", "--show-settings"], ["host", "facts", "m1@mac"]]
 )
 @pytest.mark.usefixtures("user_without_home")
-def test_user_without_home_is_asked_for_a_folder(arguments: list[str], capsys: Captured) -> None:
+def test_user_without_home_must_name_a_folder(arguments: list[str], capsys: Captured) -> None:
     assert run(*arguments) == 2
 
     assert "BRAMLEY_DATA_DIR" in capsys.readouterr().err
@@ -142,9 +142,9 @@ def test_user_without_home_is_asked_for_a_folder(arguments: list[str], capsys: C
 def test_host_keys_are_kept_in_the_data_folder(user_without_home: pytest.MonkeyPatch) -> None:
     user_without_home.setenv("BRAMLEY_DATA_DIR", "/data")
 
-    way = host_connection._way(target="m1@mac")
+    ssh_options = host_connection._ssh_options(target="m1@mac")
 
-    assert (way.known_hosts, way.identities) == (Path("/data/known_hosts"), ())
+    assert (ssh_options.known_hosts, ssh_options.identities) == (Path("/data/known_hosts"), ())
 
 
 class Interrupted(io.StringIO):
@@ -175,7 +175,7 @@ main()
 
 
 def test_ctrl_c_while_the_program_loads_is_no_traceback() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-P", "-c", LOADING],
         capture_output=True,
         text=True,
@@ -183,13 +183,13 @@ def test_ctrl_c_while_the_program_loads_is_no_traceback() -> None:
         check=False,
     )
 
-    assert (done.returncode, done.stderr) == (130, "bramley: stopped by Ctrl-C\n")
+    assert (result.returncode, result.stderr) == (130, "bramley: stopped by Ctrl-C\n")
 
 
 def test_characters_that_a_terminal_cannot_encode_are_escaped() -> None:
     code = "from bramley.cli.main import main; import sys; sys.argv = ['bramley', '--version']\n"
     code += "try: main()\nexcept SystemExit: print('\u280b')"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-P", "-c", code],
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         capture_output=True,
@@ -198,11 +198,11 @@ def test_characters_that_a_terminal_cannot_encode_are_escaped() -> None:
         check=False,
     )
 
-    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["\\u280b"])
+    assert (result.returncode, result.stdout.splitlines()[-1:]) == (0, ["\\u280b"])
 
 
 def test_invalid_duration_is_reported_with_examples(capsys: Captured) -> None:
-    run("host", "facts", "m1@mac", "--patience", "x")
+    run("host", "facts", "m1@mac", "--connect-timeout", "x")
 
     assert "write it like 30s, 5m, 24h or 7d" in capsys.readouterr().err
 
@@ -263,7 +263,7 @@ def test_failure_is_one_line_and_a_code(
     assert line.count("\n") == 1
 
 
-def test_traceback_comes_with_debug_only(capsys: Captured) -> None:
+def test_traceback_is_printed_with_debug_only(capsys: Captured) -> None:
     log.configure(level="debug")
 
     failures.report("bramley", RuntimeError("x"))
@@ -271,7 +271,7 @@ def test_traceback_comes_with_debug_only(capsys: Captured) -> None:
     assert "RuntimeError" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_command_without_the_flag_gives_its_traceback_by_the_variable(
+def test_traceback_is_printed_with_the_log_level_variable(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logging.getLogger().setLevel(logging.WARNING)

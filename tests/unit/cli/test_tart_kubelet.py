@@ -39,14 +39,14 @@ def test_defaults_are_those_of_the_contract() -> None:
 
     assert (parsed.node.cpu, parsed.node.memory_mb, parsed.node.max_pods) == (8, 16384, 2)
     assert parsed.tart_binary == "/usr/local/bin/tart"
-    assert parsed.collects
+    assert parsed.gc_enabled
     assert parsed.folders.state == Path("/var/lib/tart-kubelet")
     assert parsed.folders.user_data == Path("/var/lib/tart-userdata")
     assert parsed.folders.vm_logs == Path("/var/log/tart-vms")
     assert parsed.folders.tart_home == Path("/Users/m1/.tart")
     assert parsed.metrics == Endpoint("", 8080, is_default=True)
     assert parsed.health == Endpoint("", 8081, is_default=True)
-    assert parsed.session_of is None
+    assert parsed.gui_session_uid is None
 
 
 def test_zeroes_mean_the_defaults() -> None:
@@ -65,7 +65,7 @@ def test_labels_are_read_and_blanks_skipped() -> None:
     assert settings("--node-labels", "a=1, b=2,,c=").node.labels == {"a": "1", "b": "2", "c": ""}
 
 
-def test_a_flag_wins_over_its_variable_and_that_over_the_default() -> None:
+def test_flag_overrides_variable_and_variable_overrides_default() -> None:
     variables = {"TART_KUBELET_NODE_NAME": "from-env", "TART_KUBELET_STATE_DIR": "/e"}
 
     parsed = settings("--node-name", "from-flag", **variables)
@@ -74,7 +74,7 @@ def test_a_flag_wins_over_its_variable_and_that_over_the_default() -> None:
 
 
 @pytest.mark.parametrize("known", list(agent_flags.all_flags()), ids=lambda known: known.flag.name)
-def test_every_flag_has_its_variable_where_it_names_one(known: agent_flags.FlagHelp) -> None:
+def test_variable_of_every_flag_is_read(known: agent_flags.FlagHelp) -> None:
     if not known.flag.env:
         return
 
@@ -84,10 +84,10 @@ def test_every_flag_has_its_variable_where_it_names_one(known: agent_flags.FlagH
     assert given.source_name(known.flag) == known.flag.env
 
 
-def test_every_flag_of_the_names_is_one_of_the_program() -> None:
+def test_every_contract_flag_is_accepted() -> None:
     named = {value.name for value in vars(flags).values() if isinstance(value, Flag)}
 
-    # Of controllers, not of agents.
+    # A flag of controllers.
     assert named - {known.flag.name for known in agent_flags.all_flags()} == {"--leader-elect"}
 
 
@@ -135,7 +135,7 @@ def test_invalid_variable_is_reported_by_its_name(capsys: Captured) -> None:
     assert "TART_KUBELET_NODE_IP 'here'" in capsys.readouterr().err
 
 
-def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
+def test_certificate_needs_a_key(tmp_path: Path) -> None:
     certificate = tmp_path / "c.pem"
     certificate.write_text("")
 
@@ -164,7 +164,7 @@ def test_wrong_command_line_is_reported_in_one_line_with_a_hint(
 
 
 @pytest.mark.parametrize(
-    ("written", "expected"),
+    ("arguments", "expected"),
     [
         (["--disable-vm-gc"], False),
         (["--disable-vm-gc=true"], False),
@@ -172,8 +172,8 @@ def test_wrong_command_line_is_reported_in_one_line_with_a_hint(
         ([], True),
     ],
 )
-def test_the_collector_is_switched_off_in_all_spellings(written: list[str], expected: bool) -> None:
-    assert settings(*written).collects is expected
+def test_disable_vm_gc_flag(arguments: list[str], expected: bool) -> None:
+    assert settings(*arguments).gc_enabled is expected
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_the_collector_is_switched_off_in_all_spellings(written: list[str], expe
         ("0", None),
     ],
 )
-def test_addresses_to_listen_on(text: str, expected: Endpoint | None) -> None:
+def test_listen_addresses(text: str, expected: Endpoint | None) -> None:
     assert settings("--metrics-bind-address", text).metrics == expected
 
 
@@ -194,10 +194,10 @@ def test_session_is_checked_if_launchctl_is_on_the_path(tmp_path: Path) -> None:
     launchctl.write_text("")
     launchctl.chmod(0o755)
 
-    assert settings(PATH=str(tmp_path)).session_of is not None
-    assert settings(PATH="/nowhere").session_of is None
-    assert settings("--gui-preflight", "off", PATH=str(tmp_path)).session_of is None
-    assert settings("--gui-preflight", "on", PATH="/nowhere").session_of is not None
+    assert settings(PATH=str(tmp_path)).gui_session_uid is not None
+    assert settings(PATH="/nowhere").gui_session_uid is None
+    assert settings("--gui-preflight", "off", PATH=str(tmp_path)).gui_session_uid is None
+    assert settings("--gui-preflight", "on", PATH="/nowhere").gui_session_uid is not None
 
 
 def test_flags_of_older_agents_are_accepted_and_reported_as_ignored() -> None:
@@ -233,7 +233,7 @@ def test_missing_kubeconfig_is_reported(tmp_path: Path, capsys: Captured) -> Non
     assert str(missing) in capsys.readouterr().err
 
 
-def test_version_and_help_are_given(capsys: Captured) -> None:
+def test_version_and_help_are_printed(capsys: Captured) -> None:
     assert tart_kubelet.run(["--version"], {}) == 0
     assert capsys.readouterr().out.startswith("tart-kubelet 0.")
     with pytest.raises(SystemExit) as ended:
@@ -244,7 +244,7 @@ def test_version_and_help_are_given(capsys: Captured) -> None:
     assert all(known.flag.name in out for known in agent_flags.all_flags())
 
 
-def test_the_agent_loads_nothing_that_it_does_not_need() -> None:
+def test_agent_does_not_import_heavy_modules() -> None:
     modules = "bramley.cli.agent_settings, bramley.app.agent, bramley.agent.serving.endpoints"
     more = "bramley.agent.supervised_runs, bramley.agent.processes, bramley.kube.config_loader"
     code = f"import sys, {modules}, {more}; print('\\n'.join(sys.modules))"

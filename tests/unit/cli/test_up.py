@@ -19,12 +19,12 @@ COMMANDS = ["kubectl get nodes"]
 Captured = pytest.CaptureFixture[str]
 
 
-def a_screen(*, macs: int) -> Screen:
+def new_screen(*, macs: int) -> Screen:
     return Screen(SETTINGS, macs=macs, commands=COMMANDS)
 
 
 def test_without_macs_the_commands_are_printed_at_once(capsys: Captured) -> None:
-    a_screen(macs=0).on_serving(ADDRESS)
+    new_screen(macs=0).on_serving(ADDRESS)
 
     printed = capsys.readouterr().out
     assert printed.startswith("API server  https://127.0.0.1:6443\n")
@@ -34,13 +34,13 @@ def test_without_macs_the_commands_are_printed_at_once(capsys: Captured) -> None
 
 
 def test_long_operation_is_printed_and_is_not_counted_as_a_mac(capsys: Captured) -> None:
-    a_screen(macs=1).on_progress(Waiting("building archives"))
+    new_screen(macs=1).on_progress(Waiting("building archives"))
 
     assert capsys.readouterr().out == "Macs        building archives\n"
 
 
 def test_only_steps_with_changes_are_printed(capsys: Captured) -> None:
-    screen = a_screen(macs=1)
+    screen = new_screen(macs=1)
     screen.on_progress(StepDone("mac-1", "sudo", 0))
     screen.on_progress(StepDone("mac-1", "sleep", 4))
 
@@ -48,7 +48,7 @@ def test_only_steps_with_changes_are_printed(capsys: Captured) -> None:
 
 
 def test_commands_are_printed_after_every_mac_is_ready_or_has_failed(capsys: Captured) -> None:
-    screen = a_screen(macs=2)
+    screen = new_screen(macs=2)
     screen.on_serving(ADDRESS)
     assert "2 simulated" in capsys.readouterr().out
 

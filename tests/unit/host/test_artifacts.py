@@ -1,4 +1,4 @@
-"""Artifacts: hashed once per version of a file, open once for all hosts, never resident, at the speed that the manager may spend."""
+"""Artifacts: hashed once per version of a file, opened once for all hosts, never held in memory, within the bandwidth limit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bramley.base import virtual_time
 from bramley.base.errors import BadConfiguration
-from bramley.host.artifacts import BLOCK, Artifact, Budget, Depot
+from bramley.host.artifacts import BLOCK, Artifact, ArtifactStore, BandwidthLimit
+from tests import virtual_time
 
 CONTENT = bytes(range(256)) * 4096
 
@@ -26,12 +26,12 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-async def taken(depot: Depot, path: Path) -> Artifact:
-    return await depot.take(path, name="agent", version="1.2.3")
+async def load(store: ArtifactStore, path: Path) -> Artifact:
+    return await store.load(path, name="agent", version="1.2.3")
 
 
-async def read(depot: Depot, artifact: Artifact) -> bytes:
-    async with depot.reading(artifact) as reading:
+async def read(store: ArtifactStore, artifact: Artifact) -> bytes:
+    async with store.open(artifact) as reading:
         return b"".join([block async for block in reading.blocks()])
 
 
@@ -44,8 +44,8 @@ def shorten(file: Path) -> None:
 
 
 @contextmanager
-def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Count the bytes that are read from disk, by the descriptor."""
+def recorded_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Record the descriptor of each read from disk."""
     reads: list[int] = []
     real = os.pread
 
@@ -58,8 +58,8 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         yield reads
 
 
-async def test_an_artifact_is_the_file_with_its_size_and_digest(file: Path) -> None:
-    artifact = await taken(Depot(), file)
+async def test_artifact_has_the_size_and_digest_of_its_file(file: Path) -> None:
+    artifact = await load(ArtifactStore(), file)
 
     assert artifact == Artifact(
         name="agent",
@@ -70,52 +70,52 @@ async def test_an_artifact_is_the_file_with_its_size_and_digest(file: Path) -> N
     )
 
 
-async def test_a_host_gets_all_blocks_and_none_is_larger_than_agreed(file: Path) -> None:
-    depot = Depot()
-    artifact = await taken(depot, file)
-    async with depot.reading(artifact) as reading:
+async def test_all_blocks_have_the_agreed_size(file: Path) -> None:
+    store = ArtifactStore()
+    artifact = await load(store, file)
+    async with store.open(artifact) as reading:
         blocks = [block async for block in reading.blocks()]
 
     assert b"".join(blocks) == CONTENT
     assert {len(block) for block in blocks} == {BLOCK}
 
 
-async def test_a_version_of_a_file_is_hashed_once_however_many_hosts_ask(
+async def test_file_is_hashed_once_for_all_hosts(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    depot = Depot()
+    store = ArtifactStore()
     passes = len(CONTENT) // BLOCK
-    with counting(monkeypatch) as reads:
-        made = await asyncio.gather(*(taken(depot, file) for _ in range(5)))
+    with recorded_reads(monkeypatch) as reads:
+        artifacts = await asyncio.gather(*(load(store, file) for _ in range(5)))
         assert len(reads) == passes + 1  # and the end of the file
         for _ in range(3):
-            await read(depot, made[0])
+            await read(store, artifacts[0])
 
     assert len(reads) == passes + 1 + 3 * passes
 
 
-async def test_hosts_share_one_open_file_and_nobody_leaves_it_open(
+async def test_hosts_share_one_descriptor_and_it_is_closed(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    depot = Depot()
-    artifact = await taken(depot, file)
+    store = ArtifactStore()
+    artifact = await load(store, file)
     before = open_files()
-    with counting(monkeypatch) as reads:
-        await asyncio.gather(*(read(depot, artifact) for _ in range(20)))
+    with recorded_reads(monkeypatch) as reads:
+        await asyncio.gather(*(read(store, artifact) for _ in range(20)))
 
     assert len(set(reads)) == 1
     assert open_files() == before
 
 
-async def test_nothing_of_a_file_stays_in_memory(tmp_path: Path) -> None:
+async def test_file_is_not_held_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "large"
     with path.open("wb") as out:
         out.truncate(64 * 1024 * 1024)
-    depot = Depot()
-    artifact = await taken(depot, path)
+    store = ArtifactStore()
+    artifact = await load(store, path)
     tracemalloc.start()
     try:
-        async with depot.reading(artifact) as reading:
+        async with store.open(artifact) as reading:
             async for _ in reading.blocks():
                 pass
         _, peak = tracemalloc.get_traced_memory()
@@ -125,10 +125,10 @@ async def test_nothing_of_a_file_stays_in_memory(tmp_path: Path) -> None:
     assert peak < 8 * BLOCK
 
 
-async def test_a_file_that_is_written_into_while_it_is_sent_is_told(file: Path) -> None:
-    depot = Depot()
-    artifact = await taken(depot, file)
-    async with depot.reading(artifact) as reading:
+async def test_change_while_sending_is_reported(file: Path) -> None:
+    store = ArtifactStore()
+    artifact = await load(store, file)
+    async with store.open(artifact) as reading:
         blocks = reading.blocks()
         await anext(blocks)
         with file.open("r+b") as out:
@@ -137,12 +137,12 @@ async def test_a_file_that_is_written_into_while_it_is_sent_is_told(file: Path) 
             await anext(blocks)
 
 
-async def test_a_file_that_is_replaced_is_sent_as_it_was_to_those_who_have_begun(
+async def test_replaced_file_is_sent_unchanged_to_started_readers(
     file: Path,
 ) -> None:
-    depot = Depot()
-    artifact = await taken(depot, file)
-    async with depot.reading(artifact) as reading:
+    store = ArtifactStore()
+    artifact = await load(store, file)
+    async with store.open(artifact) as reading:
         blocks = reading.blocks()
         first = await anext(blocks)
         other = file.with_name("other")
@@ -151,39 +151,39 @@ async def test_a_file_that_is_replaced_is_sent_as_it_was_to_those_who_have_begun
         rest = [block async for block in blocks]
         assert b"".join([first, *rest]) == CONTENT
 
-    with pytest.raises(BadConfiguration, match=r"is not the file that agent .* was made of"):
-        await read(depot, artifact)
+    with pytest.raises(BadConfiguration, match=r"is no longer the file of agent 1\.2\.3"):
+        await read(store, artifact)
 
 
-async def test_a_file_of_another_size_is_refused_unread(
+async def test_file_of_another_size_is_refused_without_reading(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    artifact = await taken(Depot(), file)
+    artifact = await load(ArtifactStore(), file)
     shorten(file)
 
     with (
-        counting(monkeypatch) as reads,
-        pytest.raises(BadConfiguration, match="take its digest again"),
+        recorded_reads(monkeypatch) as reads,
+        pytest.raises(BadConfiguration, match="start again with the new one"),
     ):
-        await read(Depot(), artifact)
+        await read(ArtifactStore(), artifact)
     assert reads == []
 
 
-async def test_a_file_that_is_missing_is_told_by_its_path(tmp_path: Path) -> None:
+async def test_missing_file_is_reported_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"none cannot be read: No such file"):
-        await taken(Depot(), tmp_path / "none")
+        await load(ArtifactStore(), tmp_path / "none")
 
 
-async def test_the_budget_is_kept_over_all_hosts_and_shared_equally(file: Path) -> None:
+async def test_bandwidth_is_limited_and_shared_equally(file: Path) -> None:
     clock = virtual_time.clock()
     rate = BLOCK * 4
-    depot = Depot(budget=Budget(rate, clock=clock))
-    artifact = await taken(depot, file)
+    store = ArtifactStore(limit=BandwidthLimit(rate, clock=clock))
+    artifact = await load(store, file)
     began = clock.monotonic()
     sent = [0] * 4
 
     async def host(number: int) -> None:
-        async with depot.reading(artifact) as reading:
+        async with store.open(artifact) as reading:
             async for block in reading.blocks():
                 sent[number] += len(block)
                 assert max(sent) - min(sent) <= 2 * BLOCK
@@ -191,35 +191,35 @@ async def test_the_budget_is_kept_over_all_hosts_and_shared_equally(file: Path) 
     await asyncio.gather(*(host(number) for number in range(4)))
 
     passed = clock.monotonic() - began
-    # The first block of all goes at once.
+    # The very first block is not delayed.
     assert passed == pytest.approx((4 * len(CONTENT) - BLOCK) / rate)
 
 
-async def test_more_hosts_than_a_budget_can_serve_are_served_one_after_another(file: Path) -> None:
+async def test_too_many_hosts_are_served_in_turn(file: Path) -> None:
     clock = virtual_time.clock()
-    depot = Depot(budget=Budget(BLOCK * 2, clock=clock))
-    artifact = await taken(depot, file)
-    ends = []
+    store = ArtifactStore(limit=BandwidthLimit(BLOCK * 2, clock=clock))
+    artifact = await load(store, file)
+    finished = []
 
     async def host() -> None:
-        assert await read(depot, artifact) == CONTENT
-        ends.append(clock.monotonic())
+        assert await read(store, artifact) == CONTENT
+        finished.append(clock.monotonic())
 
     await asyncio.gather(*(host() for _ in range(10)))
 
-    # Two at a time: the first two have all of it when a fifth of the time is over.
-    assert ends[1] < ends[-1] / 4
-    assert ends == sorted(ends)
+    # Two at a time: the first two are finished after a fifth of the time.
+    assert finished[1] < finished[-1] / 4
+    assert finished == sorted(finished)
 
 
-async def test_without_a_budget_nobody_waits(file: Path) -> None:
-    depot = Depot()
-    artifact = await taken(depot, file)
-    await read(depot, artifact)
+async def test_no_limit_means_no_wait(file: Path) -> None:
+    store = ArtifactStore()
+    artifact = await load(store, file)
+    await read(store, artifact)
 
     assert virtual_time.clock().monotonic() == 0
 
 
-def test_a_budget_of_nothing_is_refused() -> None:
-    with pytest.raises(BadConfiguration, match="more than 0"):
-        Budget(0)
+def test_zero_bandwidth_is_refused() -> None:
+    with pytest.raises(BadConfiguration, match="positive"):
+        BandwidthLimit(0)

@@ -1,4 +1,4 @@
-"""Grammars: what may travel to a Mac, what may not, and errors that name every field."""
+"""Grammars: which values may be sent to a Mac, and errors that name every field."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ BAD = {
     ],
     "network": ["", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/255.0.0.0", "fd00::/8", "text", "1.2.3/8"],
 }
-# What no grammar lets through, wherever it stands: it would end a word or a line somewhere.
-NOWHERE = "\n\r\0\t'\"`$;&|<>(){}*?[]!#\\"
+# Refused by every grammar at any position: these characters end a word or a line in some format.
+FORBIDDEN = "\n\r\0\t'\"`$;&|<>(){}*?[]!#\\"
 
 
 def cases(table: dict[str, list[str]]) -> list[tuple[str, str]]:
@@ -64,12 +64,12 @@ def cases(table: dict[str, list[str]]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "value"), cases(GOOD))
-def test_what_a_mac_takes_is_let_through(name: str, value: str) -> None:
+def test_valid_values_are_accepted(name: str, value: str) -> None:
     assert list(CHECKS[name](name, value)) == []
 
 
 @pytest.mark.parametrize(("name", "value"), cases(BAD))
-def test_what_breaks_a_grammar_is_told_by_its_field(name: str, value: str) -> None:
+def test_invalid_value_is_reported_with_its_field(name: str, value: str) -> None:
     [cause] = CHECKS[name]("spec.field", value)
 
     assert cause.field == "spec.field"
@@ -87,41 +87,41 @@ def test_every_grammar_has_its_cases(name: str) -> None:
 
 @pytest.mark.parametrize("name", CHECKS)
 @given(st.data())
-def test_nothing_that_a_shell_minds_passes_any_grammar(name: str, data: st.DataObject) -> None:
+def test_shell_metacharacters_are_refused_by_every_grammar(name: str, data: st.DataObject) -> None:
     good = data.draw(st.sampled_from(GOOD[name]))
     at = data.draw(st.integers(0, len(good)))
-    evil = good[:at] + data.draw(st.sampled_from(NOWHERE)) + good[at:]
+    value = good[:at] + data.draw(st.sampled_from(FORBIDDEN)) + good[at:]
 
-    assert list(CHECKS[name](name, evil))
+    assert list(CHECKS[name](name, value))
 
 
 @pytest.mark.parametrize("name", CHECKS)
 @given(st.text(max_size=40))
-def test_whatever_passes_is_plain(name: str, text: str) -> None:
+def test_accepted_values_are_plain(name: str, text: str) -> None:
     if not list(CHECKS[name](name, text)):
         assert text.isascii()
         assert not text.startswith("-")
-        assert not set(text) & set(NOWHERE)
+        assert not set(text) & set(FORBIDDEN)
 
 
-def test_an_address_within_a_network_is_told_the_network() -> None:
+def test_host_bits_in_a_network_are_reported_with_the_network() -> None:
     [cause] = grammar.network("egress", "10.1.2.3/8")
 
     assert cause.message.endswith("write 10.0.0.0/8")
 
 
-def test_a_label_is_told_by_its_key() -> None:
+def test_invalid_label_is_reported_with_its_key() -> None:
     found = list(grammar.labels("labels", {"zone": "a b", "a b": "x"}))
 
     assert [cause.field for cause in found] == ["labels[zone]", "labels"]
 
 
 @pytest.mark.parametrize(("number", "is_good"), [(0, False), (1, True), (9, True), (10, False)])
-def test_a_number_has_bounds(number: int, *, is_good: bool) -> None:
-    assert (not list(grammar.count("cpu", number, most=9))) is is_good
+def test_numbers_have_bounds(number: int, *, is_good: bool) -> None:
+    assert (not list(grammar.count("cpu", number, maximum=9))) is is_good
 
 
-def test_all_that_is_wrong_is_refused_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     with pytest.raises(InvalidSpec, match=r"mac-1: user '-x' must .*; node 'Y' must ") as caught:
         grammar.require(
             "mac-1",
@@ -133,5 +133,5 @@ def test_all_that_is_wrong_is_refused_at_once() -> None:
     assert [cause.field for cause in caught.value.causes] == ["user", "node"]
 
 
-def test_nothing_wrong_is_not_refused() -> None:
+def test_valid_input_is_accepted() -> None:
     grammar.require("mac-1", grammar.USER_NAME.check("user", "m1"), ())

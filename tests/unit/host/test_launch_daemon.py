@@ -1,4 +1,4 @@
-"""A daemon of launchd: loaded from exactly its property list, whenever the line was cut on the way."""
+"""A launchd daemon: loaded from exactly its property list, despite any interruption."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from bramley.host.launch_daemon import LaunchDaemon
 from bramley.host.step import Step
 from bramley.sim.macos import launchd as sim_launchd
 from bramley.sim.macos.connection import ModelConnection
-from tests.unit.host.steps import wanted
-from tests.unit.host.steps.cutting import Scene, come_back, cut_everywhere
+from tests.unit.host.steps import fixtures
+from tests.unit.host.steps.interruption import MacTemplate, interrupt_everywhere, wait_until_up
 
 LABEL = "dev.tuist.example"
 
 
 @dataclass(frozen=True)
-class Keeping:
-    """Keep a daemon, and nothing else."""
+class DaemonStep:
+    """A step with one daemon."""
 
     name: ClassVar[str] = "example"
     title: ClassVar[str] = "a daemon"
@@ -46,60 +46,63 @@ class Keeping:
         yield from self.daemon.plan(facts)
 
 
-def keeping(*words: str) -> Step:
-    told = {
+def daemon_step(*arguments: str) -> Step:
+    plist = {
         "Label": LABEL,
-        "ProgramArguments": ["/usr/bin/true", *words],
+        "ProgramArguments": ["/usr/bin/true", *arguments],
         "RunAtLoad": True,
         "KeepAlive": True,
     }
-    return Keeping(LaunchDaemon(LABEL, plistlib.dumps(told)))
+    return DaemonStep(LaunchDaemon(LABEL, plistlib.dumps(plist)))
 
 
-def words(line: ModelConnection) -> list[str]:
-    return [str(word) for word in line.mac.state["launchd"]["jobs"][f"system/{LABEL}"]["arguments"]]
+def arguments(connection: ModelConnection) -> list[str]:
+    return [
+        str(word)
+        for word in connection.mac.state["launchd"]["jobs"][f"system/{LABEL}"]["arguments"]
+    ]
 
 
-async def test_another_property_list_is_loaded(tmp_path: Path) -> None:
-    line = await wanted.mac(tmp_path, keeping("old"))
+async def test_changed_plist_is_loaded(tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path, daemon_step("old"))
 
-    await converge.apply(line, [keeping("new")])
+    await converge.apply(connection, [daemon_step("new")])
 
-    assert words(line)[1:] == ["new"]
+    assert arguments(connection)[1:] == ["new"]
 
 
-async def test_a_cut_is_seen_by_the_next_plan(tmp_path: Path) -> None:
-    """launchd does not tell which property list it has read, so what it runs is compared."""
-    line = await wanted.mac(tmp_path, keeping("old"))
-    line.mac.root.rename(tmp_path / "begin")
+async def test_interrupted_load_is_detected_by_the_next_plan(tmp_path: Path) -> None:
+    """launchd does not report which property list it has loaded, so the running arguments are compared."""
+    connection = await fixtures.mac(tmp_path, daemon_step("old"))
+    connection.mac.root.rename(tmp_path / "start")
 
-    expected = await cut_everywhere(Scene(tmp_path), [keeping("new")])
+    expected = await interrupt_everywhere(MacTemplate(tmp_path), [daemon_step("new")])
 
     assert expected["state"]["launchd"]["jobs"][f"system/{LABEL}"]["arguments"][1:] == ["new"]
 
 
 @pytest.mark.parametrize(("owner", "mode"), [("m1:staff", 0o644), ("root:wheel", 0o666)])
-async def test_a_list_that_is_not_roots_alone_is_put_right_under_its_running_daemon(
+async def test_owner_and_mode_are_repaired_while_the_daemon_runs(
     owner: str, mode: int, tmp_path: Path
 ) -> None:
-    """launchd would refuse it at the next start of the Mac, and nobody would know before."""
-    step = keeping()
-    line = await wanted.mac(tmp_path, step)
-    path, pid = launchd.daemon_plist(LABEL), sim_launchd.pid_of(line.mac.state, LABEL)
-    line.mac.files.write(path, line.mac.files.read(path) or b"", mode=mode, owner=owner)
+    """launchd would refuse it only at the next boot."""
+    step = daemon_step()
+    connection = await fixtures.mac(tmp_path, step)
+    path, pid = launchd.daemon_plist(LABEL), sim_launchd.pid_of(connection.mac.state, LABEL)
+    connection.mac.files.write(path, connection.mac.files.read(path) or b"", mode=mode, owner=owner)
 
-    await converge.apply(line, [step])
-    line.mac.reboot()
-    await come_back(line.mac)
+    await converge.apply(connection, [step])
+    connection.mac.reboot()
+    await wait_until_up(connection.mac)
 
-    assert [type(command) for command in line.done] == [Write]
+    assert [type(command) for command in connection.done] == [Write]
     assert pid is not None
-    assert words(line)[0] == "/usr/bin/true"
+    assert arguments(connection)[0] == "/usr/bin/true"
 
 
-def test_the_process_of_a_daemon_is_read_from_what_launchctl_prints() -> None:
-    told = b"system/x = {\n\tstate = running\n\n\tpid = 4711\n\tlast exit code = 0\n}\n"
+def test_pid_is_parsed_from_launchctl_print() -> None:
+    output = b"system/x = {\n\tstate = running\n\n\tpid = 4711\n\tlast exit code = 0\n}\n"
 
-    assert launch_daemon.pid(RunResult(0, told)) == 4711
+    assert launch_daemon.pid(RunResult(0, output)) == 4711
     assert launch_daemon.pid(RunResult(0, b"system/x = {\n\tstate = spawn scheduled\n}\n")) == 0
     assert launch_daemon.pid(RunResult(113, b"pid = 1")) == 0

@@ -1,4 +1,4 @@
-"""pf.conf of every history: one block of ours afterwards, nothing of others changed, and the same bytes for ever."""
+"""pf.conf of every history: one block of ours afterwards, foreign lines unchanged, and no change by a second run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bramley.host import pf_conf
-from tests.unit import sampling
+from bramley.host.steps import firewall
+from tests.unit import example_counts
 
 STOCK = """\
 scrub-anchor "com.apple/*"
@@ -40,59 +40,67 @@ def filled(text: str) -> bytes:
 
 
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda history: str(history["name"]))
-def test_a_history_ends_in_one_block_and_the_lines_of_others(history: dict[str, str]) -> None:
+def test_history_results_in_one_block_and_the_foreign_lines(history: dict[str, str]) -> None:
     before, foreign = filled(history["before"]), filled(history["foreign"])
 
-    after = pf_conf.with_block(before)
+    after = firewall.with_block(before)
 
     assert after == foreign + BEGIN + b"\n" + ANCHOR + LOAD + END + b"\n"
-    assert pf_conf.with_block(after) == after
-    assert pf_conf.without_block(after) == foreign
+    assert firewall.with_block(after) == after
+    assert firewall.without_block(after) == foreign
 
 
-def test_a_last_line_without_its_end_gets_one() -> None:
-    after = pf_conf.with_block(b"pass out on en0")
+def test_last_line_without_a_newline_gets_one() -> None:
+    after = firewall.with_block(b"pass out on en0")
 
-    assert after == b"pass out on en0\n" + pf_conf.BLOCK
-    assert pf_conf.with_block(after) == after
+    assert after == b"pass out on en0\n" + firewall.PF_BLOCK
+    assert firewall.with_block(after) == after
 
 
-def test_lines_that_end_as_on_windows_are_known_and_kept() -> None:
+def test_crlf_lines_are_recognized_and_kept() -> None:
     text = b"pass out on en0\r\n" + BEGIN + b"\r\n" + LOAD[:-1] + b"\r\n" + END + b"\r\n"
 
-    assert pf_conf.without_block(text) == b"pass out on en0\r\n"
+    assert firewall.without_block(text) == b"pass out on en0\r\n"
 
 
-def test_lines_in_no_encoding_stay_as_they_are() -> None:
+def test_invalid_utf8_is_kept() -> None:
     text = b"# \xff\xfe caf\xe9 \r inside\n\n\n"
 
-    assert pf_conf.with_block(text) == text + pf_conf.BLOCK
+    assert firewall.with_block(text) == text + firewall.PF_BLOCK
 
 
 class Piece(NamedTuple):
-    """Some whole lines, and whose they are: `foreign`, `begin` and `end` for a loose marker, `ours` for all else of ours."""
+    """Some whole lines and their kind: `foreign`, `begin` or `end` for a single marker, `block`, or `ours` for other lines of ours."""
 
     kind: str
     text: bytes
 
 
-def around(marker: bytes) -> list[bytes]:
+def marker_variants(marker: bytes) -> list[bytes]:
     return [marker + b"\n", b" \t" + marker + b" \n", marker + b"\r\n"]
 
 
-INSIDES = [b"", ANCHOR + LOAD, b"# \xff\n\ntable <t> { 10.0.0.0/8 }\n" + LOAD]
+BLOCK_CONTENTS = [b"", ANCHOR + LOAD, b"# \xff\n\ntable <t> { 10.0.0.0/8 }\n" + LOAD]
 STANZAS = [COMMENT + b" (managed)\n" + ANCHOR + LOAD, COMMENT + b"\n", ANCHOR, LOAD]
 OURS = [
     *(Piece("ours", stanza) for stanza in STANZAS),
     *(
         Piece("block", b + inside + e)
-        for b, e in zip(around(BEGIN), around(END), strict=True)
-        for inside in INSIDES
+        for b, e in zip(marker_variants(BEGIN), marker_variants(END), strict=True)
+        for inside in BLOCK_CONTENTS
     ),
-    *(Piece("begin", begin + inside) for begin in around(BEGIN) for inside in [b"", ANCHOR]),
-    *(Piece("end", inside + end) for end in around(END) for inside in [b"", ANCHOR + LOAD]),
+    *(
+        Piece("begin", begin + inside)
+        for begin in marker_variants(BEGIN)
+        for inside in [b"", ANCHOR]
+    ),
+    *(
+        Piece("end", inside + end)
+        for end in marker_variants(END)
+        for inside in [b"", ANCHOR + LOAD]
+    ),
 ]
-OTHERS = [
+FOREIGN_LINES = [
     *(line.encode() for line in STOCK.splitlines(keepends=True)),
     *(
         b"\n",
@@ -103,46 +111,46 @@ OTHERS = [
     ),
 ]
 ANYTHING = st.binary(max_size=12).filter(lambda line: b"\n" not in line and b"anchor" not in line)
-FOREIGN = st.sampled_from(OTHERS) | ANYTHING.map(lambda line: line + b"\n")
+FOREIGN = st.sampled_from(FOREIGN_LINES) | ANYTHING.map(lambda line: line + b"\n")
 PIECES = st.lists(
     st.sampled_from(OURS) | FOREIGN.map(lambda line: Piece("foreign", line)), max_size=8
 )
 
 
-def history_of(pieces: list[Piece], *, is_cut: bool) -> History:
-    """Put pieces together; the last line of a file may lack its end, whosever it is."""
+def history_of(pieces: list[Piece], *, is_truncated: bool) -> History:
+    """Join pieces; the last line of a file may lack its newline."""
     text, foreign, is_open = b"", b"", False
     for kind, lines in pieces:
-        # A begin and an end that belong to two broken blocks look like one whole block, but for Apple's lines.
+        # A begin and an end of two broken blocks could be one block, except for Apple's lines between them.
         between = STOCK.encode() if kind == "end" and is_open else b""
         text += between + lines
         foreign += between + (lines if kind == "foreign" else b"")
         is_open = kind == "begin" or (is_open and kind not in {"block", "end"})
-    if pieces and is_cut:
+    if pieces and is_truncated:
         text = text[:-1]
         foreign = foreign[:-1] if pieces[-1].kind == "foreign" else foreign
     return History(text, foreign)
 
 
-@settings(max_examples=sampling.examples(500))
-@given(st.builds(history_of, PIECES, is_cut=st.booleans()))
+@settings(max_examples=example_counts.examples(500))
+@given(st.builds(history_of, PIECES, is_truncated=st.booleans()))
 @example(History(BEGIN, b""))
 @example(History(b"pass\n" + BEGIN + b"\n" + LOAD + b"block", b"pass\nblock"))
-def test_any_mix_of_histories_ends_in_one_block(history: History) -> None:
+def test_any_mix_of_histories_results_in_one_block(history: History) -> None:
     has_end = history.foreign.endswith(b"\n") or not history.foreign
-    parted = history.foreign if has_end else history.foreign + b"\n"
+    separated = history.foreign if has_end else history.foreign + b"\n"
 
-    once = pf_conf.with_block(history.text)
+    once = firewall.with_block(history.text)
 
-    assert once.removesuffix(pf_conf.BLOCK) == parted
-    assert once.endswith(pf_conf.BLOCK)
+    assert once.removesuffix(firewall.PF_BLOCK) == separated
+    assert once.endswith(firewall.PF_BLOCK)
     assert [line.strip() for line in once.split(b"\n")].count(BEGIN) == 1
     assert once.count(LOAD) == 1
-    assert pf_conf.with_block(once) == once
+    assert firewall.with_block(once) == once
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_end_in_the_same_bytes_for_ever(text: bytes) -> None:
-    once = pf_conf.with_block(text)
+def test_a_second_run_changes_nothing(text: bytes) -> None:
+    once = firewall.with_block(text)
 
-    assert pf_conf.with_block(once) == once
+    assert firewall.with_block(once) == once

@@ -1,4 +1,4 @@
-"""Undoing: everything of ours goes, in any state, and nothing of others."""
+"""Removal: everything of ours is removed, in any state, and nothing foreign."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from bramley.base import virtual_time
 from bramley.base.errors import UnsupportedHost
 from bramley.host import converge, removal, sequence
 from bramley.host.drift import Part
@@ -14,159 +13,166 @@ from bramley.host.facts import Facts, RunResult
 from bramley.host.steps import firewall, tailscale
 from bramley.sim.macos.call import Call
 from bramley.sim.macos.connection import ModelConnection
-from tests.unit.host.steps import wanted
-from tests.unit.host.steps.cutting import Scene
+from tests import virtual_time
+from tests.unit.host.steps import fixtures
+from tests.unit.host.steps.interruption import MacTemplate
 
 FOREIGN = {
-    "/usr/local/bin/foreign": b"program of somebody",
+    "/usr/local/bin/foreign": b"a foreign program",
     "/etc/tart-kubelet/registry.json": b"{}",
-    "/etc/tuist/of-somebody": b"x",
+    "/etc/tuist/foreign": b"x",
     "/Library/LaunchDaemons/com.example.plist": b"<plist/>",
     "/etc/resolver/example.com": b"nameserver 192.0.2.1\n",
-    "/etc/sudoers.d/somebody": b"# theirs\n",
+    "/etc/sudoers.d/foreign": b"# foreign\n",
 }
 
 
-async def made(folder: Path) -> ModelConnection:
-    line = (await Scene.make(folder / "macs")).copy("mac")
-    await converge.apply(line, sequence.steps(wanted.spec(folder), clock=virtual_time.clock()))
-    line.done.clear()
-    return line
+async def provisioned(folder: Path) -> ModelConnection:
+    connection = (await MacTemplate.make(folder / "macs")).copy("mac")
+    await converge.apply(
+        connection, sequence.steps(fixtures.spec(folder), clock=virtual_time.clock())
+    )
+    connection.done.clear()
+    return connection
 
 
-def ours(line: ModelConnection) -> list[str]:
-    """Return every path of the Mac that is named like something of ours."""
+def ours(connection: ModelConnection) -> list[str]:
+    """Return every path of the Mac whose name contains one of our words."""
     words = ("tart", "tuist", "tailscale", "node_exporter", "kcpassword", "nopasswd", "ts.net")
-    root = line.mac.root
+    root = connection.mac.root
     found = (str(path.relative_to(root)) for path in root.rglob("*"))
     return [path for path in found if any(word in path.rpartition("/")[2] for word in words)]
 
 
-async def test_all_of_ours_goes_and_the_rest_stays(tmp_path: Path) -> None:
-    line = await made(tmp_path)
+async def test_everything_of_ours_is_removed_and_foreign_files_are_kept(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path)
     for path, content in FOREIGN.items():
-        line.mac.files.write(path, content)
-    theirs = b'# of somebody \xff\r\nanchor "theirs"\n'
-    conf = line.mac.files.read("/etc/pf.conf") or b""
-    line.mac.files.write(
+        connection.mac.files.write(path, content)
+    theirs = b'# foreign \xff\r\nanchor "foreign"\n'
+    conf = connection.mac.files.read("/etc/pf.conf") or b""
+    connection.mac.files.write(
         "/etc/pf.conf", conf.replace(firewall.PF_BLOCK, theirs + firewall.PF_BLOCK)
     )
 
-    await converge.apply(line, removal.steps("m1", keep_tart=False))
+    await converge.apply(connection, removal.steps("m1", keep_tart=False))
 
-    assert {path: line.mac.files.read(path) for path in FOREIGN} == FOREIGN
-    assert line.mac.files.read("/etc/pf.conf") == conf.replace(firewall.PF_BLOCK, theirs)
-    left = [path for path in ours(line) if not path.endswith(("etc/tart-kubelet", "etc/tuist"))]
+    assert {path: connection.mac.files.read(path) for path in FOREIGN} == FOREIGN
+    assert connection.mac.files.read("/etc/pf.conf") == conf.replace(firewall.PF_BLOCK, theirs)
+    left = [
+        path for path in ours(connection) if not path.endswith(("etc/tart-kubelet", "etc/tuist"))
+    ]
     assert left == []
-    assert not [job for job in line.mac.state["launchd"]["jobs"] if "tuist" in job]
-    assert not line.mac.state["pf"]["rulesets"].get("tuist.runners", {}).get("rules")
+    assert not [job for job in connection.mac.state["launchd"]["jobs"] if "tuist" in job]
+    assert not connection.mac.state["pf"]["rulesets"].get("tuist.runners", {}).get("rules")
 
 
-async def test_twice_is_as_good_as_once(tmp_path: Path) -> None:
-    """Without sudo, too, which the first time has taken away."""
-    line = await made(tmp_path)
+async def test_second_removal_changes_nothing(tmp_path: Path) -> None:
+    """The first removal has also removed passwordless sudo."""
+    connection = await provisioned(tmp_path)
     steps = removal.steps("m1")
-    await converge.apply(line, steps)
-    line.done.clear()
+    await converge.apply(connection, steps)
+    connection.done.clear()
 
-    report = await converge.apply(line, steps)
-
-    assert not report.is_changed
-    assert line.done == []
-
-
-async def test_a_bare_mac_is_left_as_it_is(tmp_path: Path) -> None:
-    line = (await Scene.make(tmp_path)).copy("mac")
-
-    report = await converge.apply(line, removal.steps("m1", keep_tart=False))
+    report = await converge.apply(connection, steps)
 
     assert not report.is_changed
+    assert connection.done == []
 
 
-async def test_tart_is_kept_unless_it_is_wanted_gone(tmp_path: Path) -> None:
-    line = await made(tmp_path)
+async def test_bare_mac_is_not_changed(tmp_path: Path) -> None:
+    connection = (await MacTemplate.make(tmp_path)).copy("mac")
 
-    await converge.apply(line, removal.steps("m1"))
+    report = await converge.apply(connection, removal.steps("m1", keep_tart=False))
 
-    assert line.mac.run(Call(("/usr/local/bin/tart", "--version"), "m1")).out == "2.32.1\n"
-
-
-async def test_the_right_to_use_sudo_goes_last(tmp_path: Path) -> None:
-    line = await made(tmp_path)
-
-    await converge.apply(line, removal.steps("m1"))
-
-    assert wanted.done(line)[-1] == "remove /etc/sudoers.d/m1-nopasswd"
+    assert not report.is_changed
 
 
-async def test_vms_are_not_left_without_their_agent(tmp_path: Path) -> None:
-    line = await made(tmp_path)
-    wanted.run_vms(line.mac)
+async def test_tart_is_kept_by_default(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path)
 
-    with pytest.raises(UnsupportedHost, match="drain the Mac first"):
-        await converge.apply(line, removal.steps("m1"))
+    await converge.apply(connection, removal.steps("m1"))
 
-    assert line.done == []
+    assert connection.mac.run(Call(("/usr/local/bin/tart", "--version"), "m1")).out == "2.32.1\n"
 
 
-@pytest.mark.parametrize("gone", ["agent", "tart"])
-async def test_vms_keep_what_they_need_also_where_no_agent_is_loaded(
-    tmp_path: Path, gone: str
+async def test_sudo_rule_is_removed_last(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path)
+
+    await converge.apply(connection, removal.steps("m1"))
+
+    assert fixtures.executed(connection)[-1] == "remove /etc/sudoers.d/m1-nopasswd"
+
+
+async def test_removal_is_refused_while_vms_run(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path)
+    fixtures.run_vms(connection.mac)
+
+    with pytest.raises(UnsupportedHost, match="drain the Mac"):
+        await converge.apply(connection, removal.steps("m1"))
+
+    assert connection.done == []
+
+
+@pytest.mark.parametrize("name", ["agent", "tart"])
+async def test_removal_is_refused_while_vms_run_without_a_loaded_agent(
+    tmp_path: Path, name: str
 ) -> None:
-    line = await made(tmp_path)
-    line.mac.run(Call(("launchctl", "bootout", "system/dev.tuist.tart-kubelet"), "root"))
-    steps = [step for step in removal.steps("m1", keep_tart=False) if step.name == gone]
-    wanted.run_vms(line.mac)
+    connection = await provisioned(tmp_path)
+    connection.mac.run(Call(("launchctl", "bootout", "system/dev.tuist.tart-kubelet"), "root"))
+    steps = [step for step in removal.steps("m1", keep_tart=False) if step.name == name]
+    fixtures.run_vms(connection.mac)
 
-    with pytest.raises(UnsupportedHost, match="VMs are running"):
-        await converge.apply(line, steps)
+    with pytest.raises(UnsupportedHost, match="VMs"):
+        await converge.apply(connection, steps)
 
-    assert line.done == []
-    wanted.run_vms(line.mac, 0)
-    assert (await converge.apply(line, steps)).is_changed
+    assert connection.done == []
+    fixtures.run_vms(connection.mac, 0)
+    assert (await converge.apply(connection, steps)).is_changed
 
 
-async def test_rules_of_sudo_that_others_wrote_into_our_file_stay(tmp_path: Path) -> None:
-    line = await made(tmp_path)
+async def test_sudoers_file_with_foreign_rules_is_kept(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path)
     path, rules = (
         "/etc/sudoers.d/m1-nopasswd",
         b"m1 ALL=(ALL) NOPASSWD: ALL\n%wheel ALL=(ALL) ALL\n",
     )
-    line.mac.files.write(path, rules, mode=0o440)
+    connection.mac.files.write(path, rules, mode=0o440)
 
-    await converge.apply(line, removal.steps("m1"))
+    await converge.apply(connection, removal.steps("m1"))
 
-    assert line.mac.files.read(path) == rules
+    assert connection.mac.files.read(path) == rules
 
 
-async def test_a_tailnet_and_a_login_of_others_stay(tmp_path: Path) -> None:
-    line = await made(tmp_path)
+async def test_foreign_tailnet_and_automatic_login_are_kept(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path)
     plist = "/Library/LaunchDaemons/com.tailscale.tailscaled.plist"
-    line.mac.files.write(plist, b"<!-- of Tailscale's own installer -->")
+    connection.mac.files.write(plist, b"<!-- from Tailscale's installer -->")
     domain = "/Library/Preferences/com.apple.loginwindow"
-    line.mac.run(Call(("defaults", "write", domain, "autoLoginUser", "-string", "jane"), "root"))
+    connection.mac.run(
+        Call(("defaults", "write", domain, "autoLoginUser", "-string", "jane"), "root")
+    )
 
-    await converge.apply(line, removal.steps("m1"))
+    await converge.apply(connection, removal.steps("m1"))
 
-    assert line.mac.files.exists(plist)
-    assert line.mac.files.exists("/usr/local/bin/tailscaled")
-    assert line.mac.files.exists("/etc/kcpassword")
+    assert connection.mac.files.exists(plist)
+    assert connection.mac.files.exists("/usr/local/bin/tailscaled")
+    assert connection.mac.files.exists("/etc/kcpassword")
 
 
-async def test_the_tailnet_that_carries_this_connection_is_not_left(tmp_path: Path) -> None:
-    line = await made(tmp_path)
+async def test_tailnet_that_carries_this_connection_is_not_left(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path)
     (step,) = [step for step in removal.steps("m1") if step.name == "tailscale"]
-    facts = await line.probe(step.probes())
-    said = RunResult(0, b"100.64.0.1 5000 100.101.102.103 22\n")
+    facts = await connection.probe(step.probes())
+    result = RunResult(0, b"100.64.0.1 5000 100.101.102.103 22\n")
 
-    with pytest.raises(UnsupportedHost, match="come by another address"):
-        step.check_supported(facts.merged(Facts({tailscale.CONNECTION: said})))
+    with pytest.raises(UnsupportedHost, match="another address"):
+        step.check_supported(facts.merged(Facts({tailscale.SSH_CONNECTION: result})))
 
 
-def test_a_part_that_is_wanted_no_more_may_be_taken_alone() -> None:
-    taken = {part: step.name for part in Part if (step := removal.of_part(part))}
+def test_removable_parts() -> None:
+    removable = {part: step.name for part in Part if (step := removal.of_part(part))}
 
-    assert taken == {
+    assert removable == {
         Part.TAILSCALE: "tailscale",
         Part.RESOLVER: "tailnet-resolver",
         Part.NODE_EXPORTER: "node-exporter",

@@ -1,4 +1,4 @@
-"""Scripts that live on Macs, run for real: what they do to logs that somebody holds open, and where figures are served."""
+"""Scripts that are installed on Macs, run with real shells: rotation of open logs, and the listen address of node_exporter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHELLS = [name for name in ("dash", "bash") if shutil.which(name)] or ["sh"]
 
 
 def run(shell: str, script: Path, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a script, with programs of a folder in front of the machine's own."""
+    """Run a script, with the programs of a folder first in PATH."""
     return subprocess.run(
         [shell, str(script), *words],
         capture_output=True,
@@ -26,7 +26,7 @@ def run(shell: str, script: Path, *words: str, path: str = "") -> subprocess.Com
     )
 
 
-def placed(folder: Path, name: str, content: bytes) -> Path:
+def write_script(folder: Path, name: str, content: bytes) -> Path:
     path = folder / name
     path.write_bytes(content)
     path.chmod(0o755)
@@ -34,20 +34,20 @@ def placed(folder: Path, name: str, content: bytes) -> Path:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_log_that_is_held_open_goes_on_from_its_beginning(tmp_path: Path, shell: str) -> None:
-    """launchd opens logs for appending and never again: whoever renames one is written behind its back."""
-    script = placed(tmp_path, "rotate", scripts.text("rotate_logs"))
+def test_open_log_continues_from_its_beginning(tmp_path: Path, shell: str) -> None:
+    """launchd opens a log once, for appending: after a rename it would keep writing to the renamed file."""
+    script = write_script(tmp_path, "rotate", scripts.text("rotate_logs"))
     log, small = tmp_path / "agent.log", tmp_path / "small.log"
     small.write_text("little\n")
-    held = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
-        os.write(held, b"old line\n" * 20)
-        said = run(shell, script, "100", str(log), str(small), str(tmp_path / "none.log"))
-        os.write(held, b"new line\n")
+        os.write(descriptor, b"old line\n" * 20)
+        result = run(shell, script, "100", str(log), str(small), str(tmp_path / "none.log"))
+        os.write(descriptor, b"new line\n")
     finally:
-        os.close(held)
+        os.close(descriptor)
 
-    assert (said.returncode, said.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "")
     assert log.read_text() == "new line\n"
     assert (tmp_path / "agent.log.1").read_text() == "old line\n" * 20
     assert small.read_text() == "little\n"
@@ -57,67 +57,67 @@ def test_a_log_that_is_held_open_goes_on_from_its_beginning(tmp_path: Path, shel
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_logs_are_emptied_where_the_disk_has_no_room_for_their_lines(
-    tmp_path: Path, shell: str
-) -> None:
-    """A cp that fails as one does on a full disk: a part of the copy is there."""
-    script = placed(tmp_path, "rotate", scripts.text("rotate_logs"))
-    placed(tmp_path, "cp", b'#!/bin/sh\nprintf part >"$3"\necho "No space left" >&2\nexit 1\n')
+def test_logs_are_truncated_if_the_disk_is_full(tmp_path: Path, shell: str) -> None:
+    """The cp fails as on a full disk and leaves a partial copy."""
+    script = write_script(tmp_path, "rotate", scripts.text("rotate_logs"))
+    write_script(
+        tmp_path, "cp", b'#!/bin/sh\nprintf part >"$3"\necho "No space left" >&2\nexit 1\n'
+    )
     logs = [tmp_path / "first.log", tmp_path / "second.log"]
     for log in logs:
         log.write_text("line\n" * 100)
     (tmp_path / "first.log.1").write_text("kept\n")
 
-    said = run(shell, script, "100", *map(str, logs), path=str(tmp_path))
+    result = run(shell, script, "100", *map(str, logs), path=str(tmp_path))
 
-    assert (said.returncode, [log.read_text() for log in logs]) == (0, ["", ""])
+    assert (result.returncode, [log.read_text() for log in logs]) == (0, ["", ""])
     assert (tmp_path / "first.log.1").read_text() == "kept\n"
     assert not list(tmp_path.glob("*.new"))
 
 
-def test_a_link_leads_nowhere(tmp_path: Path) -> None:
-    script = placed(tmp_path, "rotate", scripts.text("rotate_logs"))
-    theirs = tmp_path / "theirs"
-    theirs.write_text("precious\n" * 100)
-    (tmp_path / "agent.log").symlink_to(theirs)
+def test_link_is_not_followed(tmp_path: Path) -> None:
+    script = write_script(tmp_path, "rotate", scripts.text("rotate_logs"))
+    foreign = tmp_path / "theirs"
+    foreign.write_text("precious\n" * 100)
+    (tmp_path / "agent.log").symlink_to(foreign)
 
     run("sh", script, "10", str(tmp_path / "agent.log"))
 
-    assert theirs.read_text() == "precious\n" * 100
+    assert foreign.read_text() == "precious\n" * 100
 
 
 def wrapper(folder: Path, tailscale: str) -> Path:
-    """Return the wrapper with programs that tell what they are started with, and a sleep that takes no time."""
-    placed(folder, "tailscale", f"#!/bin/sh\n{tailscale}\n".encode())
-    placed(folder, "node_exporter", b'#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    """Return the wrapper with a node_exporter that prints its arguments, and without its sleep."""
+    write_script(folder, "tailscale", f"#!/bin/sh\n{tailscale}\n".encode())
+    write_script(folder, "node_exporter", b'#!/bin/sh\nprintf "%s\\n" "$@"\n')
     text = scripts.text(
         "node_exporter_wrapper",
         tailscale=str(folder / "tailscale"),
         node_exporter=str(folder / "node_exporter"),
         port=9100,
     )
-    return placed(folder, "wrapper", text.replace(b"sleep 2", b":"))
+    return write_script(folder, "wrapper", text.replace(b"sleep 2", b":"))
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_figures_are_served_on_the_tailnet_alone(tmp_path: Path, shell: str) -> None:
-    said = run(shell, wrapper(tmp_path, 'echo 100.101.102.103; test "$*" = "ip -4"'))
+def test_metrics_are_served_on_the_tailnet_only(tmp_path: Path, shell: str) -> None:
+    result = run(shell, wrapper(tmp_path, 'echo 100.101.102.103; test "$*" = "ip -4"'))
 
-    assert said.stdout.splitlines()[:2] == [
+    assert result.stdout.splitlines()[:2] == [
         "--web.listen-address=100.101.102.103:9100",
         "--collector.disable-defaults",
     ]
 
 
 @pytest.mark.parametrize("tailscale", ["exit 1", "echo 192.168.1.7", "echo", "echo 0.0.0.0"])
-def test_without_an_address_there_nothing_is_served(tmp_path: Path, tailscale: str) -> None:
-    said = run("sh", wrapper(tmp_path, tailscale))
+def test_nothing_is_served_without_a_tailnet_address(tmp_path: Path, tailscale: str) -> None:
+    result = run("sh", wrapper(tmp_path, tailscale))
 
-    assert said.returncode == 1
-    assert said.stdout == ""
-    assert "no address" in said.stderr
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert "no tailnet address" in result.stderr
 
 
-def test_a_name_that_is_not_filled_in_is_an_error() -> None:
+def test_missing_template_value_is_an_error() -> None:
     with pytest.raises(KeyError):
         scripts.text("node_exporter_wrapper", tailscale="x")

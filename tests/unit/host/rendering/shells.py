@@ -1,4 +1,4 @@
-"""A real shell of this machine that runs what was rendered, in a folder of its own, with stand-ins first on its path."""
+"""A real shell that runs rendered commands in its own folder, with stand-ins for programs first in PATH."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pathlib import Path
 
 from bramley.host.commands import Probe
 from bramley.host.facts import Answer
-from bramley.host.rendering import doing, looking
+from bramley.host.rendering import command_scripts, probe_scripts
 
 TOKEN = "0123456789abcdef"
 OWNER = f"{getpass.getuser()}:{grp.getgrgid(os.getgid()).gr_name}"
-# dash where Debian has it, and what macOS calls sh.
+# dash on Debian, and bash in POSIX mode, which is sh on macOS.
 SHELLS = {"sh": "/bin/sh", "bash": "bash --posix"}
 WITHIN = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a rendered command ended."""
+    """The result of a rendered command."""
 
     code: int
     output: bytes
-    said: bytes
+    stderr: bytes
 
     @property
     def has_begun(self) -> bool:
@@ -38,20 +38,20 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """A shell, and the folder that is a Mac to it."""
+    """A shell, and the folder that stands for a Mac."""
 
     home: Path
     name: str = "sh"
 
     @classmethod
     def make(cls, home: Path, name: str = "sh") -> Shell:
-        made = cls(home, name)
-        made.install(
+        shell = cls(home, name)
+        shell.install(
             "sudo",
             'while [ "$1" != -- ] && [ "$1" != true ]; do shift; done\n[ "$1" != -- ] || shift\nexec "$@"\n',
         )
-        made.install("sync", "exit 0\n")
-        return made
+        shell.install("sync", "exit 0\n")
+        return shell
 
     @property
     def programs(self) -> Path:
@@ -64,11 +64,11 @@ class Shell:
 
     @contextlib.contextmanager
     def running(self, line: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Start a command line, with its input open."""
-        shell = SHELLS[self.name].split()
+        """Start a command line with its standard input open."""
+        interpreter = SHELLS[self.name].split()
         text = line.replace("/bin/sh -c", f"{SHELLS[self.name]} -c")
         process = subprocess.Popen(
-            [*shell, "-c", text],
+            [*interpreter, "-c", text],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -80,52 +80,56 @@ class Shell:
                 yield process
             finally:
                 process.kill()
-                # What it did not want to hear cannot be given to it any more.
+                # The process may have ended without reading all its input.
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.close()  # type: ignore[union-attr]
 
     def do(
-        self, command: doing.Rendered, *, given: bytes | None = None, is_cut: bool = False
+        self,
+        command: command_scripts.Rendered,
+        *,
+        stdin: bytes | None = None,
+        is_closed: bool = False,
     ) -> Result:
-        """Run a command and give it what it takes, or something else; `is_cut`: and then hang up."""
-        script = doing.render(command, token=TOKEN)
+        """Run a command with its own input, or with `stdin`; with `is_closed`, close the input afterwards."""
+        script = command_scripts.render(command, token=TOKEN)
         with self.running(script.line) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             assert process.stderr is not None
             with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(script.given.reveal_bytes() if given is None else given)
+                process.stdin.write(script.input.reveal_bytes() if stdin is None else stdin)
                 process.stdin.flush()
-                if is_cut:
+                if is_closed:
                     process.stdin.close()
-            said = process.stderr.read()
+            errors = process.stderr.read()
             output = process.stdout.read()
-            return Result(process.wait(WITHIN), output, said)
+            return Result(process.wait(WITHIN), output, errors)
 
-    def look(self, probes: Sequence[Probe], *, noise: str = "") -> dict[Probe, Answer]:
-        """Ask questions; `noise` is what a login shell prints first."""
-        found: dict[Probe, Answer] = {}
-        for question in looking.render(probes, token=TOKEN):
-            with self.running(f"{noise}\n{question.line}") as process:
+    def probe(self, probes: Sequence[Probe], *, noise: str = "") -> dict[Probe, Answer]:
+        """Run probes; `noise` is a command of the login shell that runs first."""
+        answers: dict[Probe, Answer] = {}
+        for script in probe_scripts.render(probes, token=TOKEN):
+            with self.running(f"{noise}\n{script.line}") as process:
                 output, _ = process.communicate(timeout=WITHIN)
-            found |= looking.answers(question, token=TOKEN, output=output)
-        return found
+            answers |= probe_scripts.answers(script, token=TOKEN, output=output)
+        return answers
 
 
 def available() -> list[str]:
-    """Return the shells that this machine has."""
+    """Return the shells that are installed."""
     return [name for name, command in SHELLS.items() if shutil.which(command.split()[0])]
 
 
 def tree(folder: Path) -> dict[str, bytes | str]:
     """Return everything below a folder, by its path."""
-    found: dict[str, bytes | str] = {}
+    answers: dict[str, bytes | str] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_symlink():
-            found[name] = f"-> {os.readlink(path)}"  # noqa: PTH115 - a Path would tidy it up
+            answers[name] = f"-> {os.readlink(path)}"  # noqa: PTH115 - a Path would normalize it
         elif path.is_file():
-            found[name] = path.read_bytes()
+            answers[name] = path.read_bytes()
         else:
-            found[name] = "folder"
-    return found
+            answers[name] = "folder"
+    return answers

@@ -1,4 +1,4 @@
-"""Scripts keep to programs and options that macOS and Linux share, as this list has them from both manuals."""
+"""Scripts use only programs and options that macOS and Linux share, listed here from both manuals."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ALLOWED: dict[str, set[str]] = {
     "cat": set(),
     "chmod": set(),
     "chown": set(),
-    # The -c is that of wc, which it starts.
+    # The -c belongs to wc in -exec.
     "find": {"-type", "-name", "-exec", "-perm", "-newer", "-c"},
     # Not with 0, which macOS refuses.
     "head": {"-c"},
     "ln": {"-s", "--"},
     "ls": {"-ld"},
     "mkdir": {"-p"},
-    # Neither -T nor -h nor -n: each is known to one of the two.
+    # Neither -T nor -h nor -n: each exists on one of the two systems only.
     "mv": {"-f"},
     "openssl": {"-sha256"},
     "ps": {"-A", "-o"},
@@ -42,8 +42,8 @@ ALLOWED: dict[str, set[str]] = {
 SHELL = {
     "[", "cd", "command", "echo", "eval", "exec", "exit", "export", "kill", "printf", "read", "return", "set", "shift", "trap", "true", "umask", "wait", ":",
 }  # fmt: skip
-# What the plain splitting below leaves of operands and of expansions; none of it could be a program's name.
-REST = {"$@", "$asked", "=", "-eq", "*}"}
+# Operands and expansions that the simple splitting below leaves; none of them is the name of a program.
+NOT_PROGRAMS = {"$@", "$root_probes", "=", "-eq", "*}"}
 RENDERED = {"prepare", "start"}
 KEYWORDS = {
     "if",
@@ -65,7 +65,7 @@ REDIRECTION = re.compile(r"\d?[<>]+&?\S*")
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """Yield the words of every simple command; good for scripts that are written as plainly as ours."""
+    """Yield the words of every simple command; sufficient for scripts as simple as ours."""
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     text = re.sub(r"'[^']*'", "QUOTED", text).replace('"', "")
     text = re.sub(
@@ -87,32 +87,32 @@ def functions(texts: list[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.stem)
-def test_a_script_calls_only_programs_that_both_systems_have(part: Path) -> None:
-    own = functions([each.read_text() for each in PARTS]) | RENDERED
+def test_scripts_call_only_programs_of_both_systems(part: Path) -> None:
+    defined = functions([each.read_text() for each in PARTS]) | RENDERED
     called = {words[0] for words in commands(part.read_text())}
-    assert called - own - SHELL - set(ALLOWED) - REST == set()
+    assert called - defined - SHELL - set(ALLOWED) - NOT_PROGRAMS == set()
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.stem)
-def test_a_script_uses_only_options_that_both_systems_know(part: Path) -> None:
+def test_scripts_use_only_options_of_both_systems(part: Path) -> None:
     for words in commands(part.read_text()):
         if words[0] in ALLOWED:
             options = {word for word in words[1:] if re.match(r"-{1,2}[a-zA-Z]|--$", word)}
-            # Behind -- and for sh the words are another program's.
+            # After -- and for sh the words belong to another program.
             options -= {"-c"} if words[0] == "sudo" else set()
             assert options <= ALLOWED[words[0]], words
 
 
-def test_the_list_is_not_longer_than_needed() -> None:
+def test_every_allowed_program_is_used() -> None:
     used = {word for part in PARTS for words in commands(part.read_text()) for word in words}
     assert set(ALLOWED) - used == set()
 
 
-def test_no_script_traps_a_signal_that_it_sends_to_its_own_children() -> None:
-    """A shell that forks while a signal is trapped may lose it in the child, and then waits for that child for ever."""
+def test_scripts_do_not_trap_signals_that_they_send_to_children() -> None:
+    """A shell that forks while a signal is trapped may lose the signal in the child, and would wait for that child forever."""
     traps = {
         tuple(words) for part in PARTS for words in commands(part.read_text()) if words[0] == "trap"
     }
     assert {words[2:] for words in traps} == {("EXIT",), ("TERM",), ("PIPE",)}
     ignoring = [part.stem for part in PARTS if "trap '' TERM" in part.read_text()]
-    assert ignoring == ["attend", "watch"]
+    assert ignoring == ["process_timeout", "read_input"]

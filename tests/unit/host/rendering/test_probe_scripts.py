@@ -1,4 +1,4 @@
-"""All questions in one script, and answers that no file and no greeting can forge."""
+"""Probe scripts: all probes in one script, and answers that no file and no login banner can forge."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Shell:
     return Shell.make(tmp_path, request.param)
 
 
-def test_programs_answer_with_their_code_and_the_beginning_of_what_they_print(shell: Shell) -> None:
+def test_program_answers_with_exit_code_and_truncated_output(shell: Shell) -> None:
     cases = {
         RunProbe(("sh", "-c", "printf 'a\\000b'; echo c >&2; exit 4")): RunResult(4, b"a\0bc\n"),
         RunProbe(("true",)): RunResult(0),
@@ -47,23 +47,23 @@ def test_programs_answer_with_their_code_and_the_beginning_of_what_they_print(sh
     assert {probe: answer for probe, answer in found.items() if probe != missing} == {
         probe: answer for probe, answer in cases.items() if probe != missing
     }
-    told = found[missing]
-    assert isinstance(told, RunResult)
-    assert told.code == 127
+    result = found[missing]
+    assert isinstance(result, RunResult)
+    assert result.code == 127
 
 
-def test_a_program_that_hangs_costs_its_own_time_and_spoils_no_other_answer(shell: Shell) -> None:
+def test_hanging_program_times_out_without_affecting_other_answers(shell: Shell) -> None:
     hung = RunProbe(("sh", "-c", "echo began; sleep 600"), timeout=timedelta(seconds=1))
     other = RunProbe(("echo", "fine"))
 
     found = shell.probe([hung, other])
 
     assert found[other] == RunResult(0, b"fine\n")
-    # A busy machine may not come to the beginning within a second.
+    # A busy machine may not reach the echo within a second.
     assert found[hung] in {RunResult(124, b"began\n"), RunResult(124)}
 
 
-def written_again(folder: Path) -> None:
+def rewrite_file(folder: Path) -> None:
     """Write a file of the same length, some time later."""
     content = (folder / "bin/run").read_bytes()
     (folder / "bin/run").write_bytes(content[::-1])
@@ -71,13 +71,13 @@ def written_again(folder: Path) -> None:
     os.utime(folder / "bin/run", (later, later))
 
 
-def led_elsewhere(folder: Path) -> None:
-    """Let a link lead elsewhere."""
+def retarget_link(folder: Path) -> None:
+    """Change the target of a link."""
     (folder / "current").unlink()
     (folder / "current").symlink_to("bin")
 
 
-def test_files_answer_with_their_beginning_and_what_is_no_file_with_nothing(shell: Shell) -> None:
+def test_file_content_is_read_up_to_the_limit(shell: Shell) -> None:
     (shell.home / "f").write_bytes(b"\0\xff\n@ text")
     (shell.home / "link").symlink_to("f")
     (shell.home / "folder").mkdir()
@@ -94,16 +94,16 @@ def test_files_answer_with_their_beginning_and_what_is_no_file_with_nothing(shel
     assert shell.probe(list(cases)) == cases
 
 
-def test_of_a_file_with_a_secret_nothing_comes_unless_it_begins_as_expected(shell: Shell) -> None:
+def test_file_without_the_expected_prefix_is_not_read(shell: Shell) -> None:
     (shell.home / "sealed").write_bytes(b"\x01\xfe<sealed>")
     (shell.home / "open").write_bytes(b"canary")
-    sealed = ReadFile(str(shell.home / "sealed"), prefix=b"\x01\xfe<")
+    matching = ReadFile(str(shell.home / "sealed"), prefix=b"\x01\xfe<")
     other = ReadFile(str(shell.home / "open"), prefix=b"\x01\xfe<")
 
-    assert shell.probe([sealed, other]) == {sealed: b"\x01\xfe<sealed>", other: b""}
+    assert shell.probe([matching, other]) == {matching: b"\x01\xfe<sealed>", other: b""}
 
 
-def test_what_is_at_a_path_is_told_with_mode_owner_size_target_and_digest(shell: Shell) -> None:
+def test_stat_has_kind_mode_owner_size_target_and_digest(shell: Shell) -> None:
     file = shell.home / "it's a *"
     file.write_bytes(b"12345")
     file.chmod(0o4751)
@@ -127,8 +127,8 @@ def test_what_is_at_a_path_is_told_with_mode_owner_size_target_and_digest(shell:
     assert device.kind == OTHER
 
 
-def laid_out(folder: Path) -> None:
-    """Make a folder with all that a listing tells of."""
+def create_tree(folder: Path) -> None:
+    """Create a folder with everything that its digest covers."""
     (folder / "lib/a b").mkdir(parents=True)
     (folder / "bin").mkdir(mode=0o750)
     for name, mode in {"bin/run": 0o755, "lib/a b/two  words": 0o644, "lib/closed": 0o600}.items():
@@ -144,15 +144,15 @@ def digest_of(shell: Shell, folder: Path) -> str:
     return found.digest
 
 
-def test_a_folder_that_was_sealed_has_the_same_digest_by_shell_and_in_process(shell: Shell) -> None:
+def test_sealed_folder_has_the_same_digest_by_shell_and_in_process(shell: Shell) -> None:
     folder = shell.home / "folder"
-    laid_out(folder)
+    create_tree(folder)
 
     assert shell.do(Seal(path=str(folder), purpose="p")).code == 0
 
-    told = digest_of(shell, folder)
-    assert told == host_commands.folder_digest(folder)
-    assert (folder / host.SEAL).read_text() == f"{told}\n"
+    result = digest_of(shell, folder)
+    assert result == host_commands.folder_digest(folder)
+    assert (folder / host.SEAL).read_text() == f"{result}\n"
     assert shell.do(Seal(path=str(shell.home / "none"), purpose="p")).code == 125
 
 
@@ -167,27 +167,27 @@ def test_a_folder_that_was_sealed_has_the_same_digest_by_shell_and_in_process(sh
         lambda folder: (folder / "lib").chmod(0o700),
         lambda folder: (folder / "current").unlink(),
         lambda folder: (folder / "bin/python").rename(folder / "bin/python3"),
-        written_again,
-        led_elsewhere,
+        rewrite_file,
+        retarget_link,
     ],
 )
-def test_whatever_is_missing_or_changed_gives_a_sealed_folder_another_digest(
+def test_every_change_of_a_sealed_folder_changes_its_digest(
     damage: Callable[[Path], object], tmp_path: Path
 ) -> None:
     shell = Shell.make(tmp_path)
     folder = shell.home / "folder"
-    laid_out(folder)
+    create_tree(folder)
     shell.do(Seal(path=str(folder), purpose="p"))
     before = digest_of(shell, folder)
 
     damage(folder)
 
-    told = digest_of(shell, folder)
-    assert told != before
-    assert told == host_commands.folder_digest(folder)
+    result = digest_of(shell, folder)
+    assert result != before
+    assert result == host_commands.folder_digest(folder)
 
 
-def test_where_sudo_wants_a_password_files_are_asked_for_as_the_user(shell: Shell) -> None:
+def test_files_are_read_as_the_user_if_sudo_needs_a_password(shell: Shell) -> None:
     shell.install("sudo", "echo 'sudo: a password is required' >&2\nexit 1\n")
     (shell.home / "f").write_bytes(b"x")
     program, file = RunProbe(("true",), as_root=True), ReadFile(str(shell.home / "f"), as_root=True)
@@ -199,7 +199,7 @@ def test_where_sudo_wants_a_password_files_are_asked_for_as_the_user(shell: Shel
     assert isinstance(found[Stat(str(shell.home / "f"))], FileStat)
 
 
-def test_root_is_asked_for_once_for_all_of_its_questions(shell: Shell) -> None:
+def test_all_root_probes_share_one_sudo_call(shell: Shell) -> None:
     shell.install(
         "sudo",
         f'echo "$*" | head -1 >>"{shell.home}/calls"\nwhile [ "$1" != -- ] && [ "$1" != true ]; do shift; done\n[ "$1" != -- ] || shift\nexec "$@"\n',
@@ -221,7 +221,7 @@ def test_probes_that_exceed_one_command_line_are_split(shell: Shell) -> None:
 
 
 @given(st.binary(max_size=400))
-def test_a_broken_output_gives_fewer_answers_and_never_a_wrong_one(output: bytes) -> None:
+def test_broken_output_gives_no_wrong_answer(output: bytes) -> None:
     probe = ReadFile("/x")
     (script,) = probe_scripts.render([probe], token=TOKEN)
 
@@ -229,10 +229,10 @@ def test_a_broken_output_gives_fewer_answers_and_never_a_wrong_one(output: bytes
 
 
 @pytest.mark.parametrize("program", ["openssl", "shasum"])
-def test_a_digest_is_the_same_whichever_program_makes_it(tmp_path: Path, program: str) -> None:
+def test_digest_is_the_same_with_every_program(tmp_path: Path, program: str) -> None:
     for name in {program, "perl", "sh"}:
         (tmp_path / name).symlink_to(str(shutil.which(name)))
-    told = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", f"{part('digest')}\ndigest"],
         input=b"12345",
         env={"PATH": str(tmp_path)},
@@ -240,13 +240,13 @@ def test_a_digest_is_the_same_whichever_program_makes_it(tmp_path: Path, program
         check=True,
         timeout=60,
     )
-    assert told.stdout.decode() == hashlib.sha256(b"12345").hexdigest()
+    assert result.stdout.decode() == hashlib.sha256(b"12345").hexdigest()
 
 
-def test_what_is_at_a_path_is_asked_for_as_root_and_other_questions_are_not(shell: Shell) -> None:
-    shell.install("sudo", f'touch "{shell.home}/asked"\nexit 1\n')
+def test_only_stat_uses_sudo_by_default(shell: Shell) -> None:
+    shell.install("sudo", f'touch "{shell.home}/called"\nexit 1\n')
     shell.probe([RunProbe(("true",)), ReadFile("/x")])
-    assert not (shell.home / "asked").exists()
+    assert not (shell.home / "called").exists()
 
     shell.probe([Stat("/x")])
-    assert (shell.home / "asked").exists()
+    assert (shell.home / "called").exists()

@@ -1,4 +1,4 @@
-"""Host keys: trusted once, kept by the caller, and required ever after."""
+"""Host keys: trusted on first use, stored by the caller, and required afterwards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import pytest
 
 from bramley.base.errors import BadConfiguration, HostKeyChanged
 from bramley.base.secret import Secret
-from bramley.host.ssh import Credentials, HostKey, Pin, Target, TrustAgain, dialling
+from bramley.host.ssh import (
+    AcceptNewHostKey,
+    Credentials,
+    HostKey,
+    Pin,
+    Target,
+    connect,
+)
 
 KEY = HostKey("ssh-ed25519", "SHA256:abc", "AAAA")
 OTHER = HostKey("ssh-ed25519", "SHA256:def", "BBBB")
@@ -20,7 +27,7 @@ def target(pin: Pin) -> Target:
     )
 
 
-def test_a_pin_is_learned_kept_as_text_and_forgotten() -> None:
+def test_pin_is_learned_stored_as_text_and_forgotten() -> None:
     pin = Pin()
     assert (pin.text, pin.known("h", 22)) == ("", ())
 
@@ -33,12 +40,12 @@ def test_a_pin_is_learned_kept_as_text_and_forgotten() -> None:
     assert pin.text == ""
 
 
-def test_a_pin_of_an_older_release_is_a_fingerprint_alone() -> None:
+def test_pin_of_an_older_release_is_only_a_fingerprint() -> None:
     assert Pin("SHA256:abc\n").known("h", 22)[0].is_same(KEY)
 
 
 @pytest.mark.parametrize("text", ["abc", "MD5:00:11", "ssh-ed25519 AAAA", "a b SHA256:c"])
-def test_a_pin_that_is_none_is_refused_and_told_how_to_get_one(text: str) -> None:
+def test_invalid_pin_is_refused_with_a_remedy(text: str) -> None:
     with pytest.raises(BadConfiguration, match="ssh-keygen -lf"):
         Pin(text)
 
@@ -53,52 +60,46 @@ def test_a_pin_that_is_none_is_refused_and_told_how_to_get_one(text: str) -> Non
         ("SHA256:a", "ssh-ed25519"),
     ],
 )
-def test_a_server_with_several_keys_is_asked_for_the_kind_that_is_pinned(
-    pinned: str, first: str
-) -> None:
-    order = dialling.host_key_order(target(Pin(pinned)))
+def test_algorithm_of_the_pinned_key_is_preferred(pinned: str, first: str) -> None:
+    order = connect.host_key_order(target(Pin(pinned)))
 
     assert order[0] == first
     assert len(order) == len(set(order)) == 6
 
 
-def test_the_first_key_is_trusted_and_another_one_refused_with_what_to_do() -> None:
-    from bramley.host.ssh import client
-
+def test_first_key_is_trusted_and_another_one_is_refused() -> None:
     pin = Pin(kept_in="the Secret mac-1-bootstrap")
-    client.require(target(pin), KEY)
-    client.require(target(pin), KEY)
+    connect.check_host_key(target(pin), KEY)
+    connect.check_host_key(target(pin), KEY)
     with pytest.raises(HostKeyChanged) as caught:
-        client.require(target(pin), OTHER)
+        connect.check_host_key(target(pin), OTHER)
 
-    told = str(caught.value)
-    assert told.startswith("m1@10.0.0.7: ")
-    assert "shows ssh-ed25519 SHA256:def, known is ssh-ed25519 SHA256:abc" in told
-    assert "remove the old key from the Secret mac-1-bootstrap and connect again" in told
+    message = str(caught.value)
+    assert message.startswith("m1@10.0.0.7: ")
+    assert "ssh-ed25519 SHA256:def, known is ssh-ed25519 SHA256:abc" in message
+    assert "remove the old key from the Secret mac-1-bootstrap and connect again" in message
     assert pin.text == str(KEY)
 
 
-def test_a_host_is_trusted_again_once_and_when_it_shows_a_key() -> None:
-    from bramley.host.ssh import client
-
+def test_new_host_key_is_accepted_once() -> None:
     pin = Pin()
     pin.learn("10.0.0.7", 22, KEY)
-    again = replace(target(pin), trust_again=TrustAgain())
+    accepting = replace(target(pin), accept_new_host_key=AcceptNewHostKey())
     assert pin.text
 
-    client.require(again, OTHER)
+    connect.check_host_key(accepting, OTHER)
 
     assert pin.text == str(OTHER)
     with pytest.raises(HostKeyChanged):
-        client.require(again, KEY)
+        connect.check_host_key(accepting, KEY)
 
 
-def test_credentials_name_their_kinds_and_hide_themselves() -> None:
+def test_credentials_name_their_kinds_and_hide_their_values() -> None:
     credentials = Credentials(
         private_keys=(Secret("canary-1"),), agent="/tmp/a", password=Secret("canary-2")
     )
 
-    assert credentials.told == "key, agent, password"
+    assert credentials.kinds == "key, agent, password"
     assert "canary" not in repr(credentials)
     with pytest.raises(BadConfiguration, match="no credentials"):
         Credentials()

@@ -1,4 +1,4 @@
-"""A known-hosts file in OpenSSH's format: read as ssh reads it, written at once, foreign lines untouched."""
+"""A known_hosts file in OpenSSH's format: read as ssh reads it, written atomically, foreign lines kept."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ import base64
 import hmac
 from pathlib import Path
 
+import asyncssh
 import pytest
 
 from bramley.base.errors import BadConfiguration
 from bramley.host.ssh import HostKey, KnownHosts
-from bramley.host.ssh.known_hosts import fingerprint
 
-
-def key(name: str) -> HostKey:
-    public = base64.b64encode(name.encode()).decode()
-    return HostKey("ssh-ed25519", fingerprint(public), public)
-
-
-ONE, TWO = key("one"), key("two")
+ONE, TWO = (HostKey.of(asyncssh.generate_private_key("ssh-ed25519")) for _ in range(2))
 
 
 def line(hosts: str, of: HostKey, marker: str = "") -> str:
@@ -45,8 +39,11 @@ def known(path: Path) -> KnownHosts:
         + line("[10.0.0.8]:2222", TWO)
         + line(hashed("secret.example"), ONE)
         + line("*.lab,!bad.lab", TWO)
+        + line("Upper.Example", TWO)
+        + line("[*.net]:2222", TWO)
         + line("10.0.0.9", ONE, "@revoked ")
         + line("10.0.0.10", ONE, "@revoked ")
+        + line("10.0.0.10", ONE)
         + line("10.0.0.10", TWO)
         + "garbage\n10.0.0.7 ssh-ed25519 not-base64!\n"
     )
@@ -64,6 +61,9 @@ def known(path: Path) -> KnownHosts:
         ("secret.example", 22, [ONE]),
         ("a.lab", 22, [TWO]),
         ("bad.lab", 22, []),
+        ("upper.example", 22, [TWO]),
+        ("mac.net", 2222, [TWO]),
+        ("mac.net", 22, []),
         ("10.0.0.10", 22, [TWO]),
         ("10.0.0.11", 22, []),
     ],
@@ -74,13 +74,13 @@ def test_keys_are_found_by_name_port_hash_and_pattern(
     assert list(known.known(host, port)) == keys
 
 
-def test_a_host_with_only_a_revoked_key_is_no_first_contact(known: KnownHosts) -> None:
+def test_host_with_only_a_revoked_key_is_not_trusted_on_first_use(known: KnownHosts) -> None:
     (nothing,) = known.known("10.0.0.9", 22)
 
     assert not nothing.is_same(ONE)
 
 
-def test_a_key_is_learned_for_its_owner_only_and_other_lines_stay(
+def test_key_is_appended_with_mode_0600_and_other_lines_are_kept(
     known: KnownHosts, path: Path
 ) -> None:
     path.chmod(0o644)
@@ -93,7 +93,7 @@ def test_a_key_is_learned_for_its_owner_only_and_other_lines_stay(
     assert list(known.known("10.0.0.12", 2222)) == [TWO]
 
 
-def test_a_file_that_is_not_there_is_made_with_its_folder(path: Path) -> None:
+def test_missing_file_is_created_with_its_folder(path: Path) -> None:
     known = KnownHosts(path)
     assert known.known("h", 22) == ()
 
@@ -104,7 +104,7 @@ def test_a_file_that_is_not_there_is_made_with_its_folder(path: Path) -> None:
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_file_without_a_last_line_end_gets_one_before_the_new_key(path: Path) -> None:
+def test_missing_final_newline_is_added_before_the_new_key(path: Path) -> None:
     path.parent.mkdir()
     path.write_text(line("h", ONE).rstrip("\n"))
 
@@ -113,7 +113,7 @@ def test_a_file_without_a_last_line_end_gets_one_before_the_new_key(path: Path) 
     assert path.read_text() == line("h", ONE) + line("i", TWO)
 
 
-def test_a_host_is_forgotten_and_nobody_else(known: KnownHosts, path: Path) -> None:
+def test_only_the_given_host_is_forgotten(known: KnownHosts, path: Path) -> None:
     known.forget("10.0.0.7", 22)
     known.forget("secret.example", 22)
     known.forget("a.lab", 22)
@@ -124,6 +124,8 @@ def test_a_host_is_forgotten_and_nobody_else(known: KnownHosts, path: Path) -> N
         + line("mac-7.example", ONE)
         + line("[10.0.0.8]:2222", TWO)
         + line("*.lab,!bad.lab", TWO)
+        + line("Upper.Example", TWO)
+        + line("[*.net]:2222", TWO)
         + line("10.0.0.9", ONE, "@revoked ")
         + line("10.0.0.10", ONE, "@revoked ")
         + "garbage\n10.0.0.7 ssh-ed25519 not-base64!\n"
@@ -134,7 +136,7 @@ def test_the_advice_names_host_port_and_file(path: Path) -> None:
     assert KnownHosts(path).advice("h", 2222) == f"run: ssh-keygen -R '[h]:2222' -f {path}"
 
 
-def test_a_file_that_cannot_be_used_is_told_by_its_path(path: Path) -> None:
+def test_unreadable_file_is_named_in_the_error(path: Path) -> None:
     path.mkdir(parents=True)
 
     with pytest.raises(BadConfiguration, match="known_hosts cannot be read: Is a directory"):

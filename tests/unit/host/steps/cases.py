@@ -1,11 +1,11 @@
-"""Steps as data: what a Mac answers, and the commands that a step wants then.
+"""Steps as data: the answers of a Mac, and the commands that a step plans for them.
 
-A file of cases says under `right` what a Mac answers that is as wanted, which must give an empty plan. Each case says which
-answers are others (`but`), and what comes of it: `commands`, or the beginning of the reason to refuse (`refused`).
+A file of cases contains under `converged` the answers of a converged Mac, for which the plan must be empty. Each case contains the
+answers that differ (`overrides`) and the result: `commands`, or the beginning of the refusal (`refused`).
 
-Probes are written as `scutil --get HostName`, `read /etc/pf.conf` and `find /etc/kcpassword`, with `sudo` before what root asks.
-Answers: a text is what a program printed, a number its exit code, a list both; `null` is nothing there; what is found reads
-`file 0440 root:wheel`, with `sha256:…`, `size:…` or `-> target` behind it.
+Probes are written as `scutil --get HostName`, `read /etc/pf.conf` and `stat /etc/kcpassword`, with `sudo` before those of root.
+Answers: a text is the output of a program, a number its exit code, a list both; `null` means that nothing exists; a stat reads
+`file 0440 root:wheel`, followed by `sha256:…`, `size:…` or `-> target`.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from bramley.base.errors import Refused
 from bramley.base.secret import Secret, SecretBytes
 from bramley.host.commands import (
     Command,
-    Find,
     Folder,
     Link,
-    Look,
-    LookAt,
     Probe,
+    ReadFile,
     Reboot,
     Remove,
     Rename,
     Run,
+    RunProbe,
     Seal,
+    Stat,
     Stream,
     Wait,
     Write,
 )
-from bramley.host.facts import Answer, Facts, Found, Said
+from bramley.host.facts import Answer, Facts, FileStat, RunResult
 from bramley.host.step import Step
 
 HERE = Path(__file__).parent
@@ -48,8 +48,8 @@ class Case:
     """One situation."""
 
     name: str
-    right: Mapping[str, Any]
-    but: Mapping[str, Any] = field(default_factory=dict)
+    converged: Mapping[str, Any]
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     commands: tuple[str, ...] = ()
     refused: str = ""
 
@@ -57,59 +57,59 @@ class Case:
         return self.name
 
     def check(self, step: Step) -> None:
-        """Compare what the step makes of this situation with what the case says; a refusal comes before any plan."""
-        seen = self.facts(step)
+        """Compare the step's refusal or plan with the case; a refusal precedes any plan."""
+        facts = self.facts(step)
         if self.refused:
             with pytest.raises(Refused) as caught:
-                step.refuse(seen)
+                step.check_supported(facts)
             assert str(caught.value).startswith(self.refused)
             return
-        step.refuse(seen)
-        assert tuple(shown(command) for command in step.plan(seen)) == self.commands
+        step.check_supported(facts)
+        assert tuple(command_text(command) for command in step.plan(facts)) == self.commands
 
     def facts(self, step: Step) -> Facts:
-        """Return what the Mac of this case answers to what the step asks; anything else in the case is a mistake of it."""
-        told = {**self.right, **self.but}
-        asked = {written(probe): probe for probe in step.looks()}
-        left_over = told.keys() - asked.keys()
-        assert not left_over, f"{step.name} does not ask {sorted(left_over)}, but {sorted(asked)}"
-        return Facts({probe: _answer(probe, told[text]) for text, probe in asked.items()})
+        """Return the answers of this case to the step's probes; an answer without a probe is a mistake in the case."""
+        answers = {**self.converged, **self.overrides}
+        probes = {probe_text(probe): probe for probe in step.probes()}
+        unused = answers.keys() - probes.keys()
+        assert not unused, f"{step.name} does not probe {sorted(unused)}, but {sorted(probes)}"
+        return Facts({probe: _answer(probe, answers[text]) for text, probe in probes.items()})
 
 
 def load(name: str) -> list[Case]:
-    """Return all cases of a file beside this one, the right Mac first."""
-    told = yaml.safe_load((HERE / f"{name}.yaml").read_text())
-    right = told["right"]
-    others = [
+    """Return all cases of a file in this folder, the converged Mac first."""
+    document = yaml.safe_load((HERE / f"{name}.yaml").read_text())
+    converged = document["converged"]
+    differing = [
         Case(
             name=case["name"],
-            right=right,
-            but=case.get("but", {}),
+            converged=converged,
+            overrides=case.get("overrides", {}),
             commands=tuple(case.get("commands", ())),
             refused=case.get("refused", ""),
         )
-        for case in told["cases"]
+        for case in document["cases"]
     ]
-    return [Case(name="as wanted", right=right), *others]
+    return [Case(name="converged", converged=converged), *differing]
 
 
 def planned(step: Step, case: Case) -> tuple[str, ...]:
-    """Return the step's commands in this situation, as the case writes them."""
-    return tuple(shown(command) for command in step.plan(case.facts(step)))
+    """Return the step's commands for this case, in its notation."""
+    return tuple(command_text(command) for command in step.plan(case.facts(step)))
 
 
-def written(probe: Probe) -> str:
-    """Return how a case writes a question."""
-    if isinstance(probe, Find):
-        return f"find {probe.path}"
+def probe_text(probe: Probe) -> str:
+    """Return a probe in the notation of cases."""
+    if isinstance(probe, Stat):
+        return f"stat {probe.path}"
     sudo = "sudo " if probe.as_root else ""
-    if isinstance(probe, LookAt):
+    if isinstance(probe, ReadFile):
         return f"{sudo}read {probe.path}"
     return sudo + " ".join(probe.argv)
 
 
-def shown(command: Command) -> str:  # noqa: C901, PLR0911 - one line per kind of command
-    """Return how a case writes a command; secrets are revealed, since what is sent is the point."""
+def command_text(command: Command) -> str:  # noqa: C901, PLR0911 - one line per kind of command
+    """Return a command in the notation of cases; secrets are revealed, since cases specify what is sent."""
     match command:
         case Run():
             return _run(command)
@@ -130,10 +130,10 @@ def shown(command: Command) -> str:  # noqa: C901, PLR0911 - one line per kind o
         case Seal():
             return f"seal {command.path}"
         case Wait():
-            going_on = " or go on" if command.else_go_on else ""
+            otherwise = " or continue" if command.ignore_failure else ""
             text = f" for {command.text!r}" if command.text else ""
             code = f" until {command.code}" if command.code else ""
-            return f"wait {written(command.look)}{text}{code}{going_on}"
+            return f"wait {probe_text(command.probe)}{text}{code}{otherwise}"
         case Reboot():
             return "reboot"
 
@@ -160,28 +160,28 @@ def _text(value: bytes | Secret) -> str:
     return value.reveal() if isinstance(value, Secret) else value.decode("utf-8", "replace")
 
 
-def _answer(probe: Probe, told: Any) -> Answer:
+def _answer(probe: Probe, value: Any) -> Answer:
     match probe:
-        case Look():
-            return _said(told)
-        case LookAt():
-            return told if told is None or isinstance(told, bytes) else str(told).encode()
-        case Find():
-            return None if told is None else _found(str(told))
+        case RunProbe():
+            return _run_result(value)
+        case ReadFile():
+            return value if value is None or isinstance(value, bytes) else str(value).encode()
+        case Stat():
+            return None if value is None else _file_stat(str(value))
 
 
-def _said(told: Any) -> Said:
-    if isinstance(told, int):
-        return Said(told)
-    code, output = told if isinstance(told, list) else (0, told)
-    return Said(code, output if isinstance(output, bytes) else str(output).encode())
+def _run_result(value: Any) -> RunResult:
+    if isinstance(value, int):
+        return RunResult(value)
+    code, output = value if isinstance(value, list) else (0, value)
+    return RunResult(code, output if isinstance(output, bytes) else str(output).encode())
 
 
-def _found(told: str) -> Found:
-    told, _, target = told.partition(" -> ")
-    kind, mode, owner, *rest = told.split()
-    more = dict(one.split(":", 1) for one in rest)
-    return Found(
+def _file_stat(text: str) -> FileStat:
+    text, _, target = text.partition(" -> ")
+    kind, mode, owner, *rest = text.split()
+    more = dict(item.split(":", 1) for item in rest)
+    return FileStat(
         kind,
         mode=int(mode, 8),
         owner=owner,

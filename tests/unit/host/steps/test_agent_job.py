@@ -1,4 +1,4 @@
-"""The agent's job: what it is loaded from, when its process is replaced, and that a new one goes on."""
+"""The agent's launchd job: what it is loaded from, when its process is replaced, and that the new process keeps running."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from bramley.host.commands import Command, Write
 from bramley.host.facts import Facts, RunResult
 from bramley.host.step import Step
 from bramley.host.steps.agent import Agent
-from bramley.host.steps.agent_job import Job, health
+from bramley.host.steps.agent_job import Job, health_probe
 from bramley.host.steps.interpreter import Interpreter
 from bramley.host.steps.kubeconfig import Kubeconfig
 from bramley.sim.macos import faults
 from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.mac import Mac
-from tests.unit.host.steps import cases, wanted
-from tests.unit.host.steps.wanted import JOB, NEWER_AGENT, PYTHON
+from tests.unit.host.steps import cases, fixtures
+from tests.unit.host.steps.fixtures import JOB, NEWER_AGENT, PYTHON
 
 LABEL = "dev.tuist.tart-kubelet"
 PLIST = f"/Library/LaunchDaemons/{LABEL}.plist"
@@ -35,290 +35,295 @@ LOAD = f"sudo launchctl bootstrap system {PLIST}"
 NO_GC = "--disable-vm-gc"
 
 
-def before(folder: Path, version: str = wanted.AGENT) -> list[Step]:
-    """Return what the agent runs from."""
+def installed(folder: Path, version: str = fixtures.AGENT) -> list[Step]:
+    """Return the steps that install what the agent runs from."""
     return [
-        Kubeconfig(wanted.identity(), wanted.NODE, "m1"),
-        Interpreter(wanted.interpreter(folder)),
-        Agent(wanted.agent(folder, version), PYTHON),
+        Kubeconfig(fixtures.agent_kubeconfig(), fixtures.NODE, "m1"),
+        Interpreter(fixtures.interpreter(folder)),
+        Agent(fixtures.agent(folder, version), PYTHON),
     ]
 
 
 async def running(folder: Path, job: AgentJob = JOB) -> ModelConnection:
     """Return a Mac on which the agent runs with this job."""
-    return await wanted.mac(folder, *before(folder), Job(job))
+    return await fixtures.mac(folder, *installed(folder), Job(job))
 
 
-def pid(line: ModelConnection) -> int:
-    return int(line.mac.state["launchd"]["jobs"][f"system/{LABEL}"]["pid"])
+def pid(connection: ModelConnection) -> int:
+    return int(connection.mac.state["launchd"]["jobs"][f"system/{LABEL}"]["pid"])
 
 
-def arguments(line: ModelConnection) -> list[str]:
-    found = plistlib.loads(line.mac.files.read(PLIST) or b"")["ProgramArguments"]
+def arguments(connection: ModelConnection) -> list[str]:
+    found = plistlib.loads(connection.mac.files.read(PLIST) or b"")["ProgramArguments"]
     return [str(one) for one in found]
 
 
-async def test_a_mac_gets_the_job_and_what_it_writes_to(tmp_path: Path) -> None:
-    line = await wanted.mac(tmp_path, *before(tmp_path))
+async def test_job_its_folders_and_its_log_are_created(tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path, *installed(tmp_path))
 
-    await converge.apply(line, [Job(JOB)])
+    await converge.apply(connection, [Job(JOB)])
 
-    assert pid(line)
-    assert (line.mac.files.mode(PLIST), line.mac.files.owner(PLIST)) == (0o644, "root:wheel")
+    assert pid(connection)
+    assert (connection.mac.files.mode(PLIST), connection.mac.files.owner(PLIST)) == (
+        0o644,
+        "root:wheel",
+    )
     for path in ("/var/log/tart-vms", "/var/lib/tart-userdata", "/var/log/tart-kubelet.log"):
-        assert line.mac.files.owner(path) == "m1:staff"
-    assert [text for text in wanted.done(line) if f"write {PLIST} 0644 root:wheel check[plutil -lint {{}}]" in text]  # fmt: skip
+        assert connection.mac.files.owner(path) == "m1:staff"
+    assert [text for text in fixtures.executed(connection) if f"write {PLIST} 0644 root:wheel check[plutil -lint {{}}]" in text]  # fmt: skip
 
 
 @pytest.mark.parametrize(("is_builder", "has_flag"), [(True, True), (False, False), (None, False)])
-async def test_builders_alone_keep_their_vms_from_the_collector(
+async def test_vm_gc_is_disabled_only_on_builders(
     tmp_path: Path, is_builder: bool | None, has_flag: bool
 ) -> None:
-    line = await running(tmp_path, dataclasses.replace(JOB, is_builder=is_builder))
+    connection = await running(tmp_path, dataclasses.replace(JOB, is_builder=is_builder))
 
-    assert (NO_GC in arguments(line)) is has_flag
-
-
-async def test_an_update_that_does_not_know_keeps_what_a_builder_has(tmp_path: Path) -> None:
-    """Its VMs belong to no Pod: the collector would delete them in the middle of a push."""
-    line = await running(tmp_path, dataclasses.replace(JOB, is_builder=True))
-
-    await converge.apply(line, [Job(dataclasses.replace(JOB, is_builder=None, max_pods=1))])
-
-    assert NO_GC in arguments(line)
-    assert "--max-pods=1" in arguments(line)
+    assert (NO_GC in arguments(connection)) is has_flag
 
 
-async def test_an_unreadable_job_is_not_guessed_about(tmp_path: Path) -> None:
-    line = await running(tmp_path)
-    line.mac.files.write(PLIST, b"<plist>")
+async def test_update_without_builder_setting_keeps_the_flag(tmp_path: Path) -> None:
+    """A builder's VMs belong to no Pod: the garbage collector would delete them during a push."""
+    connection = await running(tmp_path, dataclasses.replace(JOB, is_builder=True))
 
-    with pytest.raises(BadConfiguration, match="say whether this Mac is a builder"):
-        await converge.apply(line, [Job(dataclasses.replace(JOB, is_builder=None))])
+    await converge.apply(connection, [Job(dataclasses.replace(JOB, is_builder=None, max_pods=1))])
 
-    assert line.done == []
+    assert NO_GC in arguments(connection)
+    assert "--max-pods=1" in arguments(connection)
 
 
-async def test_a_property_list_in_other_hands_is_taken_back_without_a_restart(
+async def test_unreadable_plist_without_builder_setting_is_refused(tmp_path: Path) -> None:
+    connection = await running(tmp_path)
+    connection.mac.files.write(PLIST, b"<plist>")
+
+    with pytest.raises(BadConfiguration, match="whether this Mac is a builder"):
+        await converge.apply(connection, [Job(dataclasses.replace(JOB, is_builder=None))])
+
+    assert connection.done == []
+
+
+async def test_plist_mode_is_repaired_without_a_restart(
     tmp_path: Path,
 ) -> None:
-    line = await wanted.mac(tmp_path, *before(tmp_path), Job(JOB))
+    connection = await fixtures.mac(tmp_path, *installed(tmp_path), Job(JOB))
     path = "/Library/LaunchDaemons/dev.tuist.tart-kubelet.plist"
-    line.mac.files.at(path).chmod(0o664)
+    connection.mac.files.at(path).chmod(0o664)
 
-    await converge.apply(line, [Job(JOB)])
+    await converge.apply(connection, [Job(JOB)])
 
-    assert [text.split(":")[0] for text in wanted.done(line)] == [f"write {path} 0644 root"]
-
-
-async def test_a_job_that_our_user_may_not_read_is_not_taken_for_none(tmp_path: Path) -> None:
-    line = await running(tmp_path, dataclasses.replace(JOB, is_builder=True))
-    line.mac.files.write(PLIST, line.mac.files.read(PLIST) or b"", mode=0o600)
-
-    with pytest.raises(BadConfiguration, match="cannot be read; say whether this Mac is a builder"):
-        await converge.apply(line, [Job(dataclasses.replace(JOB, is_builder=None))])
-
-    await converge.apply(line, [Job(dataclasses.replace(JOB, is_builder=True))])
-    assert NO_GC in arguments(line)
+    assert [text.split(":")[0] for text in fixtures.executed(connection)] == [
+        f"write {path} 0644 root"
+    ]
 
 
-async def test_the_same_job_is_neither_loaded_nor_restarted_again(tmp_path: Path) -> None:
-    line = await running(tmp_path)
-    process = pid(line)
+async def test_plist_without_read_permission_does_not_count_as_missing(tmp_path: Path) -> None:
+    connection = await running(tmp_path, dataclasses.replace(JOB, is_builder=True))
+    connection.mac.files.write(PLIST, connection.mac.files.read(PLIST) or b"", mode=0o600)
 
-    await converge.apply(line, [*before(tmp_path), Job(JOB)])
+    with pytest.raises(BadConfiguration, match=r"cannot be read.* a builder"):
+        await converge.apply(connection, [Job(dataclasses.replace(JOB, is_builder=None))])
 
-    assert line.done == []
-    assert pid(line) == process
+    await converge.apply(connection, [Job(dataclasses.replace(JOB, is_builder=True))])
+    assert NO_GC in arguments(connection)
 
 
-async def test_another_job_is_loaded_anew(tmp_path: Path) -> None:
-    line = await running(tmp_path)
-    process = pid(line)
+async def test_unchanged_job_is_neither_loaded_nor_restarted(tmp_path: Path) -> None:
+    connection = await running(tmp_path)
+    process = pid(connection)
 
-    await converge.apply(line, [Job(dataclasses.replace(JOB, node_labels={"rack": "7"}))])
+    await converge.apply(connection, [*installed(tmp_path), Job(JOB)])
 
-    done = wanted.done(line)
+    assert connection.done == []
+    assert pid(connection) == process
+
+
+async def test_changed_plist_is_loaded_again(tmp_path: Path) -> None:
+    connection = await running(tmp_path)
+    process = pid(connection)
+
+    await converge.apply(connection, [Job(dataclasses.replace(JOB, node_labels={"rack": "7"}))])
+
+    done = fixtures.executed(connection)
     assert done.index(f"sudo launchctl bootout system/{LABEL}") < done.index(LOAD)
     assert RESTART not in done
-    assert pid(line) != process
+    assert pid(connection) != process
 
 
-async def test_new_code_restarts_the_process_alone(tmp_path: Path) -> None:
-    """macOS holds repeated loads against a daemon, and VMs run on below a process that is replaced."""
-    line = await running(tmp_path)
-    wanted.run_vms(line.mac, 2)
-    process = pid(line)
+async def test_new_release_restarts_only_the_process(tmp_path: Path) -> None:
+    """launchd throttles a daemon that is loaded repeatedly, and VMs survive the replacement of the agent's process."""
+    connection = await running(tmp_path)
+    fixtures.run_vms(connection.mac, 2)
+    process = pid(connection)
 
-    await converge.apply(line, [*before(tmp_path, NEWER_AGENT), Job(JOB)])
+    await converge.apply(connection, [*installed(tmp_path, NEWER_AGENT), Job(JOB)])
 
-    done = wanted.done(line)
+    done = fixtures.executed(connection)
     assert [text for text in done if "launchctl" in text and text.startswith("sudo")] == [RESTART]
-    assert pid(line) != process
-    assert len(line.mac.state["processes"]) == 2
-    assert (await converge.plan(line, [*before(tmp_path, NEWER_AGENT), Job(JOB)])).is_empty
+    assert pid(connection) != process
+    assert len(connection.mac.state["processes"]) == 2
+    assert (await converge.plan(connection, [*installed(tmp_path, NEWER_AGENT), Job(JOB)])).is_empty
 
 
 @pytest.mark.parametrize(
-    "file", [f"{wanted.AGENT}/bin/tart-kubelet", f"python/{PYTHON}/bin/python3"]
+    "file", [f"{fixtures.AGENT}/bin/tart-kubelet", f"python/{PYTHON}/bin/python3"]
 )
-async def test_what_the_agent_runs_from_is_mended_under_running_vms(
-    file: str, tmp_path: Path
-) -> None:
-    """A file of the same length, which only its time tells from the one before."""
-    line = await running(tmp_path)
-    wanted.run_vms(line.mac, 2)
-    process, path = pid(line), f"/opt/tart-kubelet/{file}"
-    right = line.mac.files.read(path) or b""
-    line.mac.files.at(path).write_bytes(right[::-1])
-    os.utime(line.mac.files.at(path), (time.time() + 60, time.time() + 60))
+async def test_damaged_file_is_repaired_while_vms_run(file: str, tmp_path: Path) -> None:
+    """The file keeps its length and differs only in its modification time."""
+    connection = await running(tmp_path)
+    fixtures.run_vms(connection.mac, 2)
+    process, path = pid(connection), f"/opt/tart-kubelet/{file}"
+    original = connection.mac.files.read(path) or b""
+    connection.mac.files.at(path).write_bytes(original[::-1])
+    os.utime(connection.mac.files.at(path), (time.time() + 60, time.time() + 60))
 
-    report = await converge.apply(line, [*before(tmp_path), Job(JOB)])
+    report = await converge.apply(connection, [*installed(tmp_path), Job(JOB)])
 
-    assert line.mac.files.read(path) == right
+    assert connection.mac.files.read(path) == original
     assert [step for step, count in report.changed.items() if count] == [
-        "agent" if wanted.AGENT in file else "interpreter",
+        "agent" if fixtures.AGENT in file else "interpreter",
         "agent-job",
     ]
-    assert pid(line) != process
-    assert len(line.mac.state["processes"]) == 2
-    assert (await converge.plan(line, [*before(tmp_path), Job(JOB)])).is_empty
+    assert pid(connection) != process
+    assert len(connection.mac.state["processes"]) == 2
+    assert (await converge.plan(connection, [*installed(tmp_path), Job(JOB)])).is_empty
 
 
-async def test_what_is_replaced_is_there_until_the_next_one_is(tmp_path: Path) -> None:
-    """Between the two there is one command, however many files have to be removed."""
-    line = await running(tmp_path)
-    place = f"/opt/tart-kubelet/{wanted.AGENT}"
-    line.mac.files.remove(f"{place}/manifest.json")
+async def test_damaged_release_is_replaced_by_two_adjacent_renames(tmp_path: Path) -> None:
+    """The release is missing for one command only, however many files must be removed."""
+    connection = await running(tmp_path)
+    release = f"/opt/tart-kubelet/{fixtures.AGENT}"
+    connection.mac.files.remove(f"{release}/manifest.json")
 
-    await converge.apply(line, before(tmp_path))
+    await converge.apply(connection, installed(tmp_path))
 
-    done = wanted.done(line)
-    away = done.index(f"rename {place} /opt/tart-kubelet/.agent.damaged")
-    assert done[away + 1] == f"rename /opt/tart-kubelet/.agent.incoming {place}"
+    done = fixtures.executed(connection)
+    moved_away = done.index(f"rename {release} /opt/tart-kubelet/.agent.damaged")
+    assert done[moved_away + 1] == f"rename /opt/tart-kubelet/.agent.incoming {release}"
     assert done[-1] == "remove /opt/tart-kubelet/.agent.damaged"
 
 
-async def test_a_restart_that_was_cut_off_is_made_up_for(tmp_path: Path) -> None:
-    """The code was switched and the line was lost: nothing but the note says that the process is older."""
-    line = await running(tmp_path)
-    process = pid(line)
-    await converge.apply(line, before(tmp_path, NEWER_AGENT))
-    assert pid(line) == process
+async def test_interrupted_restart_is_done_by_the_next_run(tmp_path: Path) -> None:
+    """The release was switched and the connection was lost: only the restart note shows that the process is older."""
+    connection = await running(tmp_path)
+    process = pid(connection)
+    await converge.apply(connection, installed(tmp_path, NEWER_AGENT))
+    assert pid(connection) == process
 
-    await converge.apply(line, [Job(JOB)])
+    await converge.apply(connection, [Job(JOB)])
 
-    assert pid(line) != process
+    assert pid(connection) != process
 
 
-async def test_a_process_that_is_not_replaced_is_told(tmp_path: Path) -> None:
-    line = await running(tmp_path)
-    await converge.apply(line, before(tmp_path, NEWER_AGENT))
-    facts = await line.probe(Job(JOB).probes())
+async def test_process_that_was_not_replaced_is_reported(tmp_path: Path) -> None:
+    connection = await running(tmp_path)
+    await converge.apply(connection, installed(tmp_path, NEWER_AGENT))
+    facts = await connection.probe(Job(JOB).probes())
 
-    with pytest.raises(NotConverged, match="still has the process from before its restart"):
+    with pytest.raises(NotConverged, match="process from before"):
         Job(JOB).verify(facts)
-    assert RESTART in [cases.shown(command) for command in Job(JOB).plan(facts)]
+    assert RESTART in [cases.command_text(command) for command in Job(JOB).plan(facts)]
 
 
-async def test_a_process_of_another_start_with_the_same_number_is_no_older_one(
+async def test_same_pid_of_another_boot_needs_no_restart(
     tmp_path: Path,
 ) -> None:
-    line = await running(tmp_path)
-    await converge.apply(line, before(tmp_path, NEWER_AGENT))
-    facts = await line.probe(Job(JOB).probes())
-    after = facts.merged(Facts({shared_probes.BOOT_SESSION: RunResult(0, b"of another start\n")}))
+    connection = await running(tmp_path)
+    await converge.apply(connection, installed(tmp_path, NEWER_AGENT))
+    facts = await connection.probe(Job(JOB).probes())
+    after = facts.merged(Facts({shared_probes.BOOT_SESSION: RunResult(0, b"another-boot\n")}))
 
     assert (agent_daemon.is_restart_due(facts), agent_daemon.is_restart_due(after)) == (True, False)
 
 
-async def test_an_agent_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:
-    line = await wanted.mac(tmp_path, *before(tmp_path))
-    faults.crash(line.mac, LABEL)
+async def test_slow_start_is_waited_for(tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path, *installed(tmp_path))
+    faults.crash(connection.mac, LABEL)
 
-    async def mend() -> None:
+    async def recover() -> None:
         await asyncio.sleep(20)
-        faults.crash(line.mac, LABEL, None)
+        faults.crash(connection.mac, LABEL, None)
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(mend())
-        await converge.apply(line, [Job(JOB)])
+        tasks.create_task(recover())
+        await converge.apply(connection, [Job(JOB)])
 
-    assert pid(line)
+    assert pid(connection)
 
 
-class Logging(ModelConnection):
-    """A line to a Mac whose agent has written this into its log."""
+class LoggingConnection(ModelConnection):
+    """A connection to a Mac whose agent has written this to its log."""
 
-    def __init__(self, mac: Mac, said: str) -> None:
+    def __init__(self, mac: Mac, log: str) -> None:
         super().__init__(mac, clock=mac._clock)
-        self._said = said
+        self._log = log
 
     async def do(self, command: Command) -> None:
         await super().do(command)
         if isinstance(command, Write) and command.path == host.AGENT_LOG:
-            self.mac.files.write(command.path, self._said.encode())
+            self.mac.files.write(command.path, self._log.encode())
 
 
-async def test_an_agent_that_ends_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
-    line = await wanted.mac(tmp_path, *before(tmp_path))
-    faults.crash(line.mac, LABEL)
+async def test_crashing_agent_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path, *installed(tmp_path))
+    faults.crash(connection.mac, LABEL)
 
-    said = [f"line {n}" for n in range(900)] + [
+    log = [f"line {n}" for n in range(900)] + [
         "token=eyJhbGciOi.eyJzdWIi.c2ln",
         "cannot listen on :8080",
     ]
 
     with pytest.raises(NotConverged, match=r"step agent-job: .*tart-kubelet\.log") as caught:
-        await converge.apply(Logging(line.mac, "\n".join(said)), [Job(JOB)])
+        await converge.apply(LoggingConnection(connection.mac, "\n".join(log)), [Job(JOB)])
 
-    told = str(caught.value)
-    assert told.endswith(": line 899 | token=[hidden] | cannot listen on :8080")
-    assert "line 890" not in told
+    message = str(caught.value)
+    assert message.endswith(": line 899 | token=[hidden] | cannot listen on :8080")
+    assert "line 890" not in message
 
 
-async def test_the_agent_of_another_node_at_its_address_is_told_and_not_taken_for_its_own(
+async def test_agent_of_another_node_at_the_health_address_is_reported(
     tmp_path: Path,
 ) -> None:
-    line = await running(tmp_path)
-    answer = Facts({health(JOB): RunResult(0, b"[+]node/mac-02 ok\n[+]ping ok\ncheck passed\n")})
-    facts = (await line.probe(Job(JOB).probes())).merged(answer)
+    connection = await running(tmp_path)
+    answer = Facts(
+        {health_probe(JOB): RunResult(0, b"[+]node/mac-02 ok\n[+]ping ok\ncheck passed\n")}
+    )
+    facts = (await connection.probe(Job(JOB).probes())).merged(answer)
 
-    with pytest.raises(NotConverged, match=r"is the agent of mac-02, and not of mac-01; end it"):
+    with pytest.raises(NotConverged, match=r"agent of mac-02, (and )?not of mac-01"):
         Job(JOB).verify(facts)
-    own = Facts({health(JOB): RunResult(0, b"[+]node/mac-01 ok\n[+]ping ok\ncheck passed\n")})
+    own = Facts({health_probe(JOB): RunResult(0, b"[+]node/mac-01 ok\n[+]ping ok\ncheck passed\n")})
     Job(JOB).verify(facts.merged(own))
 
 
-async def test_an_agent_that_is_down_is_started(tmp_path: Path) -> None:
-    line = await running(tmp_path)
-    faults.crash(line.mac, LABEL)
-    with line.mac.change() as state:
+async def test_stopped_agent_is_started(tmp_path: Path) -> None:
+    connection = await running(tmp_path)
+    faults.crash(connection.mac, LABEL)
+    with connection.mac.change() as state:
         del state["launchd"]["jobs"][f"system/{LABEL}"]["pid"]
-    faults.crash(line.mac, LABEL, None)
+    faults.crash(connection.mac, LABEL, None)
 
-    await converge.apply(line, [Job(JOB)])
+    await converge.apply(connection, [Job(JOB)])
 
-    assert RESTART in wanted.done(line)
-    assert pid(line)
+    assert RESTART in fixtures.executed(connection)
+    assert pid(connection)
 
 
-async def test_a_job_that_takes_its_time_to_end_is_waited_for(tmp_path: Path) -> None:
-    line = await running(tmp_path)
-    with line.mac.change() as state:
+async def test_slow_bootout_is_waited_for(tmp_path: Path) -> None:
+    connection = await running(tmp_path)
+    with connection.mac.change() as state:
         state["settings"]["bootout_seconds"] = 7.0
 
-    await converge.apply(line, [Job(dataclasses.replace(JOB, max_pods=1))])
+    await converge.apply(connection, [Job(dataclasses.replace(JOB, max_pods=1))])
 
-    assert "--max-pods=1" in arguments(line)
-    assert pid(line)
+    assert "--max-pods=1" in arguments(connection)
+    assert pid(connection)
 
 
-async def test_a_job_that_somebody_switched_off_is_switched_on(tmp_path: Path) -> None:
-    line = await wanted.mac(tmp_path, *before(tmp_path))
-    with line.mac.change() as state:
+async def test_disabled_job_is_enabled(tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path, *installed(tmp_path))
+    with connection.mac.change() as state:
         state["launchd"]["disabled"][f"system/{LABEL}"] = True
 
-    await converge.apply(line, [Job(JOB)])
+    await converge.apply(connection, [Job(JOB)])
 
-    assert pid(line)
+    assert pid(connection)

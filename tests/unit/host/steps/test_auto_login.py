@@ -1,4 +1,4 @@
-"""Automatic login: checked, written, tried, and looked at ever after; loginwindow is restarted only where that ends nobody's work."""
+"""Automatic login: the password is checked, written and verified; loginwindow is restarted only where that ends no session or VM."""
 
 from __future__ import annotations
 
@@ -8,88 +8,88 @@ import pytest
 
 from bramley.base.errors import BadConfiguration, NotConverged, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import kcpassword, login, vms
-from bramley.host.facts import Facts, Said
+from bramley.host import kcpassword, loginwindow, shared_probes
+from bramley.host.facts import Facts, RunResult
 from bramley.host.steps.auto_login import AutoLogin
 from tests.unit.host.steps import cases
 from tests.unit.host.steps.cases import Case
 
 STEP = AutoLogin("m1", Secret("hello"))
-WITHOUT = AutoLogin("m1")
+STEP_WITHOUT_PASSWORD = AutoLogin("m1")
 CASES = {case.name: case for case in cases.load("auto_login")}
-RIGHT = CASES["as wanted"]
-NO_SESSION = CASES["a Mac without a session gets one, and no password is needed for it"]
-SEALED = {"sudo read /etc/kcpassword": kcpassword.MARKER}
+CONVERGED = CASES["converged"]
+NO_SESSION = CASES["missing session is started without a password"]
+REJECTED = {"sudo read /etc/kcpassword": kcpassword.MARKER}
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
-def test_the_user_is_logged_in_where_that_ends_nobodys_work(case: Case) -> None:
+def test_cases(case: Case) -> None:
     case.check(STEP)
 
 
-def test_a_sealed_password_is_told_at_every_look_and_a_new_one_asked_for() -> None:
-    """The session may still be alive, and everything else be right: the next login would fail."""
-    seen = replace(RIGHT, but=SEALED).facts(WITHOUT)
+def test_rejected_password_is_refused_until_a_new_one_is_given() -> None:
+    """The session may still exist and everything else be converged: the next login would fail."""
+    facts = replace(CONVERGED, overrides=REJECTED).facts(STEP_WITHOUT_PASSWORD)
 
-    with pytest.raises(UnsupportedHost, match=r"mark of a wrong password.*give the right one"):
-        WITHOUT.refuse(seen)
+    with pytest.raises(UnsupportedHost, match=r"as wrong.*give the right one"):
+        STEP_WITHOUT_PASSWORD.check_supported(facts)
 
 
-def test_without_a_password_what_is_not_set_up_is_refused() -> None:
-    bare = CASES[
-        "a bare Mac gets the password once it has been found right, then the user, then a session"
-    ]
+def test_missing_setup_without_a_password_is_refused() -> None:
+    bare = CASES["bare Mac gets the checked password, then the user, then a session"]
 
     with pytest.raises(UnsupportedHost, match="is not set up, and no password was given"):
-        WITHOUT.refuse(bare.facts(WITHOUT))
+        STEP_WITHOUT_PASSWORD.check_supported(bare.facts(STEP_WITHOUT_PASSWORD))
 
 
-def test_without_a_password_a_mac_that_is_set_up_gets_its_session() -> None:
-    NO_SESSION.check(WITHOUT)
+def test_session_is_started_without_a_password() -> None:
+    NO_SESSION.check(STEP_WITHOUT_PASSWORD)
 
 
-def test_a_password_that_loginwindow_did_not_take_is_wrong() -> None:
-    """The directory had taken it: only the marker tells."""
+def test_password_rejected_by_loginwindow_is_reported() -> None:
+    """The directory accepted it: only the marker shows it."""
     with pytest.raises(UnsupportedHost, match=r"^the password is wrong: loginwindow"):
-        STEP.confirm(replace(NO_SESSION, but={**NO_SESSION.but, **SEALED}).facts(STEP))
+        STEP.verify(replace(NO_SESSION, overrides={**NO_SESSION.overrides, **REJECTED}).facts(STEP))
 
 
-def test_a_session_that_did_not_come_is_an_error() -> None:
-    with pytest.raises(NotConverged, match="nobody was logged in within 30 s"):
-        STEP.confirm(NO_SESSION.facts(STEP))
+def test_missing_session_is_an_error() -> None:
+    with pytest.raises(NotConverged, match="within 30 s"):
+        STEP.verify(NO_SESSION.facts(STEP))
 
-    STEP.confirm(RIGHT.facts(STEP))
+    STEP.verify(CONVERGED.facts(STEP))
 
 
-def test_a_session_that_must_wait_for_vms_is_told() -> None:
+def test_login_is_pending_while_vms_run() -> None:
     busy = CASES["loginwindow is not restarted while VMs run"].facts(STEP)
 
     assert STEP.pending(busy).startswith("LoginPending: m1 is not logged in")
-    STEP.confirm(busy)
-    assert STEP.pending(RIGHT.facts(STEP)) == ""
+    STEP.verify(busy)
+    assert STEP.pending(CONVERGED.facts(STEP)) == ""
     assert STEP.pending(NO_SESSION.facts(STEP)) == ""
 
 
-def test_the_session_of_a_user_with_another_number_is_asked_for() -> None:
-    other = replace(RIGHT, but={"id -u m1": "502", "launchctl print gui/501": ""}).facts(STEP)
-    assert list(STEP.looks_further(other)) == [login.session_look(502)]
-    assert list(STEP.looks_further(RIGHT.facts(STEP))) == []
+def test_session_of_another_uid_is_probed() -> None:
+    other = replace(CONVERGED, overrides={"id -u m1": "502", "launchctl print gui/501": ""}).facts(
+        STEP
+    )
+    assert list(STEP.follow_up_probes(other)) == [loginwindow.session_probe(502)]
+    assert list(STEP.follow_up_probes(CONVERGED.facts(STEP))) == []
 
-    alive = other.and_then(Facts({login.session_look(502): Said(0, b"session = Aqua")}))
-    gone = other.and_then(Facts({login.session_look(502): Said(113)}))
+    alive = other.merged(Facts({loginwindow.session_probe(502): RunResult(0, b"session = Aqua")}))
+    gone = other.merged(Facts({loginwindow.session_probe(502): RunResult(113)}))
 
     assert list(STEP.plan(alive)) == []
-    assert cases.shown(list(STEP.plan(gone))[-1]).startswith("wait launchctl print gui/502")
+    assert cases.command_text(list(STEP.plan(gone))[-1]).startswith("wait launchctl print gui/502")
 
 
 @pytest.mark.parametrize("password", ["<sealed>", "two\nlines"])
-def test_what_cannot_be_a_password_is_refused_before_the_first_connection(password: str) -> None:
+def test_impossible_password_is_refused_before_the_first_connection(password: str) -> None:
     with pytest.raises(BadConfiguration):
         AutoLogin("m1", Secret(password))
 
 
-def test_no_plan_shows_the_password_or_what_the_file_holds() -> None:
-    bare = CASES["the password of another user does not stay"]
+def test_plan_contains_neither_the_password_nor_the_file() -> None:
+    bare = CASES["password of another user is replaced"]
 
     shown = repr(list(STEP.plan(bare.facts(STEP))))
 
@@ -98,12 +98,12 @@ def test_no_plan_shows_the_password_or_what_the_file_holds() -> None:
     assert repr(kcpassword.encode(Secret("hello")))[2:-1] not in shown
 
 
-def test_of_the_password_file_only_the_marker_leaves_the_mac() -> None:
-    assert login.MARKER.only == kcpassword.MARKER == bytes.fromhex("41fa3742bed9b9d4")
-    assert login.MARKER.most == len(kcpassword.MARKER)
-    assert not login.FOUND.digest
+def test_only_the_marker_of_the_password_file_is_read() -> None:
+    assert loginwindow.MARKER_PROBE.prefix == kcpassword.MARKER == bytes.fromhex("41fa3742bed9b9d4")
+    assert loginwindow.MARKER_PROBE.max_bytes == len(kcpassword.MARKER)
+    assert not loginwindow.PASSWORD_FILE.digest
 
 
 @pytest.mark.parametrize(("code", "runs"), [(0, True), (1, False), (2, True), (127, True)])
-def test_an_unanswered_question_for_vms_counts_as_yes(code: int, runs: bool) -> None:
-    assert vms.may_run(Facts({vms.PROBE: Said(code)})) is runs
+def test_failed_vm_probe_counts_as_running_vms(code: int, runs: bool) -> None:
+    assert shared_probes.vms_may_run(Facts({shared_probes.RUNNING_VMS: RunResult(code)})) is runs

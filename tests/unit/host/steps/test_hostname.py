@@ -1,10 +1,10 @@
-"""The Mac's names: each is set only if it is another, and Bonjour's is one label."""
+"""The Mac's names: each is set only if it differs, and Bonjour's is one label."""
 
 from __future__ import annotations
 
 import pytest
 
-from bramley.host.facts import Facts, Said
+from bramley.host.facts import Facts, RunResult
 from bramley.host.step import Step
 from bramley.host.steps.hostname import Hostname
 from tests.unit.host.steps import cases
@@ -14,7 +14,7 @@ STEP: Step = Hostname("mac-01")
 
 
 @pytest.mark.parametrize("case", cases.load("hostname"), ids=str)
-def test_names_are_set_where_they_differ(case: Case) -> None:
+def test_cases(case: Case) -> None:
     case.check(STEP)
 
 
@@ -22,10 +22,10 @@ def test_names_are_set_where_they_differ(case: Case) -> None:
     ("node", "label"),
     [("mac.rack1.example", "mac-rack1-example"), ("a" * 62 + ".b", "a" * 62)],
 )
-def test_bonjour_gets_one_label(node: str, label: str) -> None:
+def test_bonjour_name_is_one_label(node: str, label: str) -> None:
     step = Hostname(node)
-    nothing = Facts({probe: Said(1) for probe in step.looks()})
+    nothing = Facts({probe: RunResult(1) for probe in step.probes()})
 
-    commands = [cases.shown(command) for command in step.plan(nothing)]
+    commands = [cases.command_text(command) for command in step.plan(nothing)]
 
     assert f"sudo scutil --set LocalHostName {label}" in commands

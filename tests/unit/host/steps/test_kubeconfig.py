@@ -1,4 +1,4 @@
-"""The agent's kubeconfig: closed to others, written when it leads elsewhere or ends soon, and never read back."""
+"""The agent's kubeconfig: private, written if the server, user or authority differ or the token expires soon, and never read back."""
 
 from __future__ import annotations
 
@@ -11,72 +11,77 @@ from bramley.base.secret import Secret
 from bramley.host import converge
 from bramley.host.steps.kubeconfig import Kubeconfig
 from bramley.sim.macos.connection import ModelConnection
-from tests.unit.host.steps import wanted
-from tests.unit.host.steps.wanted import BORN, DAY, NODE
+from tests.unit.host.steps import fixtures
+from tests.unit.host.steps.fixtures import DAY, ISSUED, NODE
 
 FILE = "/etc/tart-kubelet/kubeconfig"
 
 
 def step(content: Secret | None = None) -> Kubeconfig:
-    return Kubeconfig(content or wanted.identity(), NODE, "m1")
+    return Kubeconfig(content or fixtures.agent_kubeconfig(), NODE, "m1")
 
 
-def content(line: ModelConnection) -> str:
-    return (line.mac.files.read(FILE) or b"").decode()
+def content(connection: ModelConnection) -> str:
+    return (connection.mac.files.read(FILE) or b"").decode()
 
 
-async def test_only_the_user_may_read_it(tmp_path: Path) -> None:
-    line = await wanted.mac(tmp_path)
+async def test_file_is_readable_by_the_user_only(tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path)
 
-    await converge.apply(line, [step()])
+    await converge.apply(connection, [step()])
 
-    assert content(line) == wanted.identity().reveal()
-    assert (line.mac.files.mode(FILE), line.mac.files.owner(FILE)) == (0o600, "m1:staff")
+    assert content(connection) == fixtures.agent_kubeconfig().reveal()
+    assert (connection.mac.files.mode(FILE), connection.mac.files.owner(FILE)) == (
+        0o600,
+        "m1:staff",
+    )
 
 
-async def test_nothing_else_holds_its_secret_and_no_look_asks_for_it(tmp_path: Path) -> None:
+async def test_secret_is_in_no_other_file_and_in_no_answer(tmp_path: Path) -> None:
     canary = "Y2FuYXJ5LW9mLXRoZS10b2tlbg"
-    line = await wanted.mac(tmp_path, step(wanted.identity(signature=canary)))
+    connection = await fixtures.mac(tmp_path, step(fixtures.agent_kubeconfig(signature=canary)))
 
-    facts = await line.probe(step().probes())
+    facts = await connection.probe(step().probes())
 
     assert canary not in repr(facts)
-    holders = [path for path in line.mac.root.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()]  # fmt: skip
+    holders = [path for path in connection.mac.root.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()]  # fmt: skip
     assert [path.name for path in holders] == ["kubeconfig"]
-    assert canary not in repr(step(wanted.identity(signature=canary)))
+    assert canary not in repr(step(fixtures.agent_kubeconfig(signature=canary)))
 
 
-async def test_another_token_alone_is_no_reason_to_write(tmp_path: Path) -> None:
-    """The agent has renewed its own meanwhile."""
-    line = await wanted.mac(tmp_path, step())
+async def test_another_token_alone_does_not_write_the_file(tmp_path: Path) -> None:
+    """The agent has renewed its token since."""
+    connection = await fixtures.mac(tmp_path, step())
 
-    await converge.apply(line, [step(wanted.identity(born=BORN + DAY // 2))])
+    await converge.apply(connection, [step(fixtures.agent_kubeconfig(issued=ISSUED + DAY // 2))])
 
-    assert line.done == []
+    assert connection.done == []
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        wanted.identity(server="https://other.example"),
-        wanted.identity(authority="another authority"),
-        wanted.identity(born=BORN + DAY * 9 // 10),
-        wanted.identity(born=BORN + DAY * 3),
+        fixtures.agent_kubeconfig(server="https://other.example"),
+        fixtures.agent_kubeconfig(authority="another authority"),
+        fixtures.agent_kubeconfig(issued=ISSUED + DAY * 9 // 10),
+        fixtures.agent_kubeconfig(issued=ISSUED + DAY * 3),
     ],
-    ids=["server", "authority", "ends-soon", "ended"],
+    ids=["server", "authority", "expires-soon", "expired"],
 )
-async def test_another_way_or_a_token_near_its_end_is_one(tmp_path: Path, other: Secret) -> None:
-    line = await wanted.mac(tmp_path, step())
+async def test_another_server_or_an_expiring_token_writes_the_file(
+    tmp_path: Path, other: Secret
+) -> None:
+    connection = await fixtures.mac(tmp_path, step())
 
-    await converge.apply(line, [step(other)])
+    await converge.apply(connection, [step(other)])
 
-    assert content(line) == other.reveal()
+    assert content(connection) == other.reveal()
 
 
 @pytest.mark.parametrize("change", ["content", "mode", "owner", "note"])
-async def test_what_somebody_changed_is_put_right(tmp_path: Path, change: str) -> None:
-    line = await wanted.mac(tmp_path, step())
-    files = line.mac.files
+async def test_foreign_change_is_reverted(tmp_path: Path, change: str) -> None:
+    connection = await fixtures.mac(tmp_path, step())
+    files = connection.mac.files
     if change == "content":
         files.write(FILE, b"other", mode=0o600, owner="m1:staff")
     elif change == "mode":
@@ -86,39 +91,40 @@ async def test_what_somebody_changed_is_put_right(tmp_path: Path, change: str) -
     else:
         files.write("/var/db/tart-kubelet/kubeconfig.json", b"{")
 
-    await converge.apply(line, [step()])
+    await converge.apply(connection, [step()])
 
-    assert content(line) == wanted.identity().reveal()
+    assert content(connection) == fixtures.agent_kubeconfig().reveal()
     assert (files.mode(FILE), files.owner(FILE)) == (0o600, "m1:staff")
 
 
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        (wanted.identity(ends=0), "never ends"),
-        (wanted.identity(node="mac-02"), "is that of the Node mac-02, and this one is mac-01"),
-        (wanted.identity(server="http://api.example"), "prove who it is"),
+        (fixtures.agent_kubeconfig(expires=0), "does not expire"),
+        (
+            fixtures.agent_kubeconfig(node="mac-02"),
+            "Node mac-02.* mac-01",
+        ),
+        (fixtures.agent_kubeconfig(server="http://api.example"), "no HTTPS server"),
         (Secret("users: [canary"), "is not valid YAML"),
         (Secret("{}"), "current-context"),
     ],
-    ids=["endless", "other-node", "plain-http", "no-yaml", "empty"],
+    ids=["no-expiry", "other-node", "plain-http", "no-yaml", "empty"],
 )
-def test_what_an_agent_must_not_have_is_refused_before_any_connection(
-    wrong: Secret, why: str
-) -> None:
+def test_unsuitable_kubeconfig_is_refused_before_any_connection(wrong: Secret, why: str) -> None:
     with pytest.raises(BadConfiguration, match=why) as caught:
         step(wrong)
 
     assert "canary" not in str(caught.value)
 
 
-async def test_a_credential_that_says_nothing_of_itself_is_compared_whole(tmp_path: Path) -> None:
-    opaque = wanted.identity().reveal().replace("eyJhbGciOiJub25lIn0.", "opaque-")
-    line = await wanted.mac(tmp_path, step(Secret(opaque)))
+async def test_opaque_credential_is_compared_as_a_whole(tmp_path: Path) -> None:
+    opaque = fixtures.agent_kubeconfig().reveal().replace("eyJhbGciOiJub25lIn0.", "opaque-")
+    connection = await fixtures.mac(tmp_path, step(Secret(opaque)))
 
-    await converge.apply(line, [step(Secret(opaque))])
-    assert line.done == []
+    await converge.apply(connection, [step(Secret(opaque))])
+    assert connection.done == []
     newer = opaque.replace("opaque-", "newer-")
-    await converge.apply(line, [step(Secret(newer))])
+    await converge.apply(connection, [step(Secret(newer))])
 
-    assert content(line) == newer
+    assert content(connection) == newer

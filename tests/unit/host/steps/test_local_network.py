@@ -1,4 +1,4 @@
-"""The local network: both lists, and a restart for a fresh Mac only; for others it is pending, and said so."""
+"""The local network: both lists, and a reboot of a fresh Mac only; on other Macs the reboot is reported as pending."""
 
 from __future__ import annotations
 
@@ -14,48 +14,46 @@ CASES = {case.name: case for case in cases.load("local_network")}
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
-def test_the_lists_are_written_and_a_fresh_mac_is_restarted(case: Case) -> None:
+def test_cases(case: Case) -> None:
     case.check(STEP)
 
 
 @pytest.mark.parametrize(
     ("name", "pending"),
     [
-        ("as wanted", ""),
-        ("a Mac with an agent is not restarted", "RebootPending"),
-        ("a Mac with VMs is not restarted", "RebootPending"),
-        ("lists that an older release wrote count from a start that is not known", "RebootPending"),
-        ("a macOS that asks and does not know the list", ""),
-        ("one with an agent that was not restarted since", ""),
-        ("a macOS that knows the list", ""),
-        ("a macOS that does not ask", ""),
+        ("converged", ""),
+        ("Mac with an agent is not rebooted", "RebootPending"),
+        ("Mac with VMs is not rebooted", "RebootPending"),
+        ("lists of an older release have an unknown boot session", "RebootPending"),
+        ("macOS that prompts and does not support the list", ""),
+        ("macOS that does not support the list, not rebooted since", ""),
+        ("macOS that supports the list", ""),
+        ("macOS that does not prompt", ""),
     ],
 )
-def test_what_the_list_waits_for_is_told(name: str, pending: str) -> None:
-    told = STEP.pending(CASES[name].facts(STEP))
+def test_pending_reboot_is_reported(name: str, pending: str) -> None:
+    reported = STEP.pending(CASES[name].facts(STEP))
 
-    assert told.partition(":")[0] == pending
+    assert reported.partition(":")[0] == pending
 
 
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("as wanted", ""),
-        ("a macOS that asks and does not know the list", "UpdateAdvised"),
-        ("a macOS that knows the list", ""),
-        ("a macOS that does not ask", ""),
+        ("converged", ""),
+        ("macOS that prompts and does not support the list", "UpdateAdvised"),
+        ("macOS that supports the list", ""),
+        ("macOS that does not prompt", ""),
     ],
 )
-def test_a_macos_that_does_not_know_the_list_is_told_and_waited_for_by_nobody(
-    name: str, advice: str
-) -> None:
-    told = STEP.advice(CASES[name].facts(STEP))
+def test_macos_update_is_advised_and_not_pending(name: str, advice: str) -> None:
+    reported = STEP.advice(CASES[name].facts(STEP))
 
-    assert told.partition(":")[0] == advice
+    assert reported.partition(":")[0] == advice
 
 
-def test_it_is_a_part_of_drift() -> None:
-    wanted = STEP.wanted()
+def test_desired_part_has_a_stamp() -> None:
+    desired = STEP.desired()
 
-    assert wanted.part is Part.LOCAL_NETWORK
-    assert len(wanted.stamp) == 64
+    assert desired.part is Part.LOCAL_NETWORK
+    assert len(desired.stamp) == 64

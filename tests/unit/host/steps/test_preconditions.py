@@ -1,4 +1,4 @@
-"""Preconditions: a Mac that cannot become a Node is refused with all reasons, and what to do."""
+"""Preconditions: a Mac that cannot become a Node is refused with all reasons and remedies."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bramley.host import ensuring
+from bramley.host import converge
 from bramley.host.commands import Command, Probe
-from bramley.host.facts import Facts, Said
+from bramley.host.facts import Facts, RunResult
 from bramley.host.step import Step
 from bramley.host.steps.preconditions import TIME, Limits, Preconditions
 from tests.unit.host.steps import cases
@@ -18,7 +18,7 @@ from tests.unit.host.steps.cases import Case
 
 
 @dataclass(frozen=True)
-class NewYear:
+class FixedClock:
     """A clock that stands still."""
 
     def now(self) -> datetime:
@@ -28,27 +28,27 @@ class NewYear:
         return 0.0
 
 
-STEP: Step = Preconditions("m1", NewYear())
+STEP: Step = Preconditions("m1", FixedClock())
 
 
 @pytest.mark.parametrize("case", cases.load("preconditions"), ids=str)
-def test_a_mac_is_taken_or_refused(case: Case) -> None:
+def test_cases(case: Case) -> None:
     case.check(STEP)
 
 
 @dataclass
 class SlowMac:
-    """Tells the time of two minutes ago where many questions are asked at once; its clock may be as wrong as that."""
+    """Returns the time of two minutes ago if probed for more than the time; with `is_wrong` its clock is really behind."""
 
-    seen: Facts
+    facts: Facts
     is_wrong: bool = False
     host: str = "mac-1"
 
-    async def look(self, probes: Collection[Probe]) -> Facts:
+    async def probe(self, probes: Collection[Probe]) -> Facts:
         is_old = self.is_wrong or len(probes) > 1
-        now = int(NewYear().now().timestamp()) - (120 if is_old else 0)
-        time = Facts({TIME: Said(0, str(now).encode())})
-        answers = self.seen.and_then(time).answers
+        now = int(FixedClock().now().timestamp()) - (120 if is_old else 0)
+        time = Facts({TIME: RunResult(0, str(now).encode())})
+        answers = self.facts.merged(time).answers
         return Facts({probe: answers.get(probe) for probe in probes})
 
     async def do(self, command: Command) -> None:
@@ -56,19 +56,21 @@ class SlowMac:
 
 
 @pytest.mark.parametrize("is_wrong", [False, True])
-async def test_a_mac_that_takes_long_to_answer_is_not_taken_for_one_whose_clock_is_wrong(
+async def test_slow_answer_does_not_count_as_clock_skew(
     is_wrong: bool,
 ) -> None:
     mac = SlowMac(cases.load("preconditions")[0].facts(STEP), is_wrong)
-    (planned,) = (await ensuring.plan(mac, [STEP])).steps
+    (planned,) = (await converge.plan(mac, [STEP])).steps
     assert ("the clock of the Mac is 120 s behind" in planned.refusal) is is_wrong
     assert bool(planned.refusal) is is_wrong
 
 
-def test_the_limits_can_be_set() -> None:
-    right = cases.load("preconditions")[0]
+def test_limits_are_configurable() -> None:
+    converged = cases.load("preconditions")[0]
     strict = Case(
-        name="strict", right=right.right, refused="macOS 26.3 is older than 27.1, the first"
+        name="strict",
+        converged=converged.converged,
+        refused="macOS 26.3 is older than 27.1, the first",
     )
 
-    strict.check(Preconditions("m1", NewYear(), Limits(oldest_macos=(27, 1))))
+    strict.check(Preconditions("m1", FixedClock(), Limits(oldest_macos=(27, 1))))

@@ -1,4 +1,4 @@
-"""Sleep is off under every source of power, and the session stays open."""
+"""Sleep is off for every power source, and the session stays open."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ STEP: Step = Sleep()
 
 
 @pytest.mark.parametrize("case", cases.load("sleep"), ids=str)
-def test_what_sleeps_is_kept_awake(case: Case) -> None:
+def test_cases(case: Case) -> None:
     case.check(STEP)

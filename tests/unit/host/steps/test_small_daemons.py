@@ -1,4 +1,4 @@
-"""Daemons of a file or two: node_exporter and the rotation of logs, and the resolver of the tailnet."""
+"""Small daemons: node_exporter, the rotation of logs, and the resolver of the tailnet."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from bramley.host.steps.log_rotation import LogRotation
 from bramley.host.steps.node_exporter import NodeExporter
 from bramley.host.steps.tailnet_resolver import TailnetResolver
 from bramley.sim.macos.connection import ModelConnection
-from bramley.sim.macos.faults import Cut, Fail, Moment
-from tests.unit.host.steps import wanted
+from bramley.sim.macos.faults import Cut, CutPoint, Fail
+from tests.unit.host.steps import fixtures
 
 
-def is_loaded(line: ModelConnection, daemon: LaunchDaemon) -> bool:
-    return f"system/{daemon.label}" in line.mac.state["launchd"]["jobs"]
+def is_loaded(connection: ModelConnection, daemon: LaunchDaemon) -> bool:
+    return f"system/{daemon.label}" in connection.mac.state["launchd"]["jobs"]
 
 
-async def test_the_macs_figures_are_served(tmp_path: Path) -> None:
-    line = await wanted.mac(tmp_path)
+async def test_node_exporter_is_installed_and_loaded(tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path)
 
-    await converge.apply(line, [NodeExporter(wanted.node_exporter(tmp_path))])
+    await converge.apply(connection, [NodeExporter(fixtures.node_exporter(tmp_path))])
 
-    assert is_loaded(line, node_exporter.DAEMON)
-    assert line.mac.files.mode("/usr/local/bin/node_exporter") == 0o755
+    assert is_loaded(connection, node_exporter.DAEMON)
+    assert connection.mac.files.mode("/usr/local/bin/node_exporter") == 0o755
 
 
-async def test_a_newer_program_takes_its_place_while_the_daemon_is_down(tmp_path: Path) -> None:
-    line = await wanted.mac(tmp_path, NodeExporter(wanted.node_exporter(tmp_path)))
-    newer = wanted.node_exporter(tmp_path, "1.9.0")
+async def test_newer_program_is_installed_while_the_daemon_is_down(tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path, NodeExporter(fixtures.node_exporter(tmp_path)))
+    newer = fixtures.node_exporter(tmp_path, "1.9.0")
 
-    await converge.apply(line, [NodeExporter(newer)])
+    await converge.apply(connection, [NodeExporter(newer)])
 
-    done = wanted.done(line)
+    done = fixtures.executed(connection)
     assert done[3] == "sudo launchctl bootout system/dev.tuist.node-exporter"
     incoming = "/usr/local/lib/.node_exporter.incoming"
     assert done[:3] == [
@@ -52,76 +52,78 @@ async def test_a_newer_program_takes_its_place_while_the_daemon_is_down(tmp_path
         f"rename {incoming}/node_exporter /usr/local/bin/node_exporter",
         f"remove {incoming}",
     ]
-    assert is_loaded(line, node_exporter.DAEMON)
-    assert line.mac.files.read("/usr/local/bin/node_exporter") == newer.path.read_bytes()
+    assert is_loaded(connection, node_exporter.DAEMON)
+    assert connection.mac.files.read("/usr/local/bin/node_exporter") == newer.path.read_bytes()
 
 
-async def test_a_node_exporter_that_does_not_answer_leaves_the_old_one(tmp_path: Path) -> None:
-    line = await wanted.mac(tmp_path, NodeExporter(wanted.node_exporter(tmp_path)))
-    before = line.mac.files.read("/usr/local/bin/node_exporter")
-    line.faults.at(
+async def test_broken_node_exporter_is_not_installed(tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path, NodeExporter(fixtures.node_exporter(tmp_path)))
+    before = connection.mac.files.read("/usr/local/bin/node_exporter")
+    connection.faults.at(
         lambda one: isinstance(one, Run) and one.argv[-1] == "--version", Fail(127, "no")
     )
 
-    with pytest.raises(CommandFailed, match=r"let node_exporter 1\.9\.0 answer before it is used"):
-        await converge.apply(line, [NodeExporter(wanted.node_exporter(tmp_path, "1.9.0"))])
+    with pytest.raises(CommandFailed, match=r"node_exporter 1\.9\.0"):
+        await converge.apply(connection, [NodeExporter(fixtures.node_exporter(tmp_path, "1.9.0"))])
 
-    assert line.mac.files.read("/usr/local/bin/node_exporter") == before
-    assert is_loaded(line, node_exporter.DAEMON)
-    await converge.apply(line, [NodeExporter(wanted.node_exporter(tmp_path))])
-    assert not line.mac.files.exists("/usr/local/lib/.node_exporter.incoming")
+    assert connection.mac.files.read("/usr/local/bin/node_exporter") == before
+    assert is_loaded(connection, node_exporter.DAEMON)
+    await converge.apply(connection, [NodeExporter(fixtures.node_exporter(tmp_path))])
+    assert not connection.mac.files.exists("/usr/local/lib/.node_exporter.incoming")
 
 
-async def test_one_part_of_another_release_leaves_the_others_alone(tmp_path: Path) -> None:
+async def test_change_of_one_part_leaves_the_others_alone(tmp_path: Path) -> None:
     """A change of one byte must not restart everything on the Mac."""
     others: list[Step] = [LogRotation(), TailnetResolver()]
-    before = NodeExporter(wanted.node_exporter(tmp_path))
-    line = await wanted.mac(tmp_path, before, *others)
-    rotation = line.mac.state["launchd"]["jobs"]["system/dev.tuist.log-rotation"]["pid"]
+    before = NodeExporter(fixtures.node_exporter(tmp_path))
+    connection = await fixtures.mac(tmp_path, before, *others)
+    rotation = connection.mac.state["launchd"]["jobs"]["system/dev.tuist.log-rotation"]["pid"]
 
-    await converge.apply(line, [NodeExporter(wanted.node_exporter(tmp_path, "1.9.0")), *others])
+    await converge.apply(
+        connection, [NodeExporter(fixtures.node_exporter(tmp_path, "1.9.0")), *others]
+    )
 
-    done = [text for text in wanted.done(line) if "applied.json" not in text]
+    done = [text for text in fixtures.executed(connection) if "applied.json" not in text]
     assert not [text for text in done if "rotat" in text or "resolver" in text]
-    now = line.mac.state["launchd"]["jobs"]["system/dev.tuist.log-rotation"]["pid"]
+    now = connection.mac.state["launchd"]["jobs"]["system/dev.tuist.log-rotation"]["pid"]
     assert now == rotation
 
 
-async def test_a_script_that_was_edited_on_the_mac_is_put_right(tmp_path: Path) -> None:
-    line = await wanted.mac(tmp_path, LogRotation())
-    line.mac.files.write("/usr/local/bin/tuist-rotate-logs", b"#!/bin/sh\n", mode=0o755)
+async def test_edited_script_is_restored(tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path, LogRotation())
+    connection.mac.files.write("/usr/local/bin/tuist-rotate-logs", b"#!/bin/sh\n", mode=0o755)
 
-    await converge.apply(line, [LogRotation()])
+    await converge.apply(connection, [LogRotation()])
 
-    assert line.mac.files.read("/usr/local/bin/tuist-rotate-logs") == log_rotation.SCRIPT
-    assert is_loaded(line, log_rotation.DAEMON)
+    assert connection.mac.files.read("/usr/local/bin/tuist-rotate-logs") == log_rotation.SCRIPT
+    assert is_loaded(connection, log_rotation.DAEMON)
 
 
-def test_all_logs_that_jobs_of_ours_write_are_kept_small() -> None:
+def test_logs_of_all_jobs_are_rotated() -> None:
     words = plistlib.loads(log_rotation.DAEMON.plist)["ProgramArguments"]
 
     assert words[1] == str(64 * 1024 * 1024)
     assert {"/var/log/tart-kubelet.log", "/var/log/tailscaled.log"} < set(words[2:])
 
 
-async def test_only_names_of_the_tailnet_are_asked_of_its_resolver(tmp_path: Path) -> None:
-    line = await wanted.mac(tmp_path)
+async def test_resolver_serves_names_of_the_tailnet_only(tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path)
 
-    await converge.apply(line, [TailnetResolver()])
+    await converge.apply(connection, [TailnetResolver()])
 
-    assert line.mac.files.names("/etc/resolver") == ["ts.net"]
-    assert line.mac.files.read("/etc/resolver/ts.net") == b"nameserver 100.100.100.100\n"
-    done = wanted.done(line)
+    assert connection.mac.files.names("/etc/resolver") == ["ts.net"]
+    assert connection.mac.files.read("/etc/resolver/ts.net") == b"nameserver 100.100.100.100\n"
+    done = fixtures.executed(connection)
     flushed = done.index("sudo dscacheutil -flushcache")
     assert done[flushed - 1].startswith("write /etc/resolver/ts.net")
 
 
-async def test_names_that_nobody_knew_are_forgotten_also_after_a_cut(tmp_path: Path) -> None:
-    line = await wanted.mac(tmp_path)
-    line.faults.at(lambda one: isinstance(one, Write), Cut(Moment.UNANSWERED))
+async def test_dns_cache_is_flushed_after_an_interruption(tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path)
+    connection.faults.at(lambda one: isinstance(one, Write), Cut(CutPoint.UNANSWERED))
     with pytest.raises(HostUnreachable):
-        await converge.apply(line, [TailnetResolver()])
+        await converge.apply(connection, [TailnetResolver()])
 
-    await converge.apply(line, [TailnetResolver()])
+    await converge.apply(connection, [TailnetResolver()])
 
-    assert "sudo killall -HUP mDNSResponder" in wanted.done(line)
+    assert "sudo killall -HUP mDNSResponder" in fixtures.executed(connection)

@@ -1,4 +1,4 @@
-"""SSH keys: ours are added, what others wrote stays to the byte, and a private key given by mistake is not shown."""
+"""SSH keys: ours are added, foreign lines are kept byte for byte, and a private key given by mistake is not shown."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ FOREIGN = st.binary(max_size=60) | st.sampled_from(
 
 
 @pytest.mark.parametrize("case", cases.load("ssh_keys"), ids=str)
-def test_keys_are_added_where_they_are_missing(case: Case) -> None:
+def test_cases(case: Case) -> None:
     case.check(STEP)
 
 
 @given(FOREIGN)
-def test_foreign_bytes_stay_and_a_second_time_changes_nothing(content: bytes) -> None:
+def test_foreign_bytes_are_kept_and_a_second_run_changes_nothing(content: bytes) -> None:
     once = with_lines(content, (FLEET, FLEET))
 
     assert once.startswith(content)
@@ -34,7 +34,7 @@ def test_foreign_bytes_stay_and_a_second_time_changes_nothing(content: bytes) ->
     assert with_lines(once, (FLEET, FLEET)) == once
 
 
-def test_without_keys_nothing_is_touched() -> None:
+def test_no_keys_change_nothing() -> None:
     bare = cases.load("ssh_keys")[1]
     step = SshKeys("m1", ())
 
@@ -52,9 +52,9 @@ def test_without_keys_nothing_is_touched() -> None:
         "ssh-dss AAAAB3NzaC1kc3MAAACBAOld old",
     ],
 )
-def test_what_is_no_public_key_is_refused_without_being_shown(line: str) -> None:
+def test_invalid_public_key_is_refused_without_being_shown(line: str) -> None:
     with pytest.raises(
-        InvalidSpec, match=r"public_keys\[1\] is no line of authorized_keys"
+        InvalidSpec, match=r"public_keys\[1\] is not a valid line of authorized_keys"
     ) as caught:
         SshKeys("m1", (FLEET, line))
 

@@ -13,5 +13,5 @@ STEP: Step = Updates()
 
 
 @pytest.mark.parametrize("case", cases.load("updates"), ids=str)
-def test_updates_are_turned_off_where_they_are_on(case: Case) -> None:
+def test_cases(case: Case) -> None:
     case.check(STEP)

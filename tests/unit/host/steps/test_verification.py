@@ -1,4 +1,4 @@
-"""The verification: what is not so is told by its name, and a Mac that filters nothing is restarted unless VMs run."""
+"""The verification: each failed check is reported, and a Mac whose packet filter is not attached is rebooted unless VMs run."""
 
 from __future__ import annotations
 
@@ -27,182 +27,181 @@ from bramley.host.steps.verification import Verification
 from bramley.sim.macos import faults, launchd
 from bramley.sim.macos.call import Call
 from bramley.sim.macos.connection import ModelConnection
-from tests.unit.host.steps import cases, wanted
-from tests.unit.host.steps.cutting import PASSWORD
-from tests.unit.host.steps.wanted import JOB, PYTHON
+from tests.unit.host.steps import cases, fixtures
+from tests.unit.host.steps.fixtures import JOB, PYTHON
+from tests.unit.host.steps.interruption import PASSWORD
 
 STEP = Verification(JOB)
 LABEL = "dev.tuist.tart-kubelet"
 
 
-async def made(folder: Path, *, restarts: bool = True) -> ModelConnection:
-    """Return a Mac with all that is verified; without a restart its filter is not heeded yet."""
-    local: list[Step] = [LocalNetwork("m1")] if restarts else []
-    return await wanted.mac(
+async def provisioned(folder: Path, *, reboots: bool = True) -> ModelConnection:
+    """Return a Mac with everything that is verified; without a reboot its rules are not attached yet."""
+    local: list[Step] = [LocalNetwork("m1")] if reboots else []
+    return await fixtures.mac(
         folder,
         AutoLogin("m1", Secret(PASSWORD)),
         Firewall(Egress()),
         *local,
-        Kubeconfig(wanted.identity(), wanted.NODE, "m1"),
-        Interpreter(wanted.interpreter(folder)),
-        Agent(wanted.agent(folder), PYTHON),
+        Kubeconfig(fixtures.agent_kubeconfig(), fixtures.NODE, "m1"),
+        Interpreter(fixtures.interpreter(folder)),
+        Agent(fixtures.agent(folder), PYTHON),
         Job(JOB),
     )
 
 
-async def test_a_mac_that_is_ready_needs_nothing(tmp_path: Path) -> None:
-    line = await made(tmp_path)
+async def test_ready_mac_needs_no_commands(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path)
 
-    report = await converge.apply(line, [STEP])
+    report = await converge.apply(connection, [STEP])
 
-    assert line.done == []
+    assert connection.done == []
     assert report.pending == ()
 
 
-async def test_a_mac_that_filters_nothing_is_restarted(tmp_path: Path) -> None:
-    line = await made(tmp_path, restarts=False)
+async def test_mac_without_packet_filter_is_rebooted(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path, reboots=False)
 
-    await converge.apply(line, [STEP])
+    await converge.apply(connection, [STEP])
 
-    assert "reboot" in wanted.done(line)
-    assert 'anchor "tuist.runners" all' in line.mac.state["pf"]["rulesets"][""]["rules"]
-    assert (await converge.plan(line, [STEP])).is_empty
+    assert "reboot" in fixtures.executed(connection)
+    assert 'anchor "tuist.runners" all' in connection.mac.state["pf"]["rulesets"][""]["rules"]
+    assert (await converge.plan(connection, [STEP])).is_empty
 
 
-async def test_not_under_running_vms_which_is_told(tmp_path: Path) -> None:
-    line = await made(tmp_path, restarts=False)
-    wanted.run_vms(line.mac)
+async def test_reboot_is_pending_while_vms_run(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path, reboots=False)
+    fixtures.run_vms(connection.mac)
 
-    report = await converge.apply(line, [STEP])
+    report = await converge.apply(connection, [STEP])
 
-    assert line.done == []
-    assert report.pending[0].startswith("RebootPending: the packet filter does not heed our rules")
-    planned = await converge.plan(line, [STEP])
+    assert connection.done == []
+    assert report.pending[0].startswith("RebootPending: the packet filter ")
+    planned = await converge.plan(connection, [STEP])
     assert (planned.is_empty, planned.is_converged) == (True, False)
 
 
 @pytest.mark.parametrize("change", [{"filevault": True}, {"filevault_after": "restart"}])
-async def test_a_mac_that_would_not_come_back_by_itself_is_not_restarted(
-    change: dict[str, Any], tmp_path: Path
-) -> None:
-    line = await made(tmp_path, restarts=False)
-    with line.mac.change() as state:
+async def test_mac_with_file_vault_is_not_rebooted(change: dict[str, Any], tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path, reboots=False)
+    with connection.mac.change() as state:
         state.update(change)
 
-    report = await converge.apply(line, [STEP])
+    report = await converge.apply(connection, [STEP])
 
-    assert (line.done, line.mac.is_up) == ([], True)
-    assert "FileVault asks for a password at each start" in report.pending[0]
+    assert (connection.done, connection.mac.is_up) == ([], True)
+    assert "FileVault needs a password" in report.pending[0]
 
 
-class Late(ModelConnection):
-    """A line to a Mac whose agent starts a VM in its last moment."""
+class LateVmConnection(ModelConnection):
+    """A connection to a Mac whose agent starts a VM just before it is stopped."""
 
     async def do(self, command: Command) -> None:
         if isinstance(command, Run) and "bootout" in command.argv:
-            wanted.run_vms(self.mac)
+            fixtures.run_vms(self.mac)
         await super().do(command)
 
 
-async def test_a_vm_that_starts_meanwhile_is_not_ended_and_keeps_its_agent(tmp_path: Path) -> None:
-    mac = (await made(tmp_path, restarts=False)).mac
+async def test_vm_that_starts_before_the_reboot_survives_with_its_agent(tmp_path: Path) -> None:
+    mac = (await provisioned(tmp_path, reboots=False)).mac
     boot = mac.state["boot"]["boot_id"]
 
-    with pytest.raises(TimedOut, match="see that no VM has started meanwhile"):
-        await converge.apply(Late(mac, clock=mac._clock), [STEP])
+    with pytest.raises(TimedOut, match="no VM has started"):
+        await converge.apply(LateVmConnection(mac, clock=mac._clock), [STEP])
 
     assert mac.state["boot"]["boot_id"] == boot
     assert launchd.pid_of(mac.state, LABEL)
 
 
-async def test_an_agent_that_is_about_to_go_down_with_its_mac_starts_no_vm(tmp_path: Path) -> None:
-    line = await made(tmp_path, restarts=False)
+async def test_agent_is_stopped_before_the_reboot(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path, reboots=False)
 
-    await converge.apply(line, [STEP])
+    await converge.apply(connection, [STEP])
 
-    told = wanted.done(line)
-    assert told[0] == f"sudo launchctl bootout system/{LABEL}"
-    assert told.index(cases.shown(shared_probes.require_no_vms())) < told.index("reboot")
-    assert launchd.pid_of(line.mac.state, LABEL)
+    executed = fixtures.executed(connection)
+    check = cases.command_text(shared_probes.require_no_vms())
+    assert executed[0] == f"sudo launchctl bootout system/{LABEL}"
+    assert executed.index(check) < executed.index("reboot")
+    assert launchd.pid_of(connection.mac.state, LABEL)
 
 
 @pytest.mark.parametrize("headless", [True, False])
-async def test_loginwindow_is_restarted_only_if_the_start_has_logged_nobody_in(
+async def test_loginwindow_is_restarted_only_if_the_boot_started_no_session(
     headless: bool, tmp_path: Path
 ) -> None:
-    line = await made(tmp_path, restarts=False)
-    with line.mac.change() as state:
+    connection = await provisioned(tmp_path, reboots=False)
+    with connection.mac.change() as state:
         state["settings"].update(headless=headless, login_seconds=20)
 
-    await converge.apply(line, [STEP])
+    await converge.apply(connection, [STEP])
 
-    assert line.mac.state["console"]["user"] == "m1"
+    assert connection.mac.state["console"]["user"] == "m1"
     kick = "sudo launchctl kickstart -k system/com.apple.loginwindow"
-    assert (kick in wanted.done(line)) is headless
+    assert (kick in fixtures.executed(connection)) is headless
 
 
-async def test_a_sealed_password_is_found_at_any_later_look(tmp_path: Path) -> None:
-    line = await made(tmp_path)
+async def test_rejected_password_is_detected_by_every_later_run(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path)
     sealed = bytes(one ^ key for one, key in zip(b"<sealed>\0\0\0", kcpassword.KEY, strict=True))
-    line.mac.files.write("/etc/kcpassword", sealed, mode=0o600)
+    connection.mac.files.write("/etc/kcpassword", sealed, mode=0o600)
 
     with pytest.raises(UnsupportedHost, match="the password is wrong"):
-        await converge.apply(line, [STEP])
+        await converge.apply(connection, [STEP])
 
 
-async def test_rules_that_are_not_in_force_are_found(tmp_path: Path) -> None:
-    line = await made(tmp_path)
-    line.mac.run(Call(("pfctl", "-a", "tuist.runners", "-F", "all"), "root"))
+async def test_missing_rules_are_reported(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path)
+    connection.mac.run(Call(("pfctl", "-a", "tuist.runners", "-F", "all"), "root"))
 
     with pytest.raises(NotConverged, match="rules of the packet filter are not in force"):
-        await converge.apply(line, [STEP])
+        await converge.apply(connection, [STEP])
 
 
-class Apart(ModelConnection):
-    """A line to a Mac whose agent lives and does not get to its API server."""
+class UnreadyAgentConnection(ModelConnection):
+    """A connection to a Mac whose agent runs and does not reach its API server."""
 
     async def probe(self, probes: Collection[Probe]) -> Facts:
         facts = await super().probe(probes)
-        ready = agent_job.readiness(JOB)
+        ready = agent_job.readiness_probe(JOB)
         return facts.merged(Facts({ready: RunResult(22)})) if ready in facts.answers else facts
 
 
-async def test_an_agent_that_does_not_reach_its_api_server_is_found(tmp_path: Path) -> None:
-    mac = (await made(tmp_path)).mac
+async def test_agent_without_its_api_server_is_reported(tmp_path: Path) -> None:
+    mac = (await provisioned(tmp_path)).mac
     mac.files.write("/var/log/tart-kubelet.log", b"Lease not renewed: connection refused\n")
-    line = Apart(mac, clock=mac._clock)
+    connection = UnreadyAgentConnection(mac, clock=mac._clock)
 
-    planned = await converge.plan(line, [STEP])
-    with pytest.raises(NotConverged, match="does not come to terms with its API server") as caught:
-        await converge.apply(line, [STEP])
+    planned = await converge.plan(connection, [STEP])
+    with pytest.raises(NotConverged, match="its API server") as caught:
+        await converge.apply(connection, [STEP])
 
-    (waits,) = planned.steps[0].commands
+    (wait,) = planned.steps[0].commands
     assert not planned.is_converged
-    for told in (waits.purpose, str(caught.value)):
-        assert "--server" in told
-        assert "ends with: Lease not renewed: connection refused" in told
+    for message in (wait.purpose, str(caught.value)):
+        assert "--server" in message
+        assert "ends with: Lease not renewed: connection refused" in message
 
 
-async def test_a_mac_that_is_ready_is_asked_once(tmp_path: Path) -> None:
-    line = await made(tmp_path)
-    line.probes = 0
+async def test_ready_mac_needs_one_round_trip(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path)
+    connection.probes = 0
 
-    assert (await converge.plan(line, [Job(JOB), STEP])).is_converged
-    assert line.probes == 1
+    assert (await converge.plan(connection, [Job(JOB), STEP])).is_converged
+    assert connection.probes == 1
 
 
-async def test_an_agent_that_died_since_and_a_user_who_is_logged_out_are_found(
+async def test_dead_agent_and_missing_session_are_reported_together(
     tmp_path: Path,
 ) -> None:
-    line = await made(tmp_path)
-    faults.crash(line.mac, LABEL)
-    line.mac.run(Call(("launchctl", "kickstart", "-k", f"system/{LABEL}"), "root"))
-    line.mac.run(Call(("killall", "-HUP", "loginwindow"), "root"))
-    faults.protect(line.mac, launchd.LOGINWINDOW)
+    connection = await provisioned(tmp_path)
+    faults.crash(connection.mac, LABEL)
+    connection.mac.run(Call(("launchctl", "kickstart", "-k", f"system/{LABEL}"), "root"))
+    connection.mac.run(Call(("killall", "-HUP", "loginwindow"), "root"))
+    faults.protect(connection.mac, launchd.LOGINWINDOW)
 
     with pytest.raises(NotConverged) as caught:
-        await converge.apply(line, [STEP])
+        await converge.apply(connection, [STEP])
 
     assert "the agent does not answer on this Mac" in str(caught.value)
     assert "m1 is not logged in at the Mac" in str(caught.value)
-    assert "besides, restart loginwindow: failed with code 1" in str(caught.value)
+    assert "restart loginwindow: failed with code 1" in str(caught.value)

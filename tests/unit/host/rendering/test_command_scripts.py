@@ -1,4 +1,4 @@
-"""What changes files: at once or not at all, with owner and mode before anybody sees them, and no trace of runs that were cut."""
+"""Scripts that change files: atomic, with owner and mode set before the rename, and without leftovers of interrupted runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from bramley.host.artifacts import Artifact
 from bramley.host.commands import Folder, Link, Rename, Stream, Write
-from bramley.host.rendering import doing
+from bramley.host.rendering import command_scripts
 from tests.unit.host.rendering.shells import OWNER, Shell, available, tree
 
 CONTENT = b"new\0content"
@@ -44,9 +44,7 @@ def stream(path: Path, content: bytes = CONTENT) -> Stream:
     return Stream(artifact=artifact, path=str(path), purpose="p", mode=0o755, owner=OWNER)
 
 
-def test_a_file_is_written_with_its_mode_and_nothing_is_left_beside_it(
-    shell: Shell, mac: Path
-) -> None:
+def test_file_is_written_with_its_mode_and_without_leftovers(shell: Shell, mac: Path) -> None:
     assert shell.do(write(mac / "f")).code == 0
     assert shell.do(write(mac / "f", b"", mode=0o400)).code == 0
 
@@ -54,9 +52,7 @@ def test_a_file_is_written_with_its_mode_and_nothing_is_left_beside_it(
     assert (mac / "f").stat().st_mode & 0o7777 == 0o400
 
 
-def test_the_check_sees_the_new_file_under_its_own_name_and_nobody_else_does(
-    shell: Shell, mac: Path
-) -> None:
+def test_check_runs_on_the_new_file_in_a_private_folder(shell: Shell, mac: Path) -> None:
     (mac / "f.conf").write_text("old")
     check = (
         "sh",
@@ -68,30 +64,30 @@ def test_the_check_sees_the_new_file_under_its_own_name_and_nobody_else_does(
 
     assert shell.do(write(mac / "f.conf", check=check)).code == 0
 
-    seen = (mac / "seen").read_bytes()
-    assert seen.startswith(b"drwx------")
-    assert seen.endswith(b"new\0contentoldf.conf\n")
+    facts = (mac / "seen").read_bytes()
+    assert facts.startswith(b"drwx------")
+    assert facts.endswith(b"new\0contentoldf.conf\n")
 
 
-def test_a_file_that_its_check_refuses_leaves_the_old_one(shell: Shell, mac: Path) -> None:
+def test_failed_check_keeps_the_old_file(shell: Shell, mac: Path) -> None:
     (mac / "f").write_text("old")
 
     result = shell.do(write(mac / "f", check=("sh", "-c", "echo bad line >&2; exit 3")))
 
-    assert (result.code, result.said) == (125, b"bad line\nsh does not accept the new file\n")
+    assert (result.code, result.stderr) == (125, b"bad line\nsh does not accept the new file\n")
     assert tree(mac) == {"f": b"old"}
 
 
-def test_a_line_that_is_cut_within_the_content_leaves_the_old_file(shell: Shell, mac: Path) -> None:
+def test_lost_connection_keeps_the_old_file(shell: Shell, mac: Path) -> None:
     (mac / "f").write_text("old")
 
-    result = shell.do(write(mac / "f"), given=b"bmV3", is_cut=True)
+    result = shell.do(write(mac / "f"), stdin=b"bmV3", is_closed=True)
 
     assert result.code == 125
     assert tree(mac) == {"f": b"old"}
 
 
-def test_what_cut_runs_left_is_removed_by_the_next_and_only_that(shell: Shell, mac: Path) -> None:
+def test_leftovers_of_the_same_file_are_removed(shell: Shell, mac: Path) -> None:
     for name in (
         ".bramley-new.aaaaaaaaaaaaaaaa.f",
         ".bramley-new.bbbbbbbbbbbbbbbb.g",
@@ -105,11 +101,9 @@ def test_what_cut_runs_left_is_removed_by_the_next_and_only_that(shell: Shell, m
 
 
 @pytest.mark.parametrize("kind", ["write", "stream", "link"])
-def test_a_folder_is_never_replaced_nor_filled_by_accident(
-    shell: Shell, mac: Path, kind: str
-) -> None:
+def test_existing_folder_is_never_replaced(shell: Shell, mac: Path, kind: str) -> None:
     (mac / "f").mkdir()
-    commands: dict[str, doing.Rendered] = {
+    commands: dict[str, command_scripts.Rendered] = {
         "write": write(mac / "f"),
         "stream": stream(mac / "f"),
         "link": Link(path=str(mac / "f"), target="x", purpose="p"),
@@ -118,13 +112,11 @@ def test_a_folder_is_never_replaced_nor_filled_by_accident(
     result = shell.do(commands[kind])
 
     assert result.code == 125
-    assert b"is a folder" in result.said
+    assert b"is a folder" in result.stderr
     assert tree(mac) == {"f": "folder"}
 
 
-def test_a_file_takes_the_place_of_a_link_and_leaves_its_target_alone(
-    shell: Shell, mac: Path
-) -> None:
+def test_write_replaces_a_link_and_not_its_target(shell: Shell, mac: Path) -> None:
     (mac / "folder").mkdir()
     (mac / "f").symlink_to("folder")
 
@@ -133,45 +125,45 @@ def test_a_file_takes_the_place_of_a_link_and_leaves_its_target_alone(
     assert tree(mac) == {"folder": "folder", "f": CONTENT}
 
 
-def test_a_file_whose_folder_is_missing_is_told_so(shell: Shell, mac: Path) -> None:
+def test_missing_folder_is_reported(shell: Shell, mac: Path) -> None:
     result = shell.do(write(mac / "none" / "f"))
 
     assert result.code == 125
-    assert result.said == f"the folder {mac}/none is not there\n".encode()
+    assert result.stderr == f"the folder {mac}/none does not exist\n".encode()
 
 
-def test_a_file_is_streamed_whole(shell: Shell, mac: Path) -> None:
+def test_stream_replaces_the_file(shell: Shell, mac: Path) -> None:
     (mac / "f").write_text("old")
     content = bytes(range(256)) * 4000
 
-    result = shell.do(stream(mac / "f", content), given=content, is_cut=True)
+    result = shell.do(stream(mac / "f", content), stdin=content, is_closed=True)
 
-    assert (result.code, result.said) == (0, b"")
+    assert (result.code, result.stderr) == (0, b"")
     assert tree(mac) == {"f": content}
     assert (mac / "f").stat().st_mode & 0o7777 == 0o755
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("received", "problem"),
     [
         (CONTENT[:-1], b"not all bytes"),
         (CONTENT + b"x", b"not all bytes"),
-        (CONTENT[::-1], b"not those that were sent"),
+        (CONTENT[::-1], b"differ from those that were sent"),
     ],
 )
-def test_a_stream_that_is_not_what_was_sent_leaves_the_old_file(
-    shell: Shell, mac: Path, given: bytes, told: bytes
+def test_incomplete_or_corrupt_stream_keeps_the_old_file(
+    shell: Shell, mac: Path, received: bytes, problem: bytes
 ) -> None:
     (mac / "f").write_text("old")
 
-    result = shell.do(stream(mac / "f"), given=given, is_cut=True)
+    result = shell.do(stream(mac / "f"), stdin=received, is_closed=True)
 
     assert result.code == 125
-    assert told in result.said
+    assert problem in result.stderr
     assert tree(mac) == {"f": b"old"}
 
 
-def test_a_link_to_a_folder_is_replaced_and_not_entered(shell: Shell, mac: Path) -> None:
+def test_link_to_a_folder_is_replaced(shell: Shell, mac: Path) -> None:
     for name in ("one", "two"):
         (mac / name).mkdir()
         assert shell.do(Link(path=str(mac / "current"), target=name, purpose="p")).code == 0
@@ -180,7 +172,7 @@ def test_a_link_to_a_folder_is_replaced_and_not_entered(shell: Shell, mac: Path)
     assert set(tree(mac)) == {"one", "two", "current"}
 
 
-def test_a_folder_is_made_with_its_parents_or_given_its_mode(shell: Shell, mac: Path) -> None:
+def test_folder_is_created_with_its_parents_or_its_mode_is_set(shell: Shell, mac: Path) -> None:
     for mode in (0o700, 0o1777):
         assert (
             shell.do(Folder(path=str(mac / "a" / "b"), purpose="p", mode=mode, owner=OWNER)).code
@@ -190,7 +182,7 @@ def test_a_folder_is_made_with_its_parents_or_given_its_mode(shell: Shell, mac: 
     assert (mac / "a").stat().st_mode & 0o7777 == 0o755
 
 
-def test_a_name_is_taken_from_a_file_and_never_within_a_folder(shell: Shell, mac: Path) -> None:
+def test_rename_replaces_a_file_and_never_moves_into_a_folder(shell: Shell, mac: Path) -> None:
     (mac / "a").write_text("a")
     (mac / "b").write_text("b")
     (mac / "folder").mkdir()

@@ -1,4 +1,4 @@
-"""The agent's property list: flags in the order of the contract, the builders' flag above all, and no text that breaks it."""
+"""The agent's property list: flags in the order of the contract, the flag of builders, and escaped values."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from bramley.base.errors import BadConfiguration, InvalidSpec
 from bramley.cli import agent_flags, agent_settings
-from bramley.host import plist
-from bramley.host.plist import AgentJob
+from bramley.host import agent_daemon
+from bramley.host.agent_daemon import AgentJob
 
 NO_GC = "--disable-vm-gc"
-PURE = AgentJob(node_name="mac-1", host_cpu=8, host_memory_mb=16384, max_pods=2, is_builder=False)
-BUILDER = dataclasses.replace(PURE, is_builder=True)
-NOT_TOLD = dataclasses.replace(PURE, is_builder=None)
+RUNNER = AgentJob(node_name="mac-1", host_cpu=8, host_memory_mb=16384, max_pods=2, is_builder=False)
+BUILDER = dataclasses.replace(RUNNER, is_builder=True)
+UNSPECIFIED = dataclasses.replace(RUNNER, is_builder=None)
 FULL = dataclasses.replace(
     BUILDER,
     user="jane",
@@ -48,8 +48,8 @@ def arguments(rendered: bytes) -> list[str]:
     return [str(one) for one in read(rendered)["ProgramArguments"]]
 
 
-def test_a_pure_node_gets_the_flags_that_always_stand() -> None:
-    assert read(plist.render(PURE)) == {
+def test_plist_with_the_required_flags() -> None:
+    assert read(agent_daemon.render_plist(RUNNER)) == {
         "Label": "dev.tuist.tart-kubelet",
         "UserName": "m1",
         "ProgramArguments": [
@@ -72,8 +72,8 @@ def test_a_pure_node_gets_the_flags_that_always_stand() -> None:
     }
 
 
-def test_every_other_flag_stands_in_the_order_of_the_contract() -> None:
-    rendered = plist.render(FULL)
+def test_optional_flags_have_the_order_of_the_contract() -> None:
+    rendered = agent_daemon.render_plist(FULL)
 
     assert arguments(rendered)[6:] == [
         "--node-labels=a=,tuist.dev/fleet=x",
@@ -92,14 +92,14 @@ def test_every_other_flag_stands_in_the_order_of_the_contract() -> None:
     assert read(rendered)["EnvironmentVariables"]["HOME"] == "/Users/jane"
 
 
-def test_the_agent_takes_the_flags_it_is_started_with(tmp_path: Path) -> None:
+def test_agent_accepts_all_rendered_flags(tmp_path: Path) -> None:
     readable = tmp_path / "file"
     readable.touch()
     given_flags = [
         one.replace("/etc/tart-kubelet/registry.json", str(readable)).replace(
             "/etc/tart-kubelet/ca.crt", str(readable)
         )
-        for one in arguments(plist.render(FULL))[1:]
+        for one in arguments(agent_daemon.render_plist(FULL))[1:]
     ]
 
     flags, _ = agent_flags.read(given_flags, {})
@@ -109,49 +109,55 @@ def test_the_agent_takes_the_flags_it_is_started_with(tmp_path: Path) -> None:
     assert settings.address_source == "tailscale"
     assert settings.stage_megabytes_per_second == 50
     assert (str(settings.health), str(settings.metrics)) == ("127.0.0.2:8081", "127.0.0.2:8080")
-    assert not settings.collects
-    assert agent_flags.without_effect(flags) == []
+    assert not settings.gc_enabled
+    assert agent_flags.ignored_flags(flags) == []
 
 
-def test_on_the_tailnet_the_agent_tells_how_it_does_on_loopback() -> None:
-    """Its own choice would be the tailnet's address, which a look from this Mac does not know."""
-    on_tailnet = dataclasses.replace(PURE, on_tailnet=True)
+def test_health_address_on_a_tailnet_is_loopback() -> None:
+    """The agent's default would be the tailnet address, which the health probe on the Mac does not know."""
+    on_tailnet = dataclasses.replace(RUNNER, on_tailnet=True)
 
     assert on_tailnet.health == "127.0.0.1:8081"
-    assert "--health-probe-bind-address=127.0.0.1:8081" in arguments(plist.render(on_tailnet))
-    assert PURE.health == ":8081"
+    assert "--health-probe-bind-address=127.0.0.1:8081" in arguments(
+        agent_daemon.render_plist(on_tailnet)
+    )
+    assert RUNNER.health == ":8081"
 
 
 @pytest.mark.parametrize(
     "value", ["8081", "127.0.0.1:", "127.0.0.1:0", ":70000", "host:1", "[::1]:80", "1.2.3.4:8\n"]
 )
-def test_an_address_to_listen_on_is_checked(value: str) -> None:
+def test_invalid_listen_address_is_refused(value: str) -> None:
     with pytest.raises(InvalidSpec, match="health_bind_address"):
-        dataclasses.replace(PURE, health_bind_address=value)
+        dataclasses.replace(RUNNER, health_bind_address=value)
 
 
-def test_only_builders_keep_the_collector_off() -> None:
-    assert NO_GC in arguments(plist.render(BUILDER))
-    assert NO_GC not in arguments(plist.render(PURE))
-    assert NO_GC not in arguments(plist.render(NOT_TOLD))
+def test_vm_gc_is_disabled_only_for_builders() -> None:
+    assert NO_GC in arguments(agent_daemon.render_plist(BUILDER))
+    assert NO_GC not in arguments(agent_daemon.render_plist(RUNNER))
+    assert NO_GC not in arguments(agent_daemon.render_plist(UNSPECIFIED))
 
 
-def test_an_update_of_a_builder_does_not_lose_its_flag() -> None:
-    current = plist.render(BUILDER)
+def test_update_of_a_builder_keeps_the_flag() -> None:
+    current = agent_daemon.render_plist(BUILDER)
 
-    assert NO_GC in arguments(plist.render(BUILDER, current=current))
-    assert NO_GC in arguments(plist.render(NOT_TOLD, current=current))
-
-
-def test_an_update_of_a_pure_node_does_not_invent_it() -> None:
-    current = plist.render(PURE)
-
-    assert plist.render(NOT_TOLD, current=current) == current
+    assert NO_GC in arguments(agent_daemon.render_plist(BUILDER, current=current))
+    assert NO_GC in arguments(agent_daemon.render_plist(UNSPECIFIED, current=current))
 
 
-def test_what_is_told_wins_over_what_the_mac_has() -> None:
-    assert plist.render(PURE, current=plist.render(BUILDER)) == plist.render(PURE)
-    assert plist.render(BUILDER, current=plist.render(PURE)) == plist.render(BUILDER)
+def test_update_of_a_runner_does_not_add_the_flag() -> None:
+    current = agent_daemon.render_plist(RUNNER)
+
+    assert agent_daemon.render_plist(UNSPECIFIED, current=current) == current
+
+
+def test_explicit_setting_overrides_the_current_plist() -> None:
+    assert agent_daemon.render_plist(
+        RUNNER, current=agent_daemon.render_plist(BUILDER)
+    ) == agent_daemon.render_plist(RUNNER)
+    assert agent_daemon.render_plist(
+        BUILDER, current=agent_daemon.render_plist(RUNNER)
+    ) == agent_daemon.render_plist(BUILDER)
 
 
 @pytest.mark.parametrize(
@@ -166,12 +172,14 @@ def test_what_is_told_wins_over_what_the_mac_has() -> None:
         ([7, NO_GC], True),
     ],
 )
-def test_the_flag_is_found_as_the_agent_would_read_it(
+def test_current_flag_is_parsed_as_the_agent_does(
     given_flags: list[object], *, is_builder: bool
 ) -> None:
     current = plistlib.dumps({"ProgramArguments": given_flags}, fmt=plistlib.FMT_BINARY)
 
-    assert (NO_GC in arguments(plist.render(NOT_TOLD, current=current))) is is_builder
+    assert (
+        NO_GC in arguments(agent_daemon.render_plist(UNSPECIFIED, current=current))
+    ) is is_builder
 
 
 @pytest.mark.parametrize(
@@ -181,43 +189,43 @@ def test_the_flag_is_found_as_the_agent_would_read_it(
         plistlib.dumps([1]),
         plistlib.dumps({}),
         plistlib.dumps({"ProgramArguments": "x"}),
-        plist.render(BUILDER)[:-40],
+        agent_daemon.render_plist(BUILDER)[:-40],
         b"<plist><dict><date>x</date></dict></plist>",
     ],
     ids=lambda current: repr(current[-20:]),
 )
-def test_a_property_list_that_cannot_be_read_is_not_guessed_about(current: bytes) -> None:
-    with pytest.raises(BadConfiguration, match="say whether this Mac is a builder"):
-        plist.render(NOT_TOLD, current=current)
+def test_invalid_plist_is_refused_without_an_explicit_setting(current: bytes) -> None:
+    with pytest.raises(BadConfiguration, match="whether this Mac is a builder"):
+        agent_daemon.render_plist(UNSPECIFIED, current=current)
 
-    assert NO_GC in arguments(plist.render(BUILDER, current=current))
+    assert NO_GC in arguments(agent_daemon.render_plist(BUILDER, current=current))
 
 
 @given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda one: b"bplist00" + one))
-def test_no_bytes_on_the_mac_break_the_rendering(current: bytes) -> None:
+def test_any_current_bytes_are_handled(current: bytes) -> None:
     try:
-        rendered = plist.render(NOT_TOLD, current=current)
+        rendered = agent_daemon.render_plist(UNSPECIFIED, current=current)
     except BadConfiguration:
         return
 
     assert NO_GC not in arguments(rendered)
 
 
-def test_texts_are_escaped() -> None:
-    """No grammar lets such a text through; the property list would hold even if one did."""
-    job = dataclasses.replace(PURE)
+def test_values_are_escaped() -> None:
+    """The grammars refuse such a value; the property list would be valid even without them."""
+    job = dataclasses.replace(RUNNER)
     object.__setattr__(job, "provider_id", "x://<a>&\"'</string>")
 
-    rendered = plist.render(job)
+    rendered = agent_daemon.render_plist(job)
 
     assert arguments(rendered)[-1] == "--provider-id=x://<a>&\"'</string>"
     assert len(list(ET.fromstring(rendered).iter("array"))) == 1  # noqa: S314
 
 
-def test_the_same_job_is_the_same_bytes() -> None:
-    turned = dataclasses.replace(FULL, node_labels=dict(reversed([*FULL.node_labels.items()])))
+def test_rendering_is_deterministic() -> None:
+    reordered = dataclasses.replace(FULL, node_labels=dict(reversed([*FULL.node_labels.items()])))
 
-    assert plist.render(turned) == plist.render(FULL)
+    assert agent_daemon.render_plist(reordered) == agent_daemon.render_plist(FULL)
 
 
 @pytest.mark.parametrize(
@@ -235,8 +243,8 @@ def test_the_same_job_is_the_same_bytes() -> None:
         ("stage_megabytes_per_second", -5),
     ],
 )
-def test_a_job_that_breaks_a_grammar_does_not_exist(field: str, value: object) -> None:
+def test_invalid_job_is_refused(field: str, value: object) -> None:
     with pytest.raises(InvalidSpec, match=f"launchd job: {field} ") as caught:
-        dataclasses.replace(PURE, **{field: value})  # type: ignore[arg-type]
+        dataclasses.replace(RUNNER, **{field: value})  # type: ignore[arg-type]
 
     assert [cause.field for cause in caught.value.causes] == [field]

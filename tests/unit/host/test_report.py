@@ -1,4 +1,4 @@
-"""How a plan reads: a line per command, the difference of written files, and no secret."""
+"""The text of a plan: one line per command, diffs of written files, and no secrets."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from bramley.base.secret import Secret
-from bramley.host import showing
+from bramley.host import report
 from bramley.host.artifacts import Artifact
 from bramley.host.commands import (
     Command,
     Folder,
     Link,
-    Look,
     Reboot,
     Remove,
     Rename,
     Run,
+    RunProbe,
     Seal,
     Stream,
     Wait,
@@ -30,7 +30,7 @@ TART = Artifact(
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "text"),
     [
         (
             Run(argv=("scutil", "--set", "ComputerName", "a b"), purpose="p", as_root=True),
@@ -40,37 +40,37 @@ TART = Artifact(
             Write(path="/etc/x", content=b"", purpose="p", mode=0o600),
             "write /etc/x (0600, root:wheel)",
         ),
-        (Stream(artifact=TART, path="/t", purpose="p"), "bring tart 2.32.1 (22.0 MB) to /t"),
+        (Stream(artifact=TART, path="/t", purpose="p"), "upload tart 2.32.1 (22.0 MB) to /t"),
         (Folder(path="/opt", purpose="p", owner="m1:staff"), "folder /opt (0755, m1:staff)"),
         (Link(path="/opt/current", target="1", purpose="p"), "link /opt/current to 1"),
         (Rename(path="/a", to="/b", purpose="p"), "rename /a to /b"),
         (Seal(path="/a", purpose="p"), "seal /a"),
         (Remove(path="/a", purpose="p"), "remove /a"),
         (
-            Wait(look=Look(("launchctl", "print", "gui/501")), purpose="p"),
-            "wait until launchctl print gui/501 says so",
+            Wait(probe=RunProbe(("launchctl", "print", "gui/501")), purpose="p"),
+            "wait until launchctl print gui/501 succeeds",
         ),
         (Reboot(purpose="p"), "reboot"),
     ],
 )
-def test_each_command_is_one_line(command: Command, told: str) -> None:
-    assert showing.title(command) == told
+def test_each_command_is_described_in_one_line(command: Command, text: str) -> None:
+    assert report.describe(command) == text
 
 
-def test_a_written_file_is_shown_as_what_changes() -> None:
+def test_write_is_shown_as_a_diff() -> None:
     command = Write(path="/etc/x", content=b"a\nc\n", purpose="p", before=b"a\nb\n")
-    assert list(showing.difference(command)) == ["@@ -1,2 +1,2 @@", " a", "-b", "+c"]
+    assert list(report.diff(command)) == ["@@ -1,2 +1,2 @@", " a", "-b", "+c"]
 
 
-def test_a_secret_is_hidden_and_bytes_are_counted() -> None:
+def test_secret_is_hidden_and_binary_content_is_counted() -> None:
     hidden = Write(path="/etc/x", content=Secret("canary"), purpose="p", before=b"canary-old")
-    assert list(showing.difference(hidden)) == ["+[hidden]"]
+    assert list(report.diff(hidden)) == ["+[hidden]"]
     binary = Write(path="/etc/x", content=b"\0\1", purpose="p")
-    assert list(showing.difference(binary)) == ["+(2 bytes that are no text)"]
+    assert list(report.diff(binary)) == ["+(2 bytes of binary data)"]
     assert "canary" not in repr(hidden)
 
 
-def test_a_long_difference_ends_with_how_much_is_left() -> None:
-    long = Write(path="/etc/x", content=b"line\n" * 500, purpose="p")
-    shown = list(showing.difference(long))
-    assert shown[-1] == "… and 441 lines more"
+def test_long_diff_is_truncated() -> None:
+    command = Write(path="/etc/x", content=b"line\n" * 500, purpose="p")
+    lines = list(report.diff(command))
+    assert lines[-1] == "… and 441 lines more"

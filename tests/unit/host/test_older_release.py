@@ -1,4 +1,4 @@
-"""A Mac that an older release prepared, with VMs running: taken over as it is, without a kick, a reboot or a VM lost."""
+"""A Mac of an older release with running VMs: upgraded without a restart of loginwindow, a reboot or a lost VM."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from bramley.api.names import host, launchd
-from bramley.base import virtual_time
 from bramley.host import converge, sequence
 from bramley.host.commands import Reboot, Run
 from bramley.host.step import Step
 from bramley.sim.macos.call import Call
 from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.mac import Mac
-from tests.unit.host.steps import wanted
-from tests.unit.host.steps.cutting import Scene
+from tests import virtual_time
+from tests.unit.host.steps import fixtures
+from tests.unit.host.steps.interruption import MacTemplate
 
-BINARY = b"\xcf\xfa\xed\xfe an agent of before"
+BINARY = b"\xcf\xfa\xed\xfe an older agent"
 ANCHOR = (
     "table <vm_sources> { 192.168.64.0/22 }\nblock drop quick from <vm_sources> to 10.0.0.0/8\n"
 )
@@ -32,12 +32,12 @@ LONG_LIVED = b"users: [{name: tart-kubelet-mac-01, user: {token: old}}]\n"
 
 
 def job(label: str, *argv: str, **more: Any) -> bytes:
-    whole = {"Label": label, "ProgramArguments": list(argv), "RunAtLoad": True, **more}
-    return plistlib.dumps(whole)
+    content = {"Label": label, "ProgramArguments": list(argv), "RunAtLoad": True, **more}
+    return plistlib.dumps(content)
 
 
 def prepare(mac: Mac) -> None:
-    """Leave a Mac as an older release does, and start it."""
+    """Bring a Mac into the state that an older release leaves."""
     files = mac.files
     for folder in (host.PROGRAMS, host.AGENT_FOLDER, "/etc/pf.anchors"):
         files.make_folder(folder)
@@ -53,37 +53,39 @@ def prepare(mac: Mac) -> None:
 
 
 def steps(folder: Path) -> list[Step]:
-    whole = wanted.spec(folder, tailnet=None, node_exporter=None)
-    unsaid = dataclasses.replace(whole.job, on_tailnet=False, is_builder=None)
-    return sequence.steps(dataclasses.replace(whole, job=unsaid), clock=virtual_time.clock())
+    complete = fixtures.spec(folder, tailnet=None, node_exporter=None)
+    job = dataclasses.replace(complete.job, on_tailnet=False, is_builder=None)
+    return sequence.steps(dataclasses.replace(complete, job=job), clock=virtual_time.clock())
 
 
 async def old_mac(folder: Path) -> ModelConnection:
-    done = [step for step in steps(folder) if step.name in BEFORE]
-    line = (await Scene.make(folder / "macs", *done)).copy("old")
-    prepare(line.mac)
-    await line.do(Reboot(purpose="start anew"))
-    await converge.apply(line, [step for step in steps(folder) if step.name == "auto-login"])
-    line.done.clear()
-    wanted.run_vms(line.mac, 2)
-    return line
+    earlier = [step for step in steps(folder) if step.name in BEFORE]
+    connection = (await MacTemplate.make(folder / "macs", *earlier)).copy("old")
+    prepare(connection.mac)
+    await connection.do(Reboot(purpose="reboot"))
+    await converge.apply(connection, [step for step in steps(folder) if step.name == "auto-login"])
+    connection.done.clear()
+    fixtures.run_vms(connection.mac, 2)
+    return connection
 
 
-async def test_a_mac_of_an_older_release_is_taken_over_under_its_vms(tmp_path: Path) -> None:
-    line = await old_mac(tmp_path)
+async def test_mac_of_an_older_release_is_upgraded_while_vms_run(tmp_path: Path) -> None:
+    connection = await old_mac(tmp_path)
 
-    report = await converge.apply(line, steps(tmp_path))
+    report = await converge.apply(connection, steps(tmp_path))
 
-    files = line.mac.files
+    files = connection.mac.files
     assert files.target(host.AGENT_BINARY) == host.AGENT_CURRENT_BINARY
     assert b"token: old" not in (files.read(host.AGENT_KUBECONFIG) or b"")
     conf = files.read(host.PF_CONF) or b""
     assert conf.count(b"load anchor") == 2, "Apple's own and ours"
     assert b"--disable-vm-gc" in (files.read(launchd.daemon_plist(launchd.AGENT)) or b"")
     assert [text.partition(":")[0] for text in report.pending] == ["RebootPending"]
-    argvs = [command.argv for command in line.done if isinstance(command, Run)]
+    argvs = [command.argv for command in connection.done if isinstance(command, Run)]
     assert not [argv for argv in argvs if launchd.in_system(launchd.LOGINWINDOW) in argv]
-    assert not [command for command in line.done if isinstance(command, Reboot)]
-    live = line.mac.run(Call(("pfctl", "-a", host.PF_ANCHOR, "-s", "rules"), "root")).out
-    assert f'label "{host.PF_ANCHOR}:' in live
-    assert (await converge.plan(line, steps(tmp_path))).is_empty
+    assert not [command for command in connection.done if isinstance(command, Reboot)]
+    loaded_rules = connection.mac.run(
+        Call(("pfctl", "-a", host.PF_ANCHOR, "-s", "rules"), "root")
+    ).out
+    assert f'label "{host.PF_ANCHOR}:' in loaded_rules
+    assert (await converge.plan(connection, steps(tmp_path))).is_empty

@@ -1,4 +1,4 @@
-"""Whatever text goes in, a real shell gives just that text to the program, and nothing else happens."""
+"""Quoting: a real shell passes any text unchanged to the program, without side effects."""
 
 from __future__ import annotations
 
@@ -13,55 +13,53 @@ from hypothesis import strategies as st
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret, SecretBytes
 from bramley.host.commands import Folder, Link, Remove, Rename, Run, Write
-from bramley.host.rendering import doing, quoting
-from tests.unit import sampling
+from bramley.host.rendering import command_scripts, script
+from tests.unit import example_counts
 from tests.unit.host.rendering.shells import OWNER, TOKEN, Shell, tree
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 NASTY = "a'b\"c$(touch hit)`touch hit`;touch hit\n&|>hit *?[x] ~ \\ #!-=%"
-# Each example is several real shells.
-few = settings(max_examples=sampling.examples(8))
+# Each example starts several real shells.
+few_examples = settings(max_examples=example_counts.examples(8))
 NAMES = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0/"), min_size=1, max_size=30
 ).filter(lambda name: name not in {".", ".."})
 
 
-@few
+@few_examples
 @given(st.lists(TEXT, min_size=1, max_size=30))
 @example([NASTY, "", "-n", "~root", "=ls", "é"])
 @example([chr(code) for code in range(1, 128)])
 @example(["a;b", "$HOME", "(x)", "a&b", "~", "a*"])
-def test_words_arrive_as_they_are(words: list[str]) -> None:
-    line = quoting.line("printf", r"%s\0", *words)
+def test_words_arrive_unchanged(words: list[str]) -> None:
+    line = script.command_line("printf", r"%s\0", *words)
     output = subprocess.run(["sh", "-c", line], capture_output=True, check=True, timeout=60).stdout
     assert output == b"".join(word.encode() + b"\0" for word in words)
 
 
-@few
+@few_examples
 @given(st.lists(TEXT, max_size=5), st.binary(max_size=200))
 @example([NASTY, "--", "-c"], b"\0'\n$(touch hit)")
-def test_arguments_and_input_of_a_program_arrive_as_they_are(
-    words: list[str], stdin: bytes
-) -> None:
+def test_arguments_and_stdin_arrive_unchanged(words: list[str], stdin: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         shell = Shell.make(Path(folder))
-        told = Path(folder) / "told"
+        recorded = Path(folder) / "recorded"
         script = 'out=$1; shift; { printf "%s\\0" "$@"; cat; } >"$out"'
         run = Run(
-            argv=("sh", "-c", script, "sh", str(told), *words),
-            purpose="tell",
+            argv=("sh", "-c", script, "sh", str(recorded), *words),
+            purpose="record",
             stdin=SecretBytes(stdin),
         )
         assert shell.do(run).code == 0
         expected = b"".join(word.encode() + b"\0" for word in words or [""]) + stdin
-        assert told.read_bytes() == expected
-        assert set(tree(Path(folder))) == {"told", "programs", "programs/sudo", "programs/sync"}
+        assert recorded.read_bytes() == expected
+        assert set(tree(Path(folder))) == {"recorded", "programs", "programs/sudo", "programs/sync"}
 
 
-@few
+@few_examples
 @given(NAMES, NAMES, st.binary(max_size=300), TEXT.filter(bool))
 @example("a'b$(touch hit)", "-rf", b"\0\xff\n", "-s")
-def test_names_contents_and_targets_change_only_what_is_meant(
+def test_any_names_and_contents_change_only_their_own_paths(
     one: str, other: str, content: bytes, target: str
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -70,48 +68,48 @@ def test_names_contents_and_targets_change_only_what_is_meant(
         mac.mkdir()
         before = tree(Path(folder))
         path = f"{mac}/{one}.d"
-        changes: list[doing.Rendered] = [
+        changes: list[command_scripts.Rendered] = [
             Folder(path=path, purpose="p", owner=OWNER),
             Write(path=f"{path}/{one}", content=content, purpose="p", owner=OWNER),
             Rename(path=f"{path}/{one}", to=f"{path}/{other}.x", purpose="p"),
             Link(path=f"{path}/{other}.l", target=target, purpose="p"),
         ]
         assert [shell.do(change).code for change in changes] == [0] * 4
-        made = {
+        created = {
             f"mac/{one}.d": "folder",
             f"mac/{one}.d/{other}.x": content,
             f"mac/{one}.d/{other}.l": f"-> {target}",
         }
-        assert tree(Path(folder)) == before | made
+        assert tree(Path(folder)) == before | created
         assert shell.do(Remove(path=path, purpose="p")).code == 0
         assert tree(Path(folder)) == before
 
 
-def test_no_secret_is_part_of_a_command_line_or_seen_in_its_repr() -> None:
+def test_secrets_are_not_in_command_lines_or_reprs() -> None:
     secret = Secret("canary's value")
-    commands: list[doing.Rendered] = [
+    commands: list[command_scripts.Rendered] = [
         Run(argv=("x",), purpose="p", as_root=True, sudo_password=secret, stdin=secret),
         Run(argv=("x",), purpose="p", prompt="Password:", stdin=secret),
         Write(path="/etc/x", content=secret, purpose="p", sudo_password=secret),
     ]
     for command in commands:
-        script = doing.render(command, token=TOKEN)
+        script = command_scripts.render(command, token=TOKEN)
         assert "canary" not in script.line + repr(script)
 
 
 @pytest.mark.parametrize("path", ["etc/x", "-rf", "/", "/etc/", "//etc", "/etc/../x", "/./x", ""])
-def test_a_path_that_does_not_lead_from_the_root_to_a_name_is_refused(path: str) -> None:
-    with pytest.raises(BadConfiguration, match="no path for a Mac"):
-        doing.render(Folder(path=path, purpose="p"), token=TOKEN)
+def test_invalid_path_is_refused(path: str) -> None:
+    with pytest.raises(BadConfiguration, match="path on a Mac"):
+        command_scripts.render(Folder(path=path, purpose="p"), token=TOKEN)
 
 
 @pytest.mark.parametrize("path", ["/usr", "/Users"])
-def test_a_folder_of_the_root_is_never_removed(path: str) -> None:
-    with pytest.raises(BadConfiguration, match="never removed"):
-        doing.render(Remove(path=path, purpose="p"), token=TOKEN)
+def test_top_level_folder_is_never_removed(path: str) -> None:
+    with pytest.raises(BadConfiguration, match="must not be removed"):
+        command_scripts.render(Remove(path=path, purpose="p"), token=TOKEN)
 
 
 @pytest.mark.parametrize("argv", [(), ("",), ("-c", "x"), ("x", "a\0b")])
-def test_what_no_program_can_be_started_with_is_refused(argv: tuple[str, ...]) -> None:
+def test_invalid_argv_is_refused(argv: tuple[str, ...]) -> None:
     with pytest.raises(BadConfiguration):
-        doing.render(Run(argv=argv, purpose="p"), token=TOKEN)
+        command_scripts.render(Run(argv=argv, purpose="p"), token=TOKEN)

@@ -1,4 +1,4 @@
-"""A program is not left alone: it ends when its time is over and when whoever asked for it is gone, with all that it started."""
+"""A program ends after its timeout and when the connection is lost, together with all its children."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bramley.host.commands import Run
-from bramley.host.rendering import doing
+from bramley.host.rendering import command_scripts
 from tests.unit.host.rendering.shells import TOKEN, WITHIN, Shell, available
 
-# Ignores what asks it politely, and so does its child.
+# Ignores SIGTERM, and so does its child.
 STUBBORN = 'trap \'\' TERM; sh -c \'echo $$ >"$0.child"; while :; do sleep 1; done\' "$0" & echo $$ >"$0"; while :; do sleep 1; done'
 
 
@@ -24,15 +24,15 @@ def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Shell:
 
 
 def is_alive(pid: int) -> bool:
-    told = subprocess.run(
+    listing = subprocess.run(
         ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
-    return bool(told.stdout.strip()) and not told.stdout.strip().startswith("Z")
+    return bool(listing.stdout.strip()) and not listing.stdout.strip().startswith("Z")
 
 
 def pid_of(file: Path) -> int:
-    until = time.monotonic() + WITHIN
-    while time.monotonic() < until:
+    end = time.monotonic() + WITHIN
+    while time.monotonic() < end:
         with contextlib.suppress(OSError, ValueError):
             return int(file.read_text())
         time.sleep(0.02)
@@ -40,44 +40,44 @@ def pid_of(file: Path) -> int:
 
 
 def group_of(leader: int) -> list[int]:
-    told = subprocess.run(
+    listing = subprocess.run(
         ["ps", "-A", "-o", "pid=,pgid="], capture_output=True, text=True, check=True
     ).stdout
-    pairs = [[int(number) for number in line.split()] for line in told.splitlines()]
+    pairs = [[int(number) for number in line.split()] for line in listing.splitlines()]
     return [pid for pid, group in pairs if group == leader]
 
 
 def wait_for_end_of(*pids: int) -> None:
-    until = time.monotonic() + WITHIN
+    end = time.monotonic() + WITHIN
     while any(is_alive(pid) for pid in pids):
-        assert time.monotonic() < until, pids
+        assert time.monotonic() < end, pids
         time.sleep(0.1)
 
 
-def test_a_program_and_its_children_end_when_nobody_waits_for_them(shell: Shell) -> None:
+def test_program_and_children_end_when_the_connection_is_lost(shell: Shell) -> None:
     file = shell.home / "pid"
     run = Run(argv=("sh", "-c", STUBBORN, str(file)), purpose="p")
-    with shell.running(doing.render(run, token=TOKEN).line) as process:
+    with shell.running(command_scripts.render(run, token=TOKEN).line) as process:
         pids = pid_of(file), pid_of(Path(f"{file}.child"))
-        for file_of_it in (process.stdout, process.stderr, process.stdin):
-            assert file_of_it is not None
-            file_of_it.close()
+        for stream in (process.stdout, process.stderr, process.stdin):
+            assert stream is not None
+            stream.close()
 
         wait_for_end_of(*pids)
-        # Nor does anybody who watched over them stay.
+        # Nor do the processes that watched them remain.
         wait_for_end_of(process.pid, *group_of(process.pid))
 
 
-def test_a_program_ends_by_itself_when_its_time_is_over(shell: Shell) -> None:
+def test_program_ends_after_its_timeout(shell: Shell) -> None:
     run = Run(
-        argv=("sh", "-c", "echo $$ >&2; sleep 600"), purpose="p", within=timedelta(seconds=-4)
+        argv=("sh", "-c", "echo $$ >&2; sleep 600"), purpose="p", timeout=timedelta(seconds=-4)
     )
 
     result = shell.do(run)
 
     assert result.code == 124
-    # A busy machine may not come to the first line within a second.
-    assert not any(is_alive(int(word)) for word in result.said.split()[:1] if word.isdigit())
+    # A busy machine may not reach the first line within a second.
+    assert not any(is_alive(int(word)) for word in result.stderr.split()[:1] if word.isdigit())
 
 
 @pytest.mark.parametrize(
@@ -89,36 +89,39 @@ def test_a_program_ends_by_itself_when_its_time_is_over(shell: Shell) -> None:
         (("none-such",), 127),
     ],
 )
-def test_the_code_is_the_programs_own(shell: Shell, argv: tuple[str, ...], code: int) -> None:
+def test_exit_code_is_that_of_the_program(shell: Shell, argv: tuple[str, ...], code: int) -> None:
     result = shell.do(Run(argv=argv, purpose="p", as_root=True))
 
     assert (result.code, result.has_begun) == (code, True)
 
 
-def test_what_a_program_prints_is_said_on_one_output(shell: Shell) -> None:
+def test_output_of_the_program_is_on_stderr(shell: Shell) -> None:
     result = shell.do(Run(argv=("sh", "-c", "echo out; echo err >&2"), purpose="p"))
 
-    assert (result.said, result.output) == (b"out\nerr\n", f"{TOKEN}\n".encode())
+    assert (result.stderr, result.output) == (b"out\nerr\n", f"{TOKEN}\n".encode())
 
 
-def test_a_program_without_input_does_not_hear_the_line(shell: Shell) -> None:
-    result = shell.do(Run(argv=("cat",), purpose="p"), given=b"meant for nobody\n")
+def test_program_without_input_does_not_read_the_connection(shell: Shell) -> None:
+    result = shell.do(Run(argv=("cat",), purpose="p"), stdin=b"unread\n")
 
-    assert (result.code, result.said) == (0, b"")
+    assert (result.code, result.stderr) == (0, b"")
 
 
-def test_nothing_begins_where_sudo_lets_nobody_in(shell: Shell) -> None:
+def test_refused_sudo_starts_nothing(shell: Shell) -> None:
     shell.install("sudo", "echo 'sudo: a password is required' >&2\nexit 1\n")
 
-    result = shell.do(Run(argv=("true",), purpose="p", as_root=True, accepts=(1,)))
+    result = shell.do(Run(argv=("true",), purpose="p", as_root=True, accepted_codes=(1,)))
 
     assert (result.code, result.has_begun) == (1, False)
 
 
-def test_a_program_whose_input_did_not_come_whole_is_not_started(shell: Shell) -> None:
+def test_program_with_incomplete_input_is_not_started(shell: Shell) -> None:
     run = Run(argv=("touch", str(shell.home / "started")), purpose="p", stdin=b"all of this")
 
-    result = shell.do(run, given=b"YWxs", is_cut=True)
+    result = shell.do(run, stdin=b"YWxs", is_closed=True)
 
-    assert (result.code, result.said) == (125, b"the line was cut before everything had come\n")
+    assert (result.code, result.stderr) == (
+        125,
+        b"the connection was lost before all input had arrived\n",
+    )
     assert not (shell.home / "started").exists()

@@ -1,4 +1,4 @@
-"""A reboot is over when another boot answers, however the line behaves meanwhile."""
+"""A reboot is finished when another boot session answers, however the connection behaves until then."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from datetime import timedelta
 
 import pytest
 
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.host.commands import Command, Probe, Reboot, Run
-from bramley.host.facts import Facts, Said
-from bramley.host.ssh import rebooting
+from bramley.host.facts import Facts, RunResult
+from bramley.host.ssh import connection
 from bramley.host.ssh.target import Credentials, Target
+from tests import virtual_time
 
 DOWN = errors.HostUnreachable("mac: refused")
-COMMAND = Reboot(purpose="restart", within=timedelta(minutes=2))
+COMMAND = Reboot(purpose="restart", timeout=timedelta(minutes=2))
 
 
 @dataclass(slots=True)
 class Mac:
-    """Answers with its boot, or not at all; what it says next follows in order, and the last stays."""
+    """Returns or raises the boot sessions in order; the last one repeats."""
 
     boots: list[str | errors.BramleyError]
     restarts: errors.BramleyError | None = None
     done: list[Command] = field(default_factory=list)
-    hung_up: int = 0
+    disconnects: int = 0
     host: str = "mac"
 
     async def do(self, command: Command) -> None:
@@ -34,81 +35,82 @@ class Mac:
         if self.restarts:
             raise self.restarts
 
-    async def look(self, probes: Collection[Probe]) -> Facts:
+    async def probe(self, probes: Collection[Probe]) -> Facts:
         boot = self.boots.pop(0) if len(self.boots) > 1 else self.boots[0]
         if isinstance(boot, errors.BramleyError):
             raise boot
-        return Facts({probe: Said(0 if boot else 1, boot.encode()) for probe in probes})
+        return Facts({probe: RunResult(0 if boot else 1, boot.encode()) for probe in probes})
 
-    async def hang_up(self) -> None:
-        self.hung_up += 1
+    async def disconnect(self) -> None:
+        self.disconnects += 1
 
 
 async def reboot(mac: Mac, *, sends_password: bool = False) -> float:
     clock = virtual_time.clock()
-    await rebooting.reboot(
-        mac, COMMAND, clock=clock, hang_up=mac.hang_up, sends_password=sends_password
+    await connection.reboot(
+        mac, COMMAND, clock=clock, disconnect=mac.disconnect, sends_password=sends_password
     )
     return clock.monotonic()
 
 
 @pytest.mark.parametrize("answer", [None, DOWN, errors.TimedOut("mac: no end")])
-async def test_a_reboot_ends_with_another_boot(answer: errors.BramleyError | None) -> None:
+async def test_reboot_ends_with_another_boot_session(answer: errors.BramleyError | None) -> None:
     mac = Mac(["one", "one", DOWN, "", "two"], restarts=answer)
 
     assert await reboot(mac) == 8
-    assert mac.hung_up == 1
+    assert mac.disconnects == 1
     assert mac.done == [Run(argv=("shutdown", "-r", "now"), purpose="restart", as_root=True)]
 
 
 @pytest.mark.parametrize(("last", "reason"), [(DOWN, "refused"), ("one", "it has not gone down")])
-async def test_a_mac_that_is_not_back_in_time_is_told_with_the_reason(
+async def test_timeout_is_reported_with_the_last_error(
     last: str | errors.BramleyError, reason: str
 ) -> None:
     with pytest.raises(
-        errors.TimedOut, match=f"^mac: restart: not back within 120 s; at last: {reason}$"
+        errors.TimedOut, match=f"^mac: restart: not back within 120 s; last error: {reason}$"
     ):
         await reboot(Mac(["one", last]))
 
 
 @pytest.mark.parametrize(
-    "refused", [errors.HostKeyChanged("changed"), errors.Unauthorized("nobody")]
+    "refused", [errors.HostKeyChanged("changed"), errors.Unauthorized("refused")]
 )
-async def test_what_waiting_does_not_mend_is_told_at_once(refused: errors.Refused) -> None:
+async def test_permanent_error_is_raised_at_once(refused: errors.Refused) -> None:
     with pytest.raises(type(refused)):
         await reboot(Mac(["one", DOWN, refused]))
 
 
-async def test_a_key_that_a_mac_does_not_know_yet_is_shown_again() -> None:
-    """sshd answers before the Mac knows its users."""
-    refused = errors.LoginRefused("mac: nothing of what was given was accepted")
+async def test_refused_key_is_retried() -> None:
+    """sshd answers before the Mac has loaded its user accounts."""
+    refused = errors.LoginRefused("mac: no credential was accepted")
 
     assert await reboot(Mac(["one", DOWN, refused, "two"])) == 6
-    with pytest.raises(errors.TimedOut, match="at last: nothing of what was given was accepted"):
+    with pytest.raises(errors.TimedOut, match="last error: no credential was accepted"):
         await reboot(Mac(["one", refused]))
 
 
-async def test_a_password_is_not_sent_again_since_macs_lock_accounts() -> None:
+async def test_refused_password_is_not_retried() -> None:
+    """macOS locks an account after repeated wrong passwords."""
     with pytest.raises(errors.LoginRefused):
         await reboot(Mac(["one", DOWN, errors.LoginRefused("mac: no"), "two"]), sends_password=True)
 
 
-def test_a_password_for_a_host_on_the_way_counts_as_well() -> None:
+def test_password_of_a_jump_host_counts() -> None:
     keys, password = Credentials(agent="/agent"), Credentials(password=Secret("secret"))
     jump = Target(host="jump", user="m1", credentials=password)
 
     assert jump.sends_password
     assert not Target(host="mac", user="m1", credentials=keys).sends_password
-    assert Target(host="mac", user="m1", credentials=keys, through=jump).sends_password
+    assert Target(host="mac", user="m1", credentials=keys, jump=jump).sends_password
 
 
-async def test_a_mac_that_refuses_to_restart_is_told() -> None:
+async def test_failed_shutdown_command_is_raised() -> None:
     with pytest.raises(errors.CommandFailed, match="sudo"):
-        await reboot(Mac(["one"], restarts=errors.CommandFailed("mac: restart: sudo says no")))
+        await reboot(Mac(["one"], restarts=errors.CommandFailed("mac: restart: sudo refused")))
 
 
-async def test_a_mac_that_does_not_tell_its_boot_is_not_restarted() -> None:
+async def test_mac_with_an_unknown_boot_session_is_not_rebooted() -> None:
     mac = Mac([""])
-    with pytest.raises(errors.CommandFailed, match="does not tell one boot from another"):
+    with pytest.raises(errors.CommandFailed, match="the boot session of this Mac is unknown"):
         await reboot(mac)
     assert mac.done == []

@@ -1,4 +1,4 @@
-"""The brake below an SSH connection: who sends much waits while the socket takes nothing."""
+"""Flow control below an SSH connection: senders wait while the socket accepts no data."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 
 import pytest
 
-from bramley.host.ssh.wire import HIGH_WATER, Wire
+from bramley.host.ssh.connect import WRITE_BUFFER_BYTES, PacedTunnel
 
 
 class Protocol:
-    """The library's side, which does not care."""
+    """The protocol of the SSH library, which has no flow control."""
 
     def __init__(self) -> None:
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
         self.lost: list[Exception | None] = []
 
     def data_received(self, block: bytes) -> None:
-        self.heard.append(block)
+        self.received.append(block)
 
     def pause_writing(self) -> None:
-        raise AssertionError("it is not asked")
+        raise AssertionError("not forwarded")
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost.append(error)
 
 
 class Network:
-    """What connects, and then pushes back."""
+    """A network that connects and can pause writing."""
 
     def __init__(self) -> None:
         self.protocol: Any = None
@@ -46,33 +46,33 @@ class Network:
         self.high = high
 
 
-async def test_room_is_there_until_the_socket_says_otherwise() -> None:
-    network, wire = Network(), Wire()
-    await wire.room()
-    wire = Wire(network)
-    _, inner = await wire.create_connection(Protocol, "mac", 22)
+async def test_drain_waits_while_writing_is_paused() -> None:
+    network, tunnel = Network(), PacedTunnel()
+    await tunnel.drain()
+    tunnel = PacedTunnel(network)
+    _, inner = await tunnel.create_connection(Protocol, "mac", 22)
     assert isinstance(inner, Protocol)
-    assert network.high == HIGH_WATER
-    await wire.room()
+    assert network.high == WRITE_BUFFER_BYTES
+    await tunnel.drain()
 
     network.protocol.pause_writing()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(60):
-            await wire.room()
+            await tunnel.drain()
 
     network.protocol.resume_writing()
-    await wire.room()
+    await tunnel.drain()
 
 
-async def test_who_waits_for_room_hears_of_the_end_of_the_line() -> None:
+async def test_lost_connection_ends_drain() -> None:
     network = Network()
-    wire = Wire(network)
-    _, inner = await wire.create_connection(Protocol, "mac", 22)
+    tunnel = PacedTunnel(network)
+    _, inner = await tunnel.create_connection(Protocol, "mac", 22)
     network.protocol.data_received(b"x")
     network.protocol.pause_writing()
     async with asyncio.TaskGroup() as group:
-        group.create_task(wire.room())
+        group.create_task(tunnel.drain())
         await asyncio.sleep(1)
         network.protocol.connection_lost(None)
 
-    assert (inner.heard, inner.lost) == ([b"x"], [None])
+    assert (inner.received, inner.lost) == ([b"x"], [None])
