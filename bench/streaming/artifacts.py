@@ -1,6 +1,6 @@
-"""The bytes that travel, and the key that opens every receiver: files in the benchmark's folder, made anew for each run.
+"""The artifacts that are sent and the SSH key of all receivers: files in the benchmark's folder, generated for each run.
 
-The sizes are those of the fleet whose manager was killed for its memory: an agent, tart, tailscale and node_exporter.
+The sizes are those of a fleet whose manager ran out of memory: an agent, tart, tailscale and node_exporter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Where everything of a run lies."""
+    """The files of one run."""
 
     folder: Path
 
@@ -35,7 +35,7 @@ class Staged:
 
     @property
     def size(self) -> int:
-        """Return what one host gets in all."""
+        """Return the total size that one host receives."""
         return sum(path.stat().st_size for path in self.files)
 
     @property
@@ -51,9 +51,9 @@ class Staged:
 
 def stage(folder: Path, *, shrunk: int = 1) -> Staged:
     """Write artifacts, `shrunk` times smaller than real ones, and a key."""
-    staged, noise = Staged(folder), random.Random(0)
+    staged, rng = Staged(folder), random.Random(0)
     for path, size in zip(staged.files, SIZES.values(), strict=True):
-        _fill(path, size // shrunk, noise)
+        _fill(path, size // shrunk, rng)
     key = asyncssh.generate_private_key("ssh-ed25519")
     staged.key.touch(mode=0o600)
     staged.key.write_bytes(key.export_private_key("openssh"))
@@ -61,7 +61,7 @@ def stage(folder: Path, *, shrunk: int = 1) -> Staged:
     return staged
 
 
-def _fill(path: Path, size: int, noise: random.Random) -> None:
+def _fill(path: Path, size: int, rng: random.Random) -> None:
     with path.open("wb") as file:
         for begin in range(0, size, _BLOCK):
-            file.write(noise.randbytes(min(_BLOCK, size - begin)))
+            file.write(rng.randbytes(min(_BLOCK, size - begin)))

@@ -1,4 +1,4 @@
-"""What a process holds in memory, as the kernel counts it: now, and at most since it was asked to count anew."""
+"""The resident memory of a process from Linux's /proc: the current value, and the peak since the last reset."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from pathlib import Path
 
 _KIB = 1024
 _RESET_PEAK = "5"
-_ANEW = Path("/proc/self/clear_refs")
+_CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
-def is_told() -> bool:
-    """Tell whether this system tells it."""
-    return _ANEW.exists()
+def is_supported() -> bool:
+    """Return whether this system has these files."""
+    return _CLEAR_REFS.exists()
 
 
 def resident(pid: int | str = "self") -> int:
-    """Return the bytes that a process holds now."""
+    """Return the current resident memory of a process in bytes."""
     return _status(pid, "VmRSS")
 
 
 def peak(pid: int | str = "self") -> int:
-    """Return the most bytes that a process has held."""
+    """Return the peak resident memory of a process in bytes."""
     return _status(pid, "VmHWM")
 
 
-def forget_peak() -> None:
-    """Count this process's peak from now on."""
-    _ANEW.write_text(_RESET_PEAK)
+def reset_peak() -> None:
+    """Reset the peak of this process."""
+    _CLEAR_REFS.write_text(_RESET_PEAK)
 
 
 def _status(pid: int | str, name: str) -> int:

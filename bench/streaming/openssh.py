@@ -1,4 +1,4 @@
-"""OpenSSH's own server as the one Mac that `scp` and we bring the same bytes to; sudo and sync stand in for a Mac's."""
+"""OpenSSH's server as the one host that receives the same files from `scp` and from ours; sudo and sync are stand-ins."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from bench.apiserver.servers import ProcessFolder, StartFailed
 from bench.streaming.artifacts import Staged
 from tools.kube import control_plane
 
-PATIENCE = 60.0
+START_TIMEOUT = 60.0
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 _SUDO = """
 while [ "$1" != -- ]; do shift; done
 shift
 exec "$@"
 """
-# A sync of all disks of this machine would be on one side only.
+# sync would flush all disks of this machine, and scp does not call it.
 _STAND_INS = {"sudo": _SUDO, "sync": "exit 0\n"}
-_QUIETLY = (
+_SSH_OPTIONS = (
     "-q", "-F", "/dev/null", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes",
     "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
 )  # fmt: skip
@@ -49,48 +49,50 @@ class Sshd:
         for path in self.into.iterdir():
             path.unlink()
         return await _timed(
-            "scp", *_QUIETLY, "-i", str(self.staged.key), "-P", str(self.port),
+            "scp", *_SSH_OPTIONS, "-i", str(self.staged.key), "-P", str(self.port),
             *map(str, self.staged.files), f"{getpass.getuser()}@127.0.0.1:{self.into}",
         )  # fmt: skip
 
     async def verify(self) -> float:
-        """Have the host tell the digests of all that has come, and return the seconds that it took."""
+        """Compute the digests of all received files on the host, and return the seconds that it took."""
         names = [str(self.into / path.name) for path in self.staged.files]
         return await _timed(
-            "ssh", *_QUIETLY, "-i", str(self.staged.key), "-p", str(self.port),
+            "ssh", *_SSH_OPTIONS, "-i", str(self.staged.key), "-p", str(self.port),
             f"{getpass.getuser()}@127.0.0.1", "openssl", "dgst", "-sha256", *names,
         )  # fmt: skip
 
-    def require_all(self) -> None:
-        """See that everything has come."""
+    def check_received(self) -> None:
+        """Check that all files were received completely."""
         for path in self.staged.files:
             if (self.into / path.name).stat().st_size != path.stat().st_size:
-                raise StartFailed(f"{path.name} did not come whole")
+                raise StartFailed(f"{path.name} was not received completely")
 
 
 async def _timed(*argv: str) -> float:
     began = time.perf_counter()
     process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.DEVNULL)
     if await process.wait():
-        raise StartFailed(f"{argv[0]} ended with code {process.returncode}")
+        raise StartFailed(f"{argv[0]} exited with code {process.returncode}")
     return time.perf_counter() - began
 
 
 async def serve(process_folder: ProcessFolder, staged: Staged) -> Sshd:
-    """Start a server that ends with the pen."""
+    """Start a server that ends with the process folder."""
     (port,) = control_plane.free_ports(1)
     home = process_folder.folder / "sshd"
     _lay_out(home, staged, port)
     program = shutil.which("sshd", path=_PATH)
     if program is None:
-        raise StartFailed("sshd is not there; on Debian: apt-get install openssh-server")
-    record = process_folder.run("sshd", [*_alone(), program, "-D", "-e", "-f", str(home / "sshd_config")])
-    await _until_it_answers(port, record.log)
+        raise StartFailed("sshd is not installed; on Debian: apt-get install openssh-server")
+    record = process_folder.run(
+        "sshd", [*_sandbox(), program, "-D", "-e", "-f", str(home / "sshd_config")]
+    )
+    await _wait_listening(port, record.log)
     return Sshd(staged, port, home)
 
 
-def _alone() -> list[str]:
-    """Return what gives root's sshd the empty folder that it insists on, without making one on this machine."""
+def _sandbox() -> list[str]:
+    """Return a wrapper that gives sshd as root the empty folder it requires, without creating one on this machine."""
     if os.geteuid():
         return []
     return ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/run", "--dir", "/run/sshd", "--die-with-parent", "--"]  # fmt: skip
@@ -113,9 +115,9 @@ def _lay_out(home: Path, staged: Staged, port: int) -> None:
     )
 
 
-async def _until_it_answers(port: int, log: str) -> None:
-    ends = time.monotonic() + PATIENCE
-    while time.monotonic() < ends:
+async def _wait_listening(port: int, log: str) -> None:
+    end = time.monotonic() + START_TIMEOUT
+    while time.monotonic() < end:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
         except OSError:

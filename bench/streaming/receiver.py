@@ -1,8 +1,8 @@
-"""Many light Macs in one process of their own: an SSH server that takes what is streamed as the rendered script does, but the disk.
+"""Many hosts in one process: an SSH server that receives files like the rendered script, but writes nothing to disk.
 
-It reads the script's arguments from the command line, says the token, takes the bytes, and compares their size and SHA-256;
-nothing is written, since a hundred disks are not to be had here. Each host stops reading when it has got its first `held_at` bytes,
-and goes on when it may: then all are in flight at once, and none is done, for as long as somebody measures.
+It reads the script's arguments from the command line, prints the token, receives the bytes, and compares their size and SHA-256.
+Each host stops reading after its first `held_at` bytes until the parent signals: so all transfers are in flight, and none is
+complete, while memory is measured.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import asyncssh
 
 from bench.streaming.artifacts import Staged
-from bench.streaming.children import listening, tell
+from bench.streaming.child_process import parent_signal, report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     Channel = asyncssh.SSHServerProcess[bytes]
 
 _BLOCK = 64 * 1024
-_WRONG = 125
+_FAILED = 125
 
 
-class Wanted(NamedTuple):
+class ReceiveArguments(NamedTuple):
     """The last arguments of the script that receives a file."""
 
     token: str
@@ -39,45 +39,45 @@ class Wanted(NamedTuple):
     sha256: str
 
     @classmethod
-    def read(cls, line: str) -> Wanted:
-        """Read them from the command line."""
+    def parse(cls, line: str) -> ReceiveArguments:
+        """Return the arguments in a command line."""
         token, path, owner, mode, size, digest = shlex.split(line)[-len(cls._fields) :]
         return cls(token, path, owner, mode, int(size), digest)
 
 
 @dataclass(slots=True)
 class Gate:
-    """Where hosts wait for each other; each but once, in its first file."""
+    """Holds each host once, in its first file, until the gate is opened."""
 
     held_at: int
     opened: asyncio.Event
     _passed: set[object] = field(default_factory=set)
 
-    async def pass_with(self, host: object, count: int) -> None:
-        """Wait, if this host has got enough for the first time."""
+    async def wait(self, host: object, count: int) -> None:
+        """Wait if this host has received `held_at` bytes for the first time."""
         if host in self._passed or count < self.held_at:
             return
         self._passed.add(host)
-        tell(held=True)
+        report(held=True)
         await self.opened.wait()
 
 
 async def receive(channel: Channel, gate: Gate) -> None:
-    """Take one file, and answer as the script does."""
-    wanted = Wanted.read(channel.command or "")
-    channel.stdout.write(f"{wanted.token}\n".encode())
+    """Receive one file, and exit like the script."""
+    arguments = ReceiveArguments.parse(channel.command or "")
+    channel.stdout.write(f"{arguments.token}\n".encode())
     digest, count = hashlib.sha256(), 0
     while block := await channel.stdin.read(_BLOCK):
         digest.update(block)
         count += len(block)
-        await gate.pass_with(channel.get_extra_info("connection"), count)
-    is_right = (count, digest.hexdigest()) == (wanted.size, wanted.sha256)
-    channel.exit(0 if is_right else _WRONG)
+        await gate.wait(channel.get_extra_info("connection"), count)
+    is_complete = (count, digest.hexdigest()) == (arguments.size, arguments.sha256)
+    channel.exit(0 if is_complete else _FAILED)
 
 
 async def serve(staged: Staged, held_at: int) -> None:
-    """Serve until whoever started this is gone."""
-    async with listening() as opened:
+    """Serve until the parent process is gone."""
+    async with parent_signal() as opened:
         gate = Gate(held_at, opened)
         async with await asyncssh.listen(
             "127.0.0.1",
@@ -89,7 +89,7 @@ async def serve(staged: Staged, held_at: int) -> None:
             compression_algs=None,
             login_timeout=120,
         ) as server:
-            tell(port=server.get_port())
+            report(port=server.get_port())
             await server.wait_closed()
 
 

@@ -1,4 +1,4 @@
-"""One run: memory with more and more hosts, the old way beside it, then the time against `scp`; and the verdict."""
+"""One run: memory by number of hosts, the former way for comparison, the speed against `scp`, and the goals."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 
 from bench.apiserver.servers import ProcessFolder, process_folder
 from bench.report import Report
-from bench.streaming import measuring, memory, openssh
+from bench.streaming import measurement, memory, openssh
 from bench.streaming.artifacts import MEGABYTE, SIZES, Staged, stage
-from bench.streaming.measuring import Held, Race
+from bench.streaming.measurement import MemoryUse, Race
 
 FEW = 4
 HOSTS = (1, FEW, 32, 100)
 QUICK_HOSTS = (1, FEW, 8)
-# Of the largest artifact, that every host has got before anything is measured.
-HELD_SHARE = 10
-QUICK = 16
+# Hosts are held after this fraction of the largest artifact.
+HELD_FRACTION = 10
+QUICK_DIVISOR = 16
 ABOVE, EACH = "RSS above idle MB, most hosts", "MB per host beyond the fourth"
 SPEED, BOTH = "times scp's speed", "times scp's speed, if that is verified too"
 GOALS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
@@ -33,19 +33,19 @@ GOALS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """All figures of one run; by number of hosts, ascending."""
+class Results:
+    """All measurements of one run, by ascending number of hosts."""
 
-    ours: Sequence[Held]
-    old: Sequence[Held]
+    ours: Sequence[MemoryUse]
+    copy_per_call: Sequence[MemoryUse]
     races: Sequence[Race]
     size: int
     load: float = 0.0
     is_undisturbed: bool = False
 
     def ratios(self) -> dict[str, float]:
-        """Return what goals are held to, and the old way beside it."""
-        few = next(held for held in self.ours if held.hosts == FEW)
+        """Return the values with goals, and those of the former way."""
+        few = next(use for use in self.ours if use.hosts == FEW)
         most = self.ours[-1]
         each = (most.above_idle - few.above_idle) / (most.hosts - few.hosts)
         found = {
@@ -54,33 +54,33 @@ class Found:
             **_speeds(self.races),
         }
         found |= {
-            f"RSS above idle MB, {_hosts(held.hosts)}": held.above_idle / MEGABYTE
-            for held in self.ours[:-1]
+            f"RSS above idle MB, {_hosts(use.hosts)}": use.above_idle / MEGABYTE
+            for use in self.ours[:-1]
         }
         found |= {
-            f"RSS above idle MB, {_hosts(held.hosts)}, a copy per call": held.above_idle / MEGABYTE
-            for held in self.old
+            f"RSS above idle MB, {_hosts(use.hosts)}, a copy per call": use.above_idle / MEGABYTE
+            for use in self.copy_per_call
         }
         return {name: round(value, 3) for name, value in found.items()}
 
     def report(self) -> Report:
-        """Return the figures with the goals and what became of them."""
+        """Return the values, with the goals and whether they are met."""
         ratios = self.ratios()
         met = {name: is_met(ratios[name]) for name, (_, is_met) in GOALS.items()}
-        told = {name: words for name, (words, _) in GOALS.items()}
+        goals = {name: text for name, (text, _) in GOALS.items()}
         rows = [
-            (name, f"{value:.2f}", told.get(name, ""), _verdict(met.get(name)))
+            (name, f"{value:.2f}", goals.get(name, ""), _verdict(met.get(name)))
             for name, value in ratios.items()
         ]
         columns = ("", "found", "goal", "")
-        return Report("streaming", columns, rows, ratios, self.figures(), told, met)
+        return Report("streaming", columns, rows, ratios, self.figures(), goals, met)
 
     def figures(self) -> Mapping[str, Any]:
-        """Return every figure as it was measured."""
+        """Return all measured values."""
         return {
             "bytes": self.size,
-            "ours": [asdict(held) for held in self.ours],
-            "a copy per call": [asdict(held) for held in self.old],
+            "ours": [asdict(use) for use in self.ours],
+            "a copy per call": [asdict(use) for use in self.copy_per_call],
             "races": [asdict(race) for race in self.races],
             "load": round(self.load, 2),
             "undisturbed": self.is_undisturbed,
@@ -88,7 +88,7 @@ class Found:
 
 
 def _speeds(races: Sequence[Race]) -> dict[str, float]:
-    """Return how fast we are beside scp, by the medians."""
+    """Return our speed relative to scp, by the medians."""
     scp, verified, ours = (
         statistics.median(seconds)
         for seconds in zip(
@@ -99,70 +99,81 @@ def _speeds(races: Sequence[Race]) -> dict[str, float]:
 
 
 def run(arguments: Sequence[str]) -> Report:
-    """Measure everything and judge it."""
-    options = argparse.ArgumentParser(
-        prog="python -m bench streaming",
-        description="Memory of a manager that brings 96 MB of artifacts to many hosts at once, and its speed beside scp's.",
-        epilog="Receivers are SSH servers in other processes which take and verify the bytes and keep none; scp and ours go to "
-        "one OpenSSH server. A transfer counts from dialling to the end, ours with the verification on the host, which scp has not.",
-    )
-    options.add_argument("--rounds", type=int, default=5, help="races with scp; medians count")
-    options.add_argument(
-        "--whole",
-        action="store_true",
-        help=f"let every byte travel to every host, also to more than {FEW}; takes minutes",
-    )
-    options.add_argument(
-        "--quick",
-        action="store_true",
-        help=f"fewer hosts and artifacts {QUICK} times smaller: shows that it runs, and no more",
-    )
-    options.add_argument(
-        "--undisturbed",
-        action="store_true",
-        help="let everything here go before all else on this machine, as if that were idle; needs root",
-    )
-    options = options.parse_args(arguments)
-    if not memory.is_told():
-        options.error("it reads memory from Linux's /proc, which is not here")
+    """Run all measurements."""
+    options = _parse(arguments)
     if options.undisturbed:
-        # Whatever is started inherits it: managers, receivers, sshd and scp.
+        # Inherited by all child processes: managers, receivers, sshd and scp.
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     with process_folder("streaming") as folder:
         return asyncio.run(_measure(folder, options)).report()
 
 
-async def _measure(folder: ProcessFolder, options: argparse.Namespace) -> Found:
-    shrunk = QUICK if options.quick else 1
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench streaming",
+        description="Memory of a manager that sends 96 MB of artifacts to many hosts at once, and its speed relative to scp.",
+        epilog="Receivers are SSH servers in other processes, which verify the bytes and store none; scp and ours send to one OpenSSH "
+        "server. The duration includes the connection and, for ours, the verification on the host, which scp lacks.",
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="races with scp; the median counts")
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help=f"complete all transfers, also to more than {FEW} hosts; takes minutes",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"fewer hosts and artifacts {QUICK_DIVISOR} times smaller, to check that the benchmark runs",
+    )
+    parser.add_argument(
+        "--undisturbed",
+        action="store_true",
+        help="run with real-time priority, before all other processes of this machine; needs root",
+    )
+    options = parser.parse_args(arguments)
+    if not memory.is_supported():
+        parser.error("memory is read from Linux's /proc, which this system does not have")
+    return options
+
+
+async def _measure(folder: ProcessFolder, options: argparse.Namespace) -> Results:
+    shrunk = QUICK_DIVISOR if options.quick else 1
     staged = stage(folder.folder, shrunk=shrunk)
-    held_at = max(SIZES.values()) // shrunk // HELD_SHARE
+    held_at = max(SIZES.values()) // shrunk // HELD_FRACTION
     ours = []
     for hosts in QUICK_HOSTS if options.quick else HOSTS:
-        say(f"bringing {staged.size / MEGABYTE:.0f} MB to {_hosts(hosts)}")
-        is_whole = options.whole or hosts <= FEW
-        ours.append(await measuring.hold(staged, hosts, held_at=held_at, is_whole=is_whole))
-    old = []
+        show(f"sending {staged.size / MEGABYTE:.0f} MB to {_hosts(hosts)}")
+        is_complete = options.whole or hosts <= FEW
+        ours.append(
+            await measurement.measure_memory(
+                staged, hosts, held_at=held_at, is_complete=is_complete
+            )
+        )
+    copies = []
     for hosts in (1, FEW):
-        say(f"the same to {_hosts(hosts)} with a copy per call")
-        old.append(
-            await measuring.hold(staged, hosts, held_at=held_at, is_whole=False, the_old_way=True)
+        show(f"the same to {_hosts(hosts)} with a copy per call")
+        copies.append(
+            await measurement.measure_memory(
+                staged, hosts, held_at=held_at, is_complete=False, copy_per_call=True
+            )
         )
     races = await _race(folder, staged, options.rounds)
     load, undisturbed = os.getloadavg()[0], options.undisturbed
-    return Found(ours, old, races, staged.size, load, is_undisturbed=undisturbed)
+    return Results(ours, copies, races, staged.size, load, is_undisturbed=undisturbed)
 
 
 async def _race(folder: ProcessFolder, staged: Staged, rounds: int) -> list[Race]:
     sshd = await openssh.serve(folder, staged)
     races = []
     for number in range(rounds):
-        say(f"racing with scp, {number + 1} of {rounds}")
-        races.append(await measuring.race(staged, sshd))
+        show(f"racing with scp, {number + 1} of {rounds}")
+        races.append(await measurement.race(staged, sshd))
     return races
 
 
-def say(line: str) -> None:
-    """Tell how far it is, beside the results."""
+def show(line: str) -> None:
+    """Print progress to stderr; the results go to stdout."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -170,5 +181,5 @@ def _hosts(count: int) -> str:
     return "1 host" if count == 1 else f"{count} hosts"
 
 
-def _verdict(met: bool | None) -> str:  # noqa: FBT001 - there is nothing else to tell
+def _verdict(met: bool | None) -> str:  # noqa: FBT001 - its only argument
     return {True: "met", False: "MISSED", None: ""}[met]

@@ -1,34 +1,74 @@
-"""`bramley host`: one Mac by hand, over SSH."""
+"""`bramley host`: configure one Mac over SSH."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bramley.base.errors import BadConfiguration
-from bramley.cli import host_screen
-from bramley.cli.agent_access import EXPIRES, Expires, Kubeconfig, Output, ServerUrl, Told, duration
-from bramley.cli.host_options import Config, DryRun, KeepTart, Only, Rate, ReplaceTart, Skip, Yes
-from bramley.cli.host_way import over_ssh, password
-from bramley.cli.options import Context
+from bramley.cli import host_output
+from bramley.cli.agent_access import TOKEN_LIFETIME, ServerUrl, TokenLifetime
+from bramley.cli.host_connection import over_ssh, password
+from bramley.cli.options import Context, Kubeconfig, Output, OutputFormat, duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from bramley.app.hosts import Way, Wish
-    from bramley.host.ensuring import Progress, Report
+    from bramley.app.hosts import ApplyOptions
+    from bramley.app.ssh_options import SshOptions
+    from bramley.host.converge import OnProgress, Report
 
-    Act = Callable[[Callable[[Progress], None]], Coroutine[Any, Any, Report]]
+    Act = Callable[[OnProgress], Coroutine[Any, Any, Report]]
 
-DIFFERS = 1
+Config = Annotated[
+    Path,
+    typer.Option(
+        "--config",
+        "-c",
+        help="Configuration file of the Mac; see docs/reference/host-config.md.",
+        metavar="FILE",
+    ),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", help="Run only this step; repeatable.", metavar="STEP"),
+]
+Skip = Annotated[
+    list[str] | None,
+    typer.Option("--skip", help="Skip this step; repeatable.", metavar="STEP"),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
+ReplaceTart = Annotated[
+    bool,
+    typer.Option(
+        "--replace-tart",
+        help="Replace an installed Tart of another version; the Mac must run no VMs, and Tart loses its Local Network permission.",
+    ),
+]
+KeepTart = Annotated[
+    bool, typer.Option("--keep-tart/--no-keep-tart", help="Keep Tart and its images on the Mac.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+BandwidthLimit = Annotated[
+    int,
+    typer.Option(
+        "--bandwidth-limit",
+        min=0,
+        help="Bandwidth limit of artifacts in megabytes per second; 0 is no limit.",
+        metavar="MB",
+    ),
+]
+
+
+NOT_CONVERGED = 1
 
 app = typer.Typer(
     name="host",
-    help="Look at one Mac, make it a Node, and leave it again, over SSH.",
+    help="Inspect, configure and clean up one Mac over SSH.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -37,11 +77,11 @@ app = typer.Typer(
 @app.command("facts")
 @over_ssh
 def facts(
-    way: Way,
+    ssh_options: SshOptions,
     *,
-    output: Told = Output.TEXT,
+    output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Show what a Mac is like; nothing is changed.
+    """Show facts about a Mac; nothing is changed.
 
     \b
     Examples:
@@ -50,55 +90,55 @@ def facts(
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.app import hosts
 
-    found = asyncio.run(hosts.facts(way))
-    host_screen.tell_facts(way.target, found, as_json=output is Output.JSON)
+    found = asyncio.run(hosts.facts(ssh_options))
+    host_output.print_facts(ssh_options.target, found, as_json=output is Output.JSON)
 
 
 @app.command("plan")
 @over_ssh
 def plan(
-    way: Way,
+    ssh_options: SshOptions,
     *,
     config: Config,
     only: Only = None,
     skip: Skip = None,
     replace_tart: ReplaceTart = False,
-    output: Told = Output.TEXT,
+    output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Show what is missing on a Mac, step by step, as a difference; nothing is changed.
+    """Show the plan for a Mac, step by step and with diffs; nothing is changed.
 
     \b
     Examples:
       bramley host plan m1@10.0.0.5 -c mac-1.yaml
       bramley host plan m1@10.0.0.5 -c mac-1.yaml --only firewall -o json
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
-    _show_plan(way, _wish(config, only, skip, replace_tart=replace_tart), output)
+    _show_plan(ssh_options, _apply_options(config, only, skip, replace_tart=replace_tart), output)
 
 
 @app.command("verify")
 @over_ssh
 def verify(
-    way: Way,
+    ssh_options: SshOptions,
     *,
     config: Config,
     only: Only = None,
     skip: Skip = None,
-    output: Told = Output.TEXT,
+    output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Tell whether a Mac is as wanted; exit code 1 if it is not, or not yet. Nothing is changed.
+    """Check whether a Mac is up to date; exit code 1 if it is not. Nothing is changed.
 
     \b
     Examples:
-      bramley host verify m1@10.0.0.5 -c mac-1.yaml && echo fine
+      bramley host verify m1@10.0.0.5 -c mac-1.yaml && echo "up to date"
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
-    if not _show_plan(way, _wish(config, only, skip), output):
-        raise typer.Exit(DIFFERS)
+    if not _show_plan(ssh_options, _apply_options(config, only, skip), output):
+        raise typer.Exit(NOT_CONVERGED)
 
 
 @app.command("apply")
 @over_ssh
 def apply(  # noqa: PLR0913 - one parameter a flag
-    way: Way,
+    ssh_options: SshOptions,
     *,
     config: Config,
     dry_run: DryRun = False,
@@ -108,14 +148,14 @@ def apply(  # noqa: PLR0913 - one parameter a flag
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     server: ServerUrl = None,
-    expires: Expires = EXPIRES,
-    megabytes_per_second: Rate = 0,
-    output: Told = Output.TEXT,
+    token_lifetime: TokenLifetime = TOKEN_LIFETIME,
+    bandwidth_limit: BandwidthLimit = 0,
+    output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Make a Mac what the file says, step by step; what is as wanted is left alone.
+    """Converge a Mac to the configuration file; steps that are up to date are skipped.
 
-    The agent's identity is made in the cluster of --kubeconfig, unless the file names a kubeconfig. A run that was cut short is
-    taken up by the next one.
+    The agent's identity is created in the cluster of --kubeconfig, unless the file names a kubeconfig. After an interruption, run the
+    command again to continue.
 
     \b
     Examples:
@@ -126,29 +166,33 @@ def apply(  # noqa: PLR0913 - one parameter a flag
     from bramley.app import agent_access, hosts
 
     cluster = agent_access.Cluster(kubeconfig, context)
-    more = {"replace_tart": replace_tart, "megabytes_per_second": megabytes_per_second}
-    identity = {"cluster": cluster, "server": server, "expires": duration(expires)}
-    wish = _wish(config, only, skip, **more, **identity)
+    more = {"replace_tart": replace_tart, "megabytes_per_second": bandwidth_limit}
+    identity = {
+        "cluster": cluster,
+        "server": server,
+        "expires": duration(token_lifetime, option="--token-lifetime"),
+    }
+    options = _apply_options(config, only, skip, **more, **identity)
     if dry_run:
-        _show_plan(way, wish, output)
+        _show_plan(ssh_options, options, output)
         return
-    _show(lambda hear: hosts.apply(way, wish, hear), way, output)
+    _run(lambda on_progress: hosts.apply(ssh_options, options, on_progress), ssh_options, output)
 
 
 @app.command("prepare")
 @over_ssh
 def prepare(
-    way: Way,
+    ssh_options: SshOptions,
     *,
     dry_run: DryRun = False,
     only: Only = None,
     skip: Skip = None,
-    output: Told = Output.TEXT,
+    output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Do what needs the user's password, once: sudo without password, and automatic login.
+    """Set up what needs the user's password: passwordless sudo, and automatic login.
 
-    The password is asked for without echo and checked by the Mac before anything is written. If macOS rejects it for the login,
-    this says so and fails.
+    The password is read without echo and checked by the Mac before anything is written. The command fails if macOS rejects it for
+    automatic login.
 
     \b
     Examples:
@@ -156,34 +200,34 @@ def prepare(
       bramley host prepare m1@10.0.0.5 --password-file ./password
       bramley host prepare m1@10.0.0.5 --only auto-login
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
-    from bramley.app import host_choices, hosts
+    from bramley.app import hosts
 
-    known = way.password or password(None, ask=True, target=way.target)
-    if known is None:
+    secret = ssh_options.password or password(None, ask=True, target=ssh_options.target)
+    if secret is None:
         raise BadConfiguration("no password was given")
-    wanted = host_choices.Preparation(
-        password=known, only=tuple(only or ()), skip=tuple(skip or ())
+    options = hosts.PreparationOptions(
+        password=secret, only=tuple(only or ()), skip=tuple(skip or ())
     )
     if dry_run:
-        planned = asyncio.run(hosts.preparation(way, wanted))
-        host_screen.tell_plan(planned, as_json=output is Output.JSON)
+        planned = asyncio.run(hosts.plan_preparation(ssh_options, options))
+        host_output.print_plan(planned, as_json=output is Output.JSON)
         return
-    _show(lambda hear: hosts.prepare(way, wanted, hear), way, output)
+    _run(lambda on_progress: hosts.prepare(ssh_options, options, on_progress), ssh_options, output)
 
 
 @app.command("remove")
 @over_ssh
 def remove(
-    way: Way,
+    ssh_options: SshOptions,
     *,
     dry_run: DryRun = False,
     yes: Yes = False,
     keep_tart: KeepTart = True,
     only: Only = None,
     skip: Skip = None,
-    output: Told = Output.TEXT,
+    output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Take away from a Mac what Bramley brought, and leave everything else as it is.
+    """Remove Bramley from a Mac; everything else stays.
 
     \b
     Examples:
@@ -191,38 +235,47 @@ def remove(
       bramley host remove m1@10.0.0.5 --yes --no-keep-tart
       bramley host remove m1@10.0.0.5 --yes --skip sudo --skip auto-login
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
-    from bramley.app import host_choices, hosts
+    from bramley.app import hosts
 
-    leaving = host_choices.Leaving(
+    options = hosts.RemovalOptions(
         keep_tart=keep_tart, only=tuple(only or ()), skip=tuple(skip or ())
     )
     if dry_run:
-        planned = asyncio.run(hosts.removal(way, leaving))
-        host_screen.tell_plan(planned, as_json=output is Output.JSON)
+        planned = asyncio.run(hosts.plan_removal(ssh_options, options))
+        host_output.print_plan(planned, as_json=output is Output.JSON)
         return
     if not yes:
-        typer.confirm(f"Take Bramley's parts away from {way.target}?", abort=True, err=True)
-    _show(lambda hear: hosts.remove(way, leaving, hear), way, output, leaves=True)
+        typer.confirm(f"Remove Bramley from {ssh_options.target}?", abort=True, err=True)
+    _run(
+        lambda on_progress: hosts.remove(ssh_options, options, on_progress),
+        ssh_options,
+        output,
+        is_removal=True,
+    )
 
 
-def _show(act: Act, way: Way, output: Output, *, leaves: bool = False) -> None:
-    """Do something to a Mac, and show how it goes and what was done."""
-    screen = host_screen.Screen(way.target, as_json=output is Output.JSON, leaves=leaves)
-    with screen.showing():
-        report = asyncio.run(act(screen.hear))
-    screen.tell(report)
+def _run(act: Act, ssh_options: SshOptions, output: Output, *, is_removal: bool = False) -> None:
+    """Run an operation, and show its progress and result."""
+    display = host_output.ProgressDisplay(
+        ssh_options.target, as_json=output is Output.JSON, is_removal=is_removal
+    )
+    with display.status_shown():
+        report = asyncio.run(act(display.on_progress))
+    display.print_report(report)
 
 
-def _show_plan(way: Way, wish: Wish, output: Output) -> bool:
-    """Show a plan, and tell whether the Mac is as wanted."""
+def _show_plan(ssh_options: SshOptions, options: ApplyOptions, output: Output) -> bool:
+    """Print the plan, and return whether the Mac is up to date."""
     from bramley.app import hosts
 
-    planned = asyncio.run(hosts.plan(way, wish))
-    host_screen.tell_plan(planned, as_json=output is Output.JSON)
-    return planned.is_as_wanted
+    planned = asyncio.run(hosts.plan(ssh_options, options))
+    host_output.print_plan(planned, as_json=output is Output.JSON)
+    return planned.is_converged
 
 
-def _wish(config: Path, only: list[str] | None, skip: list[str] | None, **more: object) -> Wish:
-    from bramley.app.hosts import Wish
+def _apply_options(
+    config: Path, only: list[str] | None, skip: list[str] | None, **more: object
+) -> ApplyOptions:
+    from bramley.app.hosts import ApplyOptions
 
-    return Wish(config=config, only=tuple(only or ()), skip=tuple(skip or ()), **more)  # type: ignore[arg-type]
+    return ApplyOptions(config=config, only=tuple(only or ()), skip=tuple(skip or ()), **more)  # type: ignore[arg-type]

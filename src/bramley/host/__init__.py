@@ -1,5 +1,5 @@
-"""Shaping a Mac from outside: facts, plan, ensure.
+"""Configuration of a Mac from outside: facts, plan, converge.
 
-A file of `steps` makes commands from facts, `ensuring` has them done through a `connection`: over `ssh`, or on the simulated Mac.
-Steps touch no machine themselves. Read `step` for what one is, and `sequence` for their order.
+A file of `steps` computes commands from facts; `converge` executes them through a `connection`, over `ssh` or on the simulated Mac.
+Steps access no machine themselves. Read `step` for their protocol, and `sequence` for their order.
 """

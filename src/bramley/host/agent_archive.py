@@ -1,7 +1,7 @@
-"""What an archive of the agent says of itself: which of the two parts it holds, in which version, and what it runs on.
+"""The manifest of an archive of the agent: which of the two parts it contains, its version and its platform.
 
-The manifest is the archive's first member, so that one read of a few kilobytes tells it. The archive is unpacked as it is
-into the folder that `folder` names, first under another name beside it; nothing in it depends on where that is.
+The manifest is the archive's first member, so reading a few kilobytes suffices. An archive is unpacked unchanged into the folder
+`Manifest.folder`, first under a temporary name beside it; nothing in it depends on its path.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from bramley.api.names import host
 from bramley.base.errors import BadConfiguration
 
 MANIFEST = "manifest.json"
-_LONGEST_MANIFEST = 64 * 1024
+_MAX_MANIFEST_BYTES = 64 * 1024
 # A release number, and behind the plus the beginning of the contents' hash.
 _VERSION = re.compile(r"[0-9]+(?:\.[0-9]+){0,3}(?:(?:a|b|rc)[0-9]+)?\+[0-9a-f]{12}", re.ASCII)
 
 
 class Kind(StrEnum):
-    """The two parts that are installed, and drift, on their own."""
+    """The two parts that are installed, and drift, independently."""
 
     INTERPRETER = "interpreter"
     CODE = "code"
 
 
 class Platform(StrEnum):
-    """What the native files of an archive run on."""
+    """The platform of the native files in an archive."""
 
     MACOS_ARM64 = "macos-arm64"
     LINUX_X86_64 = "linux-x86_64"
@@ -39,7 +39,7 @@ class Platform(StrEnum):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One archive: the same content has the same version, wherever it was built."""
+    """The description of one archive; equal content has equal versions, wherever it was built."""
 
     kind: Kind
     name: str
@@ -56,7 +56,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> str:
-        """Return where the archive belongs on a host."""
+        """Return the folder of this archive on a host."""
         if self.kind is Kind.INTERPRETER:
             return host.agent_interpreter(self.version)
         return host.agent_release(self.version)
@@ -65,22 +65,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse an interpreter that this code was not built for."""
         if (self.interpreter, self.platform) != (other.version, other.platform):
             raise BadConfiguration(
-                f"the agent {self.version} for {self.platform} wants the interpreter {self.interpreter}, and got"
+                f"the agent {self.version} for {self.platform} needs the interpreter {self.interpreter}, and got"
                 f" {other.version} for {other.platform}; build both again: python -m tools.agent_bundle --help"
             )
 
 
 def is_version(name: str) -> bool:
-    """Tell whether a folder is named like a version of either part."""
+    """Return whether a folder name is a version of either part."""
     return _VERSION.fullmatch(name) is not None
 
 
 def read(path: Path, kind: Kind) -> Manifest:
-    """Return the manifest of an archive on this disk; refuses a file that is not such an archive."""
+    """Return the manifest of a local archive; refuses a file that is not an archive of the agent."""
     try:
         with tarfile.open(path, "r:gz") as archive:
             first = archive.next()
-            if first is None or first.name != MANIFEST or first.size > _LONGEST_MANIFEST:
+            if first is None or first.name != MANIFEST or first.size > _MAX_MANIFEST_BYTES:
                 raise BadConfiguration(f"{path} does not begin with {MANIFEST}: {_NOT_OURS}")
             held = archive.extractfile(first)
             found = msgspec.json.decode(held.read() if held else b"", type=Manifest)
@@ -90,7 +90,7 @@ def read(path: Path, kind: Kind) -> Manifest:
     return found
 
 
-_NOT_OURS = "it is no archive of the agent; make one with python -m tools.agent_bundle"
+_NOT_OURS = "it is not an archive of the agent; build one with python -m tools.agent_bundle"
 
 
 def _require(path: Path, found: Manifest, kind: Kind) -> None:

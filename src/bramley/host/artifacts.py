@@ -1,7 +1,7 @@
-"""What is brought to Macs: files on the manager's disk, by their digest, and how fast they may leave it.
+"""Artifacts: files on the manager's disk that are sent to Macs, identified by their digest, and the bandwidth limit.
 
-A file is opened once for all hosts and hashed once per version of it; blocks are read where they are needed and go at once,
-so nothing of a file stays in memory, whatever its size and however many hosts get it.
+A file is opened once for all hosts and hashed once per version. Blocks are read when they are sent, so memory use depends neither on
+the size of a file nor on the number of hosts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BLOCK = 128 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """One file to be brought to Macs, as it was when its digest was taken."""
+    """One file to be sent to Macs, as it was when its digest was computed."""
 
     name: str
     version: str
@@ -33,7 +33,7 @@ class Artifact:
 
 
 class _Version(NamedTuple):
-    """What tells two states of a file apart without reading it."""
+    """Identifies a state of a file without reading it."""
 
     device: int
     inode: int
@@ -42,8 +42,8 @@ class _Version(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Opened:
-    """One open file that several hosts may read; `readers` counts them."""
+class _OpenFile:
+    """One open file, shared by `readers` hosts."""
 
     descriptor: int
     version: _Version
@@ -51,70 +51,71 @@ class _Opened:
     hashing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Budget:
-    """Bytes per second that all hosts of a manager share; who asks first goes first, one block at a time, so shares are equal.
+class BandwidthLimit:
+    """Bytes per second that all hosts of a manager share, first come first served and one block at a time, so shares are equal.
 
-    No more hosts get a share at once than blocks go in a second; the others wait for their turn. A hundred that began together
-    would all end at the very last, and all begin anew if that is too late.
+    At most as many hosts send at once as blocks are sent per second; the others wait. Otherwise a hundred hosts would all finish at
+    the very end, and all start again if that is too late.
     """
 
     def __init__(
         self, bytes_per_second: float | None = None, *, clock: Clock | None = None
     ) -> None:
         if bytes_per_second is not None and bytes_per_second <= 0:
-            raise BadConfiguration("a bandwidth budget must be more than 0 bytes per second")
+            raise BadConfiguration("the bandwidth limit must be positive")
         self._rate = bytes_per_second
         self._clock = clock or SystemClock()
-        self._turns = asyncio.Semaphore(max(1, int(bytes_per_second or 0) // BLOCK))
-        # When the bytes that were granted so far have left at this rate.
-        self._spent_until = 0.0
+        self._slots = asyncio.Semaphore(max(1, int(bytes_per_second or 0) // BLOCK))
+        # When all bytes that were granted so far are sent at this rate.
+        self._granted_until = 0.0
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait until one host more gets a share; without a limit all do at once."""
-        async with self._turns if self._rate is not None else nullcontext():
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait until another host may send; without a limit all may at once."""
+        async with self._slots if self._rate is not None else nullcontext():
             yield
 
-    async def take(self, count: int) -> None:
-        """Wait until so many bytes may be sent."""
+    async def acquire(self, count: int) -> None:
+        """Wait until this many bytes may be sent."""
         if self._rate is None:
             return
         now = self._clock.monotonic()
-        begins = max(now, self._spent_until)
-        self._spent_until = begins + count / self._rate
-        if begins > now:
-            await asyncio.sleep(begins - now)
+        start = max(now, self._granted_until)
+        # Before the sleep: the next caller must queue behind this one.
+        self._granted_until = start + count / self._rate
+        if start > now:
+            await asyncio.sleep(start - now)
 
 
-class Reading:
-    """An artifact that is being read by one host."""
+class ArtifactReader:
+    """Reads an artifact for one host."""
 
-    def __init__(self, artifact: Artifact, opened: _Opened, budget: Budget) -> None:
+    def __init__(self, artifact: Artifact, opened: _OpenFile, limit: BandwidthLimit) -> None:
         self._artifact = artifact
         self._opened = opened
-        self._budget = budget
+        self._limit = limit
 
     async def blocks(self) -> AsyncIterator[bytes]:
-        """Yield the file's blocks as the budget lets them go; BadConfiguration if it changes meanwhile."""
+        """Yield the file's blocks, as the bandwidth limit allows; BadConfiguration if the file changes meanwhile."""
         offset = 0
         while offset < self._artifact.size:
-            await self._budget.take(min(BLOCK, self._artifact.size - offset))
+            await self._limit.acquire(min(BLOCK, self._artifact.size - offset))
             block = _read(self._artifact.path, self._opened, offset)
             _require_unchanged(self._artifact.path, self._opened)
             offset += len(block)
             yield block
 
 
-class Depot:
-    """The artifacts of one manager: each file version is hashed once, and open once while hosts read it."""
+class ArtifactStore:
+    """The artifacts of one manager: each version of a file is hashed once, and opened once while hosts read it."""
 
-    def __init__(self, *, budget: Budget | None = None) -> None:
-        self._budget = budget or Budget()
-        self._opened: dict[_Version, _Opened] = {}
+    def __init__(self, *, limit: BandwidthLimit | None = None) -> None:
+        self._limit = limit or BandwidthLimit()
+        self._opened: dict[_Version, _OpenFile] = {}
         self._digests: dict[_Version, str] = {}
 
-    async def take(self, path: Path, *, name: str, version: str) -> Artifact:
-        """Return a file as an artifact, with its digest."""
+    async def load(self, path: Path, *, name: str, version: str) -> Artifact:
+        """Return the artifact of a file, with its digest."""
         with self._open(path) as opened:
             digest = await self._digest(path, opened)
             return Artifact(
@@ -122,18 +123,18 @@ class Depot:
             )
 
     @asynccontextmanager
-    async def reading(self, artifact: Artifact) -> AsyncIterator[Reading]:
-        """Let one host read an artifact; BadConfiguration if the file is not the one that the artifact was made of."""
+    async def open(self, artifact: Artifact) -> AsyncIterator[ArtifactReader]:
+        """Open an artifact for one host; BadConfiguration if the file is no longer the one that the artifact describes."""
         with self._open(artifact.path) as opened:
             if opened.version.size != artifact.size:
-                raise _is_another(artifact)
+                raise _has_changed(artifact)
             if await self._digest(artifact.path, opened) != artifact.sha256:
-                raise _is_another(artifact)
-            async with self._budget.turn():
-                yield Reading(artifact, opened, self._budget)
+                raise _has_changed(artifact)
+            async with self._limit.slot():
+                yield ArtifactReader(artifact, opened, self._limit)
 
     @contextmanager
-    def _open(self, path: Path) -> Iterator[_Opened]:
+    def _open(self, path: Path) -> Iterator[_OpenFile]:
         opened = self._find_or_open(path)
         opened.readers += 1
         try:
@@ -144,12 +145,12 @@ class Depot:
                 self._opened.pop(opened.version, None)
                 os.close(opened.descriptor)
 
-    def _find_or_open(self, path: Path) -> _Opened:
+    def _find_or_open(self, path: Path) -> _OpenFile:
         try:
             known = self._opened.get(_version(path.stat()))
             if known is not None:
                 return known
-            # Another file may have got the name meanwhile, so the open one is asked who it is.
+            # The name may refer to another file by now, so the version is read from the open file.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise BadConfiguration(
@@ -159,10 +160,10 @@ class Depot:
         if (known := self._opened.get(version)) is not None:
             os.close(descriptor)
             return known
-        return self._opened.setdefault(version, _Opened(descriptor, version))
+        return self._opened.setdefault(version, _OpenFile(descriptor, version))
 
-    async def _digest(self, path: Path, opened: _Opened) -> str:
-        # Those who ask while the file is being hashed wait for the one who does it.
+    async def _digest(self, path: Path, opened: _OpenFile) -> str:
+        # The lock makes concurrent callers wait for one hash instead of computing it again.
         async with opened.hashing:
             if opened.version not in self._digests:
                 digest = await _hash(path, opened)
@@ -171,38 +172,38 @@ class Depot:
         return self._digests[opened.version]
 
 
-def _read(path: Path, opened: _Opened, offset: int) -> bytes:
+def _read(path: Path, opened: _OpenFile, offset: int) -> bytes:
     try:
         return os.pread(opened.descriptor, BLOCK, offset)
     except OSError as error:
         raise BadConfiguration(f"the artifact {path} cannot be read: {error.strerror}") from error
 
 
-async def _hash(path: Path, opened: _Opened) -> str:
+async def _hash(path: Path, opened: _OpenFile) -> str:
     digest = hashlib.sha256()
     offset = 0
     while block := _read(path, opened, offset):
         digest.update(block)
         offset += len(block)
-        # Others go on between two blocks; a thread would have no place under virtual time.
+        # Other tasks run between two blocks; a thread would not work with virtual time.
         await asyncio.sleep(0)
     return digest.hexdigest()
 
 
-def _version(seen: os.stat_result) -> _Version:
-    return _Version(seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
+def _version(facts: os.stat_result) -> _Version:
+    return _Version(facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
 
 
-def _require_unchanged(path: Path, opened: _Opened) -> None:
+def _require_unchanged(path: Path, opened: _OpenFile) -> None:
     if _version(os.fstat(opened.descriptor)) != opened.version:
         raise BadConfiguration(
-            f"the artifact {path} changed on disk while it was read; put a new version beside it "
-            "or rename it into place, instead of writing into it"
+            f"the artifact {path} changed on disk while it was read; add a new version under another name "
+            "or rename it into place, instead of writing to the file"
         )
 
 
-def _is_another(artifact: Artifact) -> BadConfiguration:
+def _has_changed(artifact: Artifact) -> BadConfiguration:
     return BadConfiguration(
-        f"the artifact {artifact.path} is not the file that {artifact.name} {artifact.version} was "
-        f"made of (SHA-256 {artifact.sha256[:12]}…); take its digest again, or put the right file there"
+        f"the artifact {artifact.path} is no longer the file of {artifact.name} {artifact.version} "
+        f"(SHA-256 {artifact.sha256[:12]}…); restore that file, or start again with the new one"
     )

@@ -1,8 +1,8 @@
-"""The vocabulary of host steps: what may be done on a Mac, and what may be asked of it, as data.
+"""The commands and probes of host steps, as data.
 
-A step yields commands and never speaks shell. One place renders them to POSIX sh for a real connection; the simulated Mac answers
-the same words in process. Values are compared and shown, so secrets stay in their own type; `purpose` is for people, in progress
-and in errors.
+A step yields commands and contains no shell. `host.rendering` translates them to POSIX sh for a real connection; the simulated Mac
+executes the same values in process. Values are compared and shown, so secrets keep their own type; `purpose` is shown to people, in
+progress and errors.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from datetime import timedelta
 from bramley.base.secret import Secret
 from bramley.host.artifacts import Artifact
 
-SOON = timedelta(seconds=60)
+DEFAULT_TIMEOUT = timedelta(seconds=60)
 ROOT = "root:wheel"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Run one program to its end; any other exit code than those of `accepts` is a failure.
+    """Run one program to its end; any exit code outside `accepted_codes` is a failure.
 
-    `as_root` goes through sudo: with `sudo_password`, which is sent on stdin before everything else, or without any. With a
-    `prompt` the program runs on a terminal without echo and, once it has printed that prompt, gets `stdin` as a line: its end is
-    added. `refusal` is for a program whose failure means that trying again does not help: it is what people are told then. With
-    `else_go_on` a failure stops nothing, since the step tells from its facts whether it mattered; what the program said is told then.
+    `as_root` uses sudo, with `sudo_password` sent first on stdin, or without a password. With a `prompt`, the program runs on a
+    terminal without echo and receives `stdin` as one line (the newline is added) once it has printed that prompt. `refusal` is the
+    error message if a failure is permanent, so that a retry would not help. With `ignore_failure` the run continues after a failure,
+    because the step decides from its facts; the output is added to the step's error, if there is one.
     """
 
     argv: tuple[str, ...]
@@ -33,18 +33,18 @@ class Run:
     sudo_password: Secret | None = None
     stdin: bytes | Secret = b""
     prompt: str = ""
-    accepts: tuple[int, ...] = (0,)
+    accepted_codes: tuple[int, ...] = (0,)
     refusal: str = ""
-    else_go_on: bool = False
-    within: timedelta = SOON
+    ignore_failure: bool = False
+    timeout: timedelta = DEFAULT_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """Put these bytes into a file at once: a temporary name, owner and mode, `check`, a sync, then the rename.
+    """Write a file atomically: temporary name, owner and mode, `check`, sync, then rename.
 
-    `check` is a program that must accept the temporary file, whose path stands for the word `{}`. `before` is what the Mac has
-    now, for the shown difference; it is not sent.
+    `check` is a program that must accept the temporary file; the word `{}` stands for its path. `before` is the current content,
+    for the shown diff; it is not sent.
     """
 
     path: str
@@ -53,17 +53,17 @@ class Write:
     mode: int = 0o644
     owner: str = ROOT
     check: tuple[str, ...] = ()
-    # Not in the repr: what a Mac has in the place of a secret is one too.
+    # Not in the repr: the current content of a secret file is a secret too.
     before: bytes | None = field(default=None, repr=False)
     sudo_password: Secret | None = None
-    within: timedelta = SOON
+    timeout: timedelta = DEFAULT_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """Bring an artifact to a path: in blocks to a temporary name, its size and SHA-256 verified on the Mac, then the rename.
+    """Upload an artifact: in blocks to a temporary name, verify its size and SHA-256 on the Mac, then rename.
 
-    `within` is for how long no block may be taken: all of it takes as long as those who share the line let it.
+    `timeout` limits how long the transfer may stall; the whole transfer may take as long as the shared bandwidth requires.
     """
 
     artifact: Artifact
@@ -71,12 +71,12 @@ class Stream:
     purpose: str
     mode: int = 0o644
     owner: str = ROOT
-    within: timedelta = timedelta(minutes=2)
+    timeout: timedelta = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """Make a folder with its parents, or give it this mode and owner."""
+    """Create a folder with its parents, or set its mode and owner."""
 
     path: str
     purpose: str
@@ -86,7 +86,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """Let a symbolic link point to a target; one that exists is replaced at once."""
+    """Create a symbolic link, or replace an existing one atomically."""
 
     path: str
     target: str
@@ -95,7 +95,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rename:
-    """Give a file or folder another name on the same volume; what has that name, if it is a file, is replaced at once."""
+    """Rename a file or folder on the same volume; an existing file of the new name is replaced atomically."""
 
     path: str
     to: str
@@ -104,7 +104,7 @@ class Rename:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remove:
-    """Remove a file, or a folder with all that it holds; nothing there is fine."""
+    """Remove a file, or a folder with its contents; succeeds if nothing exists at the path."""
 
     path: str
     purpose: str
@@ -112,7 +112,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """Note in a folder what it holds, as its digest, so that a later Find of its digest tells whether it still does."""
+    """Write the digest of a folder's contents into the folder, so that a later Stat with a digest detects changes."""
 
     path: str
     purpose: str
@@ -120,65 +120,65 @@ class Seal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Ask again and again until the answer says yes: this exit code and, if given, `text` in the output.
+    """Repeat a probe until it returns this exit code and, if given, its output contains `text`.
 
-    In time it did not: a failure that says so, or nothing if `else_go_on`, since the step then tells it from its facts.
+    A timeout is a failure, unless `ignore_failure` is set because the step decides from its facts.
     """
 
-    look: Look
+    probe: RunProbe
     purpose: str
     text: str = ""
     code: int = 0
-    every: timedelta = timedelta(seconds=1)
-    within: timedelta = timedelta(seconds=30)
-    else_go_on: bool = False
+    interval: timedelta = timedelta(seconds=1)
+    timeout: timedelta = timedelta(seconds=30)
+    ignore_failure: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reboot:
-    """Restart the Mac and wait until it has come back as another boot."""
+    """Reboot the Mac and wait until it is reachable with a new boot session."""
 
     purpose: str
-    within: timedelta = timedelta(minutes=10)
+    timeout: timedelta = timedelta(minutes=10)
 
 
 Command = Run | Write | Stream | Folder | Link | Rename | Remove | Seal | Wait | Reboot
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Ask a program that changes nothing; the answer is its exit code and the beginning of its output."""
+class RunProbe:
+    """Run a read-only program; the answer is its exit code and the beginning of its output."""
 
     argv: tuple[str, ...]
     as_root: bool = field(default=False, kw_only=True)
-    most: int = field(default=64 * 1024, kw_only=True)
-    within: timedelta = field(default=timedelta(seconds=20), kw_only=True)
+    max_bytes: int = field(default=64 * 1024, kw_only=True)
+    timeout: timedelta = field(default=timedelta(seconds=20), kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class LookAt:
-    """Read a file; the answer says whether it is there, and its first `most` bytes.
+class ReadFile:
+    """Read the first `max_bytes` bytes of a file; the answer is None if the file does not exist.
 
-    `only` is for a file that holds a secret: one that does not begin with these bytes is answered as empty, and nothing of it
+    `prefix` is for a file that holds a secret: if the file does not begin with these bytes, the answer is empty and no content
     leaves the Mac.
     """
 
     path: str
     as_root: bool = field(default=False, kw_only=True)
-    most: int = field(default=256 * 1024, kw_only=True)
-    only: bytes = field(default=b"", kw_only=True)
+    max_bytes: int = field(default=256 * 1024, kw_only=True)
+    prefix: bytes = field(default=b"", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Find:
-    """Ask what is at a path: a file, a folder or a link, its mode, owner and size, a link's target, and a SHA-256 if wanted.
+class Stat:
+    """Return what exists at a path: its kind, mode, owner and size, a link's target, and with `digest` a SHA-256.
 
-    That of a file is of its content; that of a folder of the names, sizes, modes and links in it, and of what was written to since
-    it was sealed.
+    The digest of a file covers its content; that of a folder covers names, sizes, modes and links in it, and files modified since
+    the folder was sealed.
     """
 
     path: str
     digest: bool = field(default=False, kw_only=True)
 
 
-Probe = Look | LookAt | Find
+Probe = RunProbe | ReadFile | Stat

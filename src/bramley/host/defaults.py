@@ -1,34 +1,34 @@
-"""Settings of macOS that `defaults` reads and writes: one value each, written only where it is another."""
+"""Settings of macOS that `defaults` reads and writes; a value is written only where it differs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bramley.host.commands import Command, Look, Run
+from bramley.host.commands import Command, Run, RunProbe
 from bramley.host.facts import Facts
 
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """One value of a domain that is the whole Mac's; anybody may read it, and root writes it."""
+    """One value of a system-wide domain; every user may read it, only root writes it."""
 
     domain: str
     key: str
     value: bool | int | str
 
     @property
-    def look(self) -> Look:
-        """Ask for the value as it is."""
-        return Look(("defaults", "read", self.domain, self.key))
+    def probe(self) -> RunProbe:
+        """Return the probe of the current value."""
+        return RunProbe(("defaults", "read", self.domain, self.key))
 
-    def is_set(self, seen: Facts) -> bool:
-        """Tell whether the value is as wanted."""
-        told = seen.said(self.look)
-        return told.code == 0 and told.text == self._shown
+    def is_set(self, facts: Facts) -> bool:
+        """Return whether the current value is the desired one."""
+        current = facts.result(self.probe)
+        return current.code == 0 and current.text == self._shown
 
     def write(self) -> Run:
-        """Return what sets the value."""
+        """Return the command that sets the value."""
         kinds = {bool: "-bool", int: "-int", str: "-string"}
         shown = str(self.value).lower() if isinstance(self.value, bool) else self._shown
         return Run(
@@ -42,8 +42,6 @@ class Default:
         return str(int(self.value)) if isinstance(self.value, bool) else str(self.value)
 
 
-def missing(wanted: Iterable[Default], seen: Facts) -> Iterator[Command]:
-    """Yield what sets each value that is another."""
-    for one in wanted:
-        if not one.is_set(seen):
-            yield one.write()
+def write_changed(settings: Iterable[Default], facts: Facts) -> Iterator[Command]:
+    """Yield the commands that set each value that differs."""
+    return (setting.write() for setting in settings if not setting.is_set(facts))

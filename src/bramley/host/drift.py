@@ -1,7 +1,7 @@
-"""Which parts of a Mac differ from what is wanted: a hash per part, and the stamps of those that were applied.
+"""Drift detection: a hash per part of a Mac, and the stamps of the parts that were applied.
 
-A part is stamped when it was applied and never with the others, so a Mac is not taken for converged to what it never got.
-Hashes are of files and artifacts, not of secrets. The stamps live in a file on the Mac; reading and writing it is done elsewhere.
+A part is stamped when it was applied, never together with others, so a Mac never counts as converged to something it did not get.
+Hashes cover files and artifacts, not secrets. The stamps are kept in a file on the Mac.
 """
 
 from __future__ import annotations
@@ -9,21 +9,27 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bramley.api.names import host
 from bramley.base.errors import BadConfiguration
+from bramley.host.commands import Command, Folder, ReadFile, Write
+from bramley.host.facts import Facts
 
-LONGEST_FILE = 64 * 1024
+MAX_STAMPS_BYTES = 64 * 1024
+STAMPS_FILE = ReadFile(host.STAMPS, max_bytes=MAX_STAMPS_BYTES + 1)
+CREATE_FOLDER = Folder(path=host.STAMPS_FOLDER, purpose="create the stamps folder")
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+Stamps = Mapping[str, str]
 
 
 class Part(StrEnum):
-    """What is repaired on its own, in the order in which it is applied.
+    """The parts that are repaired independently, in the order in which they are applied.
 
-    Tart is not among them and must not be: another signature loses the grant to the local network, so it is replaced only
-    when somebody asks for it.
+    Tart must not be one of them: macOS ties the Local Network permission to its signature, so Tart is replaced only on request.
     """
 
     FIREWALL = "firewall"
@@ -37,12 +43,9 @@ class Part(StrEnum):
     AGENT_JOB = "launchd-plist"
 
 
-Stamps = Mapping[str, str]
-
-
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """One part as it should be: the SHA-256 of each file and artifact that makes it up, by name."""
+class DesiredPart:
+    """The desired state of one part: the SHA-256 of each of its files and artifacts, by name."""
 
     part: Part
     digests: Mapping[str, str]
@@ -52,42 +55,53 @@ class Wanted:
         """Return the hash of the whole part."""
         whole = hashlib.sha256(f"{self.part}\0".encode())
         for name, digest in sorted(self.digests.items()):
-            # Anything else has not been hashed, and would look the same when it changes.
+            # A value that is not a hash might stay the same when the content changes.
             if "\0" in name or not _DIGEST.fullmatch(digest):
-                raise BadConfiguration(f"part {self.part}: {name!r} comes without its SHA-256")
+                raise BadConfiguration(f"part {self.part}: {name!r} has no SHA-256")
             whole.update(f"{name}\0{digest}\0".encode())
         return whole.hexdigest()
 
 
 def digest(contents: bytes) -> str:
-    """Return the SHA-256 of a rendered file; artifacts bring their own."""
+    """Return the SHA-256 of a rendered file; artifacts have their own."""
     return hashlib.sha256(contents).hexdigest()
 
 
-def retired(wanted: Collection[Wanted], stamps: Stamps) -> list[Part]:
-    """Return the parts that were applied once and are wanted no more, in the order to take them away."""
-    kept = {one.part for one in wanted}
+def read_stamps(facts: Facts) -> Stamps:
+    """Return the stamps on the Mac; empty if there are none or they cannot be read."""
+    return load(facts.file(STAMPS_FILE) or b"")
+
+
+def write_stamps(stamps: Stamps) -> Iterator[Command]:
+    """Yield the commands that write the stamps to the Mac."""
+    yield CREATE_FOLDER
+    yield Write(path=host.STAMPS, content=dump(stamps), purpose="record the applied parts")
+
+
+def retired(desired: Collection[DesiredPart], stamps: Stamps) -> list[Part]:
+    """Return the parts that were applied and are no longer desired, in the order of removal."""
+    kept = {one.part for one in desired}
     return [part for part in reversed(Part) if part in stamps and part not in kept]
 
 
-def applied(stamps: Stamps, part: Wanted) -> Stamps:
-    """Return the stamps after this part, and only this part, was applied."""
+def applied(stamps: Stamps, part: DesiredPart) -> Stamps:
+    """Return the stamps after this part, and no other, was applied."""
     return {**stamps, part.part: part.stamp}
 
 
 def removed(stamps: Stamps, part: Part) -> Stamps:
-    """Return the stamps after a part was taken away."""
+    """Return the stamps after a part was removed."""
     return {name: stamp for name, stamp in stamps.items() if name != part}
 
 
 def dump(stamps: Stamps) -> bytes:
-    """Return the stamps as the file on the Mac holds them."""
+    """Return the content of the stamps file."""
     return json.dumps(dict(stamps), indent=1, sort_keys=True).encode() + b"\n"
 
 
 def load(contents: bytes) -> Stamps:
-    """Return the stamps of such a file; one that cannot be used says nothing, so that every part is applied again."""
-    if len(contents) > LONGEST_FILE:
+    """Return the stamps in a stamps file; empty if it is not valid, so that every part is applied again."""
+    if len(contents) > MAX_STAMPS_BYTES:
         return {}
     try:
         found = json.loads(contents)

@@ -1,6 +1,6 @@
-"""What a Mac answered to the questions of all steps, asked in one round trip.
+"""The answers of a Mac to the probes of all steps, gathered in one round trip.
 
-A question that was not asked is a bug of the step, and said so; an answer of nothing is a fact.
+Reading a probe that was not sent is a bug of the step and raises KeyError; an empty answer is a fact.
 """
 
 from __future__ import annotations
@@ -8,25 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bramley.host.commands import Find, Look, LookAt, Probe
+from bramley.host.commands import Probe, ReadFile, RunProbe, Stat
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """The answer to a Look: the exit code, 127 for a program that is not there, and what it printed."""
+class RunResult:
+    """The answer to a RunProbe: the exit code (127 if the program does not exist) and the output."""
 
     code: int
     output: bytes = b""
 
     @property
     def text(self) -> str:
-        """Return the output as text, without the white space around it."""
+        """Return the output as text, without surrounding white space."""
         return self.output.decode("utf-8", "replace").strip()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The answer to a Find: what is there; `owner` as in `root:wheel`, `digest` empty if not asked for or a link."""
+class FileStat:
+    """The answer to a Stat; `owner` as in `root:wheel`, `digest` empty for links or if not requested."""
 
     kind: str
     mode: int = 0
@@ -37,34 +37,34 @@ class Found:
 
 
 FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "other"
-Answer = Said | Found | bytes | None
+Answer = RunResult | FileStat | bytes | None
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All answers of one look at a Mac."""
+    """All answers of one Mac at one time."""
 
-    # Not in the repr: files of a Mac hold secrets.
+    # Not in the repr: files of a Mac may hold secrets.
     answers: Mapping[Probe, Answer] = field(default_factory=dict, repr=False)
 
-    def said(self, probe: Look) -> Said:
-        """Return what a program answered."""
+    def result(self, probe: RunProbe) -> RunResult:
+        """Return a program's result."""
         answer = self.answers[probe]
-        assert isinstance(answer, Said)  # noqa: S101 - for the type checker; connections keep to it
+        assert isinstance(answer, RunResult)  # noqa: S101 - for the type checker; connections keep to it
         return answer
 
-    def file(self, probe: LookAt) -> bytes | None:
-        """Return what a file holds; None if there is none."""
+    def file(self, probe: ReadFile) -> bytes | None:
+        """Return a file's content; None if it does not exist."""
         answer = self.answers[probe]
         assert answer is None or isinstance(answer, bytes)  # noqa: S101 - for the type checker
         return answer
 
-    def found(self, probe: Find) -> Found | None:
-        """Return what is at a path; None if nothing is."""
+    def stat(self, probe: Stat) -> FileStat | None:
+        """Return what exists at a path; None if nothing does."""
         answer = self.answers[probe]
-        assert answer is None or isinstance(answer, Found)  # noqa: S101 - for the type checker
+        assert answer is None or isinstance(answer, FileStat)  # noqa: S101 - for the type checker
         return answer
 
-    def and_then(self, newer: Facts) -> Facts:
-        """Return these facts, with the newer answers in place of the older ones."""
+    def merged(self, newer: Facts) -> Facts:
+        """Return these facts, with newer answers replacing older ones."""
         return Facts({**self.answers, **newer.answers})

@@ -1,8 +1,7 @@
 """`/etc/kcpassword`: the password of automatic login, in the cipher that loginwindow reads.
 
-The cipher hides nothing: contents are as secret as the password and belong only in the file itself. macOS replaces the
-password by a marker when it turned out to be wrong; nobody is told, and no GUI session ever comes. No message of this
-module holds a password.
+The cipher is reversible: the contents are as secret as the password and belong only in the file itself. macOS replaces a wrong
+password by a marker, without any message; then no graphical session is created. No message of this module contains a password.
 """
 
 from __future__ import annotations
@@ -14,33 +13,33 @@ from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
 
 KEY = bytes.fromhex("7d895223d2bcddeaa3b91f")
-LONGEST = 255
-# The longest password, and the padding behind it.
-LONGEST_FILE = (LONGEST // len(KEY) + 1) * len(KEY)
+MAX_BYTES = 255
+# The longest password with its padding.
+MAX_FILE_BYTES = (MAX_BYTES // len(KEY) + 1) * len(KEY)
 
 _BLANK, _DELETE = 0x20, 0x7F
-_SEALED = machines.SEALED.encode()
+_REJECTED = machines.SEALED.encode()
 
 
 def encode(password: Secret) -> bytes:
-    """Return the contents of the file for this password, padded with at least one NUL to whole lengths of the key."""
+    """Return the file contents for this password, padded with at least one NUL to a multiple of the key length."""
     plain = _checked(password)
     return _ciphered(plain + bytes(len(KEY) - len(plain) % len(KEY)))
 
 
 def decode(contents: bytes) -> Secret:
-    """Return the password that a file holds; bytes that are no text become replacement characters."""
-    if len(contents) > LONGEST_FILE:
+    """Return the password in a file; bytes that are not UTF-8 become replacement characters."""
+    if len(contents) > MAX_FILE_BYTES:
         raise BadConfiguration(
             f"{host.KCPASSWORD} has {len(contents)} bytes and cannot hold a password; remove it and prepare the Mac again"
         )
-    # A strict decoder would put the bytes, and with them the password, into its error.
+    # A strict decoder would put the bytes, and so the password, into its error.
     return Secret(_ciphered(contents).partition(b"\0")[0].decode(errors="replace"))
 
 
-def is_sealed(contents: bytes) -> bool:
-    """Tell whether macOS has put its marker in place of the password, because that was wrong."""
-    return _ciphered(contents[: len(_SEALED)]) == _SEALED
+def is_rejected(contents: bytes) -> bool:
+    """Return whether macOS has replaced the password by its marker, because it was wrong."""
+    return _ciphered(contents[: len(_REJECTED)]) == _REJECTED
 
 
 def _ciphered(plain: bytes) -> bytes:
@@ -51,16 +50,16 @@ def _checked(password: Secret) -> bytes:
     plain = _utf8(password)
     if not plain:
         raise BadConfiguration("the user's password is empty, so automatic login cannot be set up")
-    if plain.startswith(_SEALED):
+    if plain.startswith(_REJECTED):
         raise BadConfiguration(
-            f"the user's password is {machines.SEALED}, the mark of a password that nobody tells any more; give the real one"
+            f"the user's password is {machines.SEALED}, the marker of a rejected password; give the real one"
         )
-    if len(plain) > LONGEST:
-        raise BadConfiguration(f"the user's password is longer than {LONGEST} bytes")
-    # NUL is where the file's password ends; a prompt takes the others for keys, which end a line, erase it or stop the program.
+    if len(plain) > MAX_BYTES:
+        raise BadConfiguration(f"the user's password is longer than {MAX_BYTES} bytes")
+    # NUL ends the password in the file; a terminal interprets the others as control keys, which end or erase a line or stop the program.
     if any(byte < _BLANK or byte == _DELETE for byte in plain):
         raise BadConfiguration(
-            "the user's password holds a control character, such as NUL or the end of a line, which cannot be typed at a prompt"
+            "the user's password contains a control character, such as NUL or a newline, which cannot be typed at a prompt"
         )
     return plain
 
@@ -69,9 +68,9 @@ def _utf8(password: Secret) -> bytes:
     try:
         return password.reveal().encode()
     except UnicodeEncodeError:
-        # The error holds the password, so it is not passed on.
-        raise BadConfiguration("the user's password is no text that UTF-8 knows") from None
+        # Without the cause, which contains the password.
+        raise BadConfiguration("the user's password is not valid UTF-8") from None
 
 
-# How a file begins whose password macOS has found to be wrong.
-MARKER = _ciphered(_SEALED)
+# The beginning of a file whose password macOS has rejected.
+MARKER = _ciphered(_REJECTED)

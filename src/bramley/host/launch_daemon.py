@@ -1,8 +1,8 @@
-"""One daemon of launchd, loaded from exactly one property list; what the steps that keep daemons share.
+"""One launchd daemon, loaded from exactly one property list; shared by the steps that manage daemons.
 
-launchd does not say which property list it has read. So what is loaded from another one goes first and comes back last: a cut in
-between leaves a daemon that is not loaded, which the next plan sees. A list that is not root's alone is refused at the next load or
-start of the Mac, while its daemon still runs; so it is put right, and the daemon left alone.
+launchd does not report which property list it has loaded. So a daemon with an outdated list is unloaded first and loaded last: an
+interruption in between leaves a daemon that is not loaded, which the next plan detects. launchd refuses a list that others than root
+may write at the next load or boot, while the daemon still runs; so owner and mode are corrected without a restart.
 """
 
 from __future__ import annotations
@@ -13,14 +13,25 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bramley.api.names import launchd
-from bramley.host.commands import ROOT, Command, Find, Look, LookAt, Probe, Remove, Run, Wait, Write
-from bramley.host.facts import FILE, Facts, Said
+from bramley.host.commands import (
+    ROOT,
+    Command,
+    Probe,
+    ReadFile,
+    Remove,
+    Run,
+    RunProbe,
+    Stat,
+    Wait,
+    Write,
+)
+from bramley.host.facts import FILE, Facts, RunResult
 
-ENDED_WITHIN = timedelta(seconds=60)
+STOP_TIMEOUT = timedelta(seconds=60)
 CHECK = ("plutil", "-lint", "{}")
 NO_SERVICE = 113
 MODE = 0o644
-# launchctl: no such process, still ending.
+# launchctl: no such process, operation in progress, no such service.
 _GONE = (0, 3, 36, NO_SERVICE)
 _PID = re.compile(r"^\s*pid = ([0-9]+)$", re.MULTILINE | re.ASCII)
 
@@ -34,93 +45,93 @@ class LaunchDaemon:
 
     @property
     def path(self) -> str:
-        """Return where its property list lies."""
+        """Return the path of its property list."""
         return launchd.daemon_plist(self.label)
 
-    def looks(self) -> list[Probe]:
-        """Ask for the property list, and whether the daemon is loaded."""
-        return [LookAt(self.path), Find(self.path), job(self.label)]
+    def probes(self) -> list[Probe]:
+        """Probe the property list, and whether the daemon is loaded."""
+        return [ReadFile(self.path), Stat(self.path), job(self.label)]
 
-    def is_current(self, seen: Facts) -> bool:
-        """Tell whether the Mac has this property list."""
-        return seen.file(LookAt(self.path)) == self.plist
+    def is_current(self, facts: Facts) -> bool:
+        """Return whether the Mac has this property list."""
+        return facts.file(ReadFile(self.path)) == self.plist
 
-    def runs_on(self, seen: Facts) -> bool:
-        """Tell whether the daemon is loaded from this property list, whoever may write it by now."""
-        return self.is_loaded(seen) and self.is_current(seen)
+    def is_running_current(self, facts: Facts) -> bool:
+        """Return whether the daemon is loaded from this property list, regardless of the list's owner and mode."""
+        return self.is_loaded(facts) and self.is_current(facts)
 
-    def is_loaded(self, seen: Facts) -> bool:
-        """Tell whether launchd has the daemon."""
-        return seen.said(job(self.label)).code == 0
+    def is_loaded(self, facts: Facts) -> bool:
+        """Return whether launchd has loaded the daemon."""
+        return facts.result(job(self.label)).code == 0
 
-    def plan(self, seen: Facts, *, changes: Sequence[Command] = ()) -> Iterator[Command]:
-        """Yield what loads it; `changes` are of what it runs, and are done while it does not."""
-        is_right = self.is_current(seen) and not changes
-        if self.is_loaded(seen) and not is_right:
+    def plan(self, facts: Facts, *, changes: Sequence[Command] = ()) -> Iterator[Command]:
+        """Yield the commands that load it; `changes` modify its files and are executed while it does not run."""
+        is_right = self.is_current(facts) and not changes
+        if self.is_loaded(facts) and not is_right:
             yield from unload(self.label)
         yield from changes
-        yield from self.write(seen)
-        if not (self.is_loaded(seen) and is_right):
+        yield from self.write(facts)
+        if not (self.is_loaded(facts) and is_right):
             yield from load(self.label)
 
-    def write(self, seen: Facts) -> Iterator[Command]:
-        """Yield what puts the property list there, if it is another or not root's alone."""
-        if not (self.is_current(seen) and is_roots(seen, self.path)):
+    def write(self, facts: Facts) -> Iterator[Command]:
+        """Yield the write of the property list, if its content, owner or mode differs."""
+        if not (self.is_current(facts) and is_owned_by_root(facts, self.path)):
             yield Write(
                 path=self.path,
                 content=self.plist,
                 purpose=f"write the job {self.label}",
                 mode=MODE,
                 check=CHECK,
-                before=seen.file(LookAt(self.path)),
+                before=facts.file(ReadFile(self.path)),
             )
 
-    def away(self, seen: Facts) -> Iterator[Command]:
-        """Yield what takes the daemon away."""
-        if self.is_loaded(seen):
+    def remove(self, facts: Facts) -> Iterator[Command]:
+        """Yield the commands that remove the daemon."""
+        if self.is_loaded(facts):
             yield from unload(self.label)
-        if seen.file(LookAt(self.path)) is not None:
+        if facts.file(ReadFile(self.path)) is not None:
             yield Remove(path=self.path, purpose=f"remove the job {self.label}")
 
 
-def is_roots(seen: Facts, path: str) -> bool:
-    """Tell whether a file belongs to root, and only root may write it; asked for with Find."""
-    found = seen.found(Find(path))
+def is_owned_by_root(facts: Facts, path: str) -> bool:
+    """Return whether a file belongs to root and only root may write it; needs a Stat probe of the path."""
+    found = facts.stat(Stat(path))
     return found is not None and (found.kind, found.owner, found.mode) == (FILE, ROOT, MODE)
 
 
-def job(label: str) -> Look:
-    """Return the question for a daemon: exit code 0 if it is loaded, and how it does."""
-    return Look(("launchctl", "print", launchd.in_system(label)))
+def job(label: str) -> RunProbe:
+    """Return the probe of a daemon: exit code 0 if it is loaded, and its state."""
+    return RunProbe(("launchctl", "print", launchd.in_system(label)))
 
 
-def pid(said: Said) -> int:
-    """Return the process that a loaded daemon has now; 0 if none."""
-    found = _PID.search(said.text) if said.code == 0 else None
+def pid(result: RunResult) -> int:
+    """Return the process id of a loaded daemon; 0 if it has none."""
+    found = _PID.search(result.text) if result.code == 0 else None
     return int(found[1]) if found else 0
 
 
 def unload(label: str) -> Iterator[Command]:
-    """Yield what ends a daemon and lets launchd forget it; its label is taken until its process has gone."""
+    """Yield the commands that unload a daemon; its label stays in use until its process has exited."""
     yield Run(
         argv=("launchctl", "bootout", launchd.in_system(label)),
-        purpose=f"end the job {label}",
+        purpose=f"unload the job {label}",
         as_root=True,
-        accepts=_GONE,
+        accepted_codes=_GONE,
     )
     yield Wait(
-        look=job(label),
+        probe=job(label),
         code=NO_SERVICE,
         purpose=f"wait until the job {label} has ended",
-        within=ENDED_WITHIN,
+        timeout=STOP_TIMEOUT,
     )
 
 
 def load(label: str) -> Iterator[Command]:
-    """Yield what lets launchd read a property list; a daemon that was switched off is switched on before."""
+    """Yield the commands that load a property list; a disabled daemon is enabled first."""
     yield Run(
         argv=("launchctl", "enable", launchd.in_system(label)),
-        purpose=f"allow the job {label}",
+        purpose=f"enable the job {label}",
         as_root=True,
     )
     yield Run(
@@ -131,7 +142,7 @@ def load(label: str) -> Iterator[Command]:
 
 
 def restart(label: str) -> Run:
-    """Return what gives a loaded daemon another process."""
+    """Return the command that restarts the process of a loaded daemon."""
     return Run(
         argv=("launchctl", "kickstart", "-k", launchd.in_system(label)),
         purpose=f"restart the job {label}",

@@ -1,15 +1,20 @@
-"""All steps of one Mac, in order: what later ones need, earlier ones have made.
+"""All steps of one Mac, in order: each step may rely on the earlier ones.
 
-Whatever is unusable is refused here, before the first connection. What a specification leaves out has no step here; what was brought
-once and is left out now is taken away by `retiring`.
+Invalid specifications are refused here, before the first connection. A part that the specification leaves out has no step; if it was
+applied earlier, `retired_part_steps` removes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from bramley.base.clock import Clock, SystemClock
 from bramley.base.errors import BadConfiguration
+from bramley.host import drift, removal
+from bramley.host.commands import Command, Probe
+from bramley.host.drift import Part
+from bramley.host.facts import Facts
 from bramley.host.spec import MacSpec
 from bramley.host.step import Step
 from bramley.host.steps.agent import Agent
@@ -33,7 +38,7 @@ from bramley.host.steps.tart import Tart
 from bramley.host.steps.updates import Updates
 from bramley.host.steps.verification import Verification
 
-# The names of all that there may be, in order.
+# The names of all steps, in order.
 NAMES = (
     Preconditions.name,
     Sudo.name,
@@ -59,15 +64,15 @@ NAMES = (
 
 
 def steps(spec: MacSpec, *, clock: Clock | None = None) -> list[Step]:
-    """Return the steps that make a Mac what is specified; `clock` is what the Mac's is compared with."""
+    """Return the steps that converge a Mac to its specification; `clock` is compared with the Mac's clock."""
     if spec.node_exporter and not _is_on_tailnet(spec):
         raise BadConfiguration(
-            "node_exporter serves on the tailnet only, and this Mac is in none; leave it out, or join one"
+            "node_exporter serves on the tailnet only, and this Mac is in none; leave it out, or configure a tailnet"
         )
-    return [*_ground(spec, clock or SystemClock()), *_network(spec), *_agent(spec)]
+    return [*_base_steps(spec, clock or SystemClock()), *_network_steps(spec), *_agent_steps(spec)]
 
 
-def _ground(spec: MacSpec, clock: Clock) -> Iterator[Step]:
+def _base_steps(spec: MacSpec, clock: Clock) -> Iterator[Step]:
     yield Preconditions(spec.user, clock=clock)
     yield Sudo(spec.user, spec.password)
     yield SshKeys(spec.user, spec.public_keys)
@@ -80,7 +85,7 @@ def _ground(spec: MacSpec, clock: Clock) -> Iterator[Step]:
         yield Tart(spec.tart, replace=spec.replace_tart)
 
 
-def _network(spec: MacSpec) -> Iterator[Step]:
+def _network_steps(spec: MacSpec) -> Iterator[Step]:
     if spec.tailnet:
         yield Tailscale(spec.tailnet, spec.job.node_name)
     if _is_on_tailnet(spec):
@@ -91,7 +96,7 @@ def _network(spec: MacSpec) -> Iterator[Step]:
     yield LogRotation()
 
 
-def _agent(spec: MacSpec) -> Iterator[Step]:
+def _agent_steps(spec: MacSpec) -> Iterator[Step]:
     if spec.kubeconfig:
         yield Kubeconfig(spec.kubeconfig, spec.job.node_name, spec.user)
     if spec.client_authority:
@@ -106,3 +111,63 @@ def _agent(spec: MacSpec) -> Iterator[Step]:
 
 def _is_on_tailnet(spec: MacSpec) -> bool:
     return spec.tailnet is not None or spec.job.on_tailnet
+
+
+@dataclass(frozen=True, slots=True)
+class RetiredPartRemoval(Step):
+    """Remove one part that is no longer desired, and its stamp."""
+
+    part: Part
+    removal_step: Step
+
+    @property
+    def name(self) -> str:
+        """Return a name that no other step has."""
+        return f"without-{self.removal_step.name}"
+
+    @property
+    def title(self) -> str:
+        """Return what is removed."""
+        return f"remove {self.removal_step.title}"
+
+    def probes(self) -> list[Probe]:
+        """Probe what would be removed, and the stamps."""
+        return [drift.STAMPS_FILE, *self.removal_step.probes()]
+
+    def check_supported(self, facts: Facts) -> None:
+        """Refuse a removal that would interrupt work."""
+        self.removal_step.check_supported(facts)
+
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Remove the part, and its stamp last: while the stamp exists, the next plan detects an interruption."""
+        yield from self.removal_step.plan(facts)
+        stamps = drift.read_stamps(facts)
+        if self.part in stamps:
+            yield from drift.write_stamps(drift.removed(stamps, self.part))
+
+
+def retired_part_steps(
+    steps: Sequence[Step], stamps: drift.Stamps, *, skip: Collection[str] = ()
+) -> list[Step]:
+    """Return the steps that remove parts which were applied and which none of these steps desires; without a stamp nothing is removed."""
+    desired = [part for step in steps if (part := step.desired())]
+    removals = [(part, removal.of_part(part)) for part in drift.retired(desired, stamps)]
+    return [
+        RetiredPartRemoval(part, step) for part, step in removals if step and step.name not in skip
+    ]
+
+
+def select(
+    steps: Sequence[Step],
+    *,
+    only: Collection[str],
+    skip: Collection[str],
+    names: Sequence[str] = NAMES,
+) -> list[Step]:
+    """Return the steps selected by --only and --skip; unknown names are refused."""
+    unknown = sorted({*only, *skip} - {*names})
+    if unknown:
+        raise BadConfiguration(
+            f"unknown step {', '.join(unknown)}; the steps are {', '.join(names)}"
+        )
+    return [step for step in steps if (not only or step.name in only) and step.name not in skip]

@@ -1,7 +1,7 @@
-"""What one Mac is to become: everything that steps are made from, checked by grammar before the first connection.
+"""The specification of one Mac: the input of all steps, validated before the first connection.
 
-Secrets are held as such. What a whole fleet shares and what belongs to one Mac stand together; only digests of files and of
-artifacts reach the stamps, so a secret or a name does not make a Mac drift.
+Secrets keep their own type. Settings of the fleet and of one Mac are together here; only digests of files and artifacts become part of
+the stamps, so neither a secret nor a name makes a Mac drift.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from bramley.api.names import host
 from bramley.base.secret import Secret
 from bramley.host import grammar
+from bramley.host.agent_daemon import AgentJob
 from bramley.host.artifacts import Artifact
-from bramley.host.plist import AgentJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Tailnet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Egress:
-    """Where VMs may go besides the internet: networks of IPv4 and the cluster's resolver; empty is nowhere."""
+    """Exceptions from the egress rules of VMs, which otherwise reach only the internet; empty: none."""
 
     cache_network: str = ""
     cluster_dns: str = ""
@@ -44,14 +44,14 @@ class Egress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MacSpec:
-    """One Mac, as it should be; what is None is not managed, or taken away if it is ours."""
+    """The desired state of one Mac; parts that are None are not managed, or removed if they were installed by us."""
 
     job: AgentJob
     password: Secret | None = None
-    # Lines of authorized_keys that must be there; others stay.
+    # Required lines of authorized_keys; other lines stay.
     public_keys: tuple[str, ...] = ()
     kubeconfig: Secret | None = None
-    # Certificates (PEM) of those who sign for whoever may ask the agent for logs and figures.
+    # The CA certificates (PEM) of clients that may read logs and metrics from the agent.
     client_authority: bytes = b""
     egress: Egress = field(default_factory=Egress)
     tart: Artifact | None = None
@@ -59,17 +59,17 @@ class MacSpec:
     agent: Artifact | None = None
     tailnet: Tailnet | None = None
     node_exporter: Artifact | None = None
-    # Tart is installed once; another version comes only when somebody asks for it, on an idle Mac.
+    # Tart is installed once; it is replaced only on request, on an idle Mac.
     replace_tart: bool = False
 
     @property
     def agent_job(self) -> AgentJob:
-        """Return the agent's job, with what other parts of the Mac bring to it."""
+        """Return the agent's job, with the settings that depend on other parts."""
         if not self.client_authority:
             return self.job
         return replace(self.job, client_ca_file=host.CLIENT_AUTHORITY)
 
     @property
     def user(self) -> str:
-        """Return the user who runs everything."""
+        """Return the user that the agent runs as."""
         return self.job.user

@@ -1,7 +1,7 @@
-"""What a step is: a part of a Mac that asks its questions, refuses what cannot be, and says which commands are missing.
+"""The protocol of a step: the probes it needs, the Macs it does not support, and the commands that converge a Mac.
 
-A plan is made from facts alone and may be made twice; an empty one means that the Mac is as wanted. Commands are ordered so that
-a cut between any two of them is seen by the next plan.
+A plan depends on facts alone and may be computed more than once; an empty plan means that the Mac is converged. Commands are ordered
+so that the next plan detects an interruption between any two of them.
 """
 
 from __future__ import annotations
@@ -15,84 +15,84 @@ from bramley.host.facts import Facts
 
 
 class Step(Protocol):
-    """One part of a Mac."""
+    """One part of a Mac's configuration. Steps inherit from it for the defaults of `desired` and `check_supported`."""
 
     @property
     def name(self) -> str:
-        """Return the step's name in kebab case, as --only, --skip, progress and errors call it."""
+        """Return the name in kebab case, as used by --only, --skip, progress and errors."""
         ...
 
     @property
     def title(self) -> str:
-        """Return what the step is for, in a few words for people."""
+        """Return a short description for people."""
         ...
 
-    def wanted(self) -> drift.Wanted | None:
-        """Return what is stamped when the step has been applied; None for a step that is no part of drift."""
+    def desired(self) -> drift.DesiredPart | None:
+        """Return what is stamped once the step is applied; None (the default) if probes alone detect drift."""
+        return None
+
+    def probes(self) -> Sequence[Probe]:
+        """Return the probes that the plan needs."""
         ...
 
-    def looks(self) -> Sequence[Probe]:
-        """Return the questions that the plan needs answered."""
-        ...
+    def check_supported(self, facts: Facts) -> None:  # noqa: ARG002 - for the steps that override it
+        """Raise UnsupportedHost, with a remedy, if this Mac cannot be converged; runs before any change. The default accepts all."""
+        return
 
-    def refuse(self, seen: Facts) -> None:
-        """Raise UnsupportedHost, saying what to do, if the Mac cannot become what is wanted; before anything is changed."""
-        ...
-
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Yield what is missing, in order."""
-        ...
-
-
-@runtime_checkable
-class Pending(Protocol):
-    """A step that may be as wanted and still wait for something that it must not do now, such as a reboot while VMs run."""
-
-    def pending(self, seen: Facts) -> str:
-        """Return what is waited for, as a CamelCase reason, a colon and a sentence; empty if nothing is."""
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Yield the missing commands, in order."""
         ...
 
 
 @runtime_checkable
-class Advising(Protocol):
-    """A step that may be as wanted on a Mac which still lacks something that no step can bring, such as a newer macOS."""
+class PendingStep(Protocol):
+    """A step that may be converged and still wait for something it must not do now, such as a reboot while VMs run."""
 
-    def advice(self, seen: Facts) -> str:
-        """Return what people should know of this Mac, as a CamelCase reason, a colon and a sentence; empty if nothing."""
+    def pending(self, facts: Facts) -> str:
+        """Return what it waits for, as a CamelCase reason, a colon and a sentence; empty if nothing."""
         ...
 
 
 @runtime_checkable
-class Curious(Protocol):
-    """A step with questions that come of the first answers; they cost another round trip, so most have none."""
+class AdvisoryStep(Protocol):
+    """A step that may be converged on a Mac that lacks something no step can provide, such as a newer macOS."""
 
-    def looks_further(self, seen: Facts) -> Sequence[Probe]:
-        """Return what is still to be asked; nothing, if the first answers are enough."""
+    def advice(self, facts: Facts) -> str:
+        """Return what people should know, as a CamelCase reason, a colon and a sentence; empty if nothing."""
         ...
 
 
 @runtime_checkable
-class Confirming(Protocol):
-    """A step that can tell why it did not help, where people would else only be told that it did not."""
+class FollowUpProbes(Protocol):
+    """A step whose further probes depend on the first answers; they cost another round trip, so most steps have none."""
 
-    def confirm(self, seen: Facts) -> None:
-        """Raise what says why the Mac is not as wanted, though everything was done; asked after the step's own commands."""
+    def follow_up_probes(self, facts: Facts) -> Sequence[Probe]:
+        """Return the further probes; none if the first answers suffice."""
         ...
 
 
 @runtime_checkable
-class Tidying(Protocol):
-    """A step that puts something on the Mac which must not stay there when it fails in the middle, such as a key."""
+class VerifyingStep(Protocol):
+    """A step that can explain why its commands had no effect."""
 
-    def tidy(self) -> Iterator[Command]:
-        """Yield what takes it away; done after a failure, as far as the Mac can still be reached."""
+    def verify(self, facts: Facts) -> None:
+        """Raise the reason why the Mac is not converged although all commands ran; called after the step's own commands."""
         ...
 
 
 @runtime_checkable
-class Separable(Protocol):
-    """A step without which the others are still worth doing, on some Macs: there, what it refuses stops nothing else."""
+class CleanupStep(Protocol):
+    """A step that puts something on the Mac that must not stay after a failure, such as a key."""
 
-    def is_separable(self, seen: Facts) -> bool:
-        """Tell whether the others are done all the same; the run fails in the end, and says why."""
+    def clean_up(self) -> Iterator[Command]:
+        """Yield the commands that remove it; they run after a failure, if the Mac is still reachable."""
+        ...
+
+
+@runtime_checkable
+class SkippableStep(Protocol):
+    """A step that, on some Macs, other steps do not depend on: if it is refused there, the others still run."""
+
+    def is_skippable(self, facts: Facts) -> bool:
+        """Return whether the other steps run without this one; the run still fails at the end, with the reason."""
         ...

@@ -1,4 +1,4 @@
-"""What a manager holds while hosts in other processes are in flight, with artifacts that are smaller than real ones."""
+"""The memory of a manager while transfers to hosts in other processes are in flight, with small artifacts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from bench.streaming import measuring
+from bench.streaming import measurement
 from bench.streaming.artifacts import MEGABYTE, SIZES, Staged, stage
-from bench.streaming.measuring import Held
+from bench.streaming.measurement import MemoryUse
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from Linux's /proc")
 SHRUNK = 4
@@ -23,26 +23,28 @@ def staged(tmp_path_factory: pytest.TempPathFactory) -> Staged:
     return stage(tmp_path_factory.mktemp("staged"), shrunk=SHRUNK)
 
 
-async def held(staged: Staged, *, is_whole: bool = False, the_old_way: bool = False) -> Held:
-    return await measuring.hold(
-        staged, HOSTS, held_at=HELD_AT, is_whole=is_whole, the_old_way=the_old_way
+async def measure(
+    staged: Staged, *, is_complete: bool = False, copy_per_call: bool = False
+) -> MemoryUse:
+    return await measurement.measure_memory(
+        staged, HOSTS, held_at=HELD_AT, is_complete=is_complete, copy_per_call=copy_per_call
     )
 
 
-async def test_no_host_has_a_copy_of_its_own_and_all_bytes_arrive(staged: Staged) -> None:
-    seen = await held(staged, is_whole=True)
+async def test_hosts_share_one_copy_and_all_bytes_arrive(staged: Staged) -> None:
+    use = await measure(staged, is_complete=True)
 
-    assert seen.seconds is not None
-    assert seen.above_idle < LARGEST, f"{seen.above_idle / MEGABYTE:.1f} MB for {HOSTS} hosts"
-
-
-async def test_the_old_way_is_seen_as_what_it_is(staged: Staged) -> None:
-    seen = await held(staged, the_old_way=True)
-
-    assert seen.above_idle > staged.size + HOSTS * LARGEST
+    assert use.seconds is not None
+    assert use.above_idle < LARGEST, f"{use.above_idle / MEGABYTE:.1f} MB for {HOSTS} hosts"
 
 
-def test_what_travels_is_what_was_said(staged: Staged) -> None:
+async def test_copy_per_call_needs_memory_for_each_host(staged: Staged) -> None:
+    use = await measure(staged, copy_per_call=True)
+
+    assert use.above_idle > staged.size + HOSTS * LARGEST
+
+
+def test_artifacts_have_the_expected_sizes_and_differ(staged: Staged) -> None:
     assert [path.stat().st_size for path in staged.files] == [
         size // SHRUNK for size in SIZES.values()
     ]

@@ -1,6 +1,6 @@
-"""Canaries: a value for each secret that occurs nowhere else in the world, and how to find one in whatever was let out.
+"""Canaries: a unique value for each secret, and a search for them in output and files.
 
-One is also found in base64, at any offset, and in the cipher of /etc/kcpassword, which hide nothing.
+A canary is also found in base64, at any offset, and in the reversible cipher of /etc/kcpassword.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from bramley.host.rendering.script import content_of
 
 
 def canary(name: str) -> Secret:
-    """Return a new one; its name is for people who read a failure."""
+    """Return a new canary; its name is shown by a failing test."""
     return Secret(f"canary-{name}-{secrets.token_hex(8)}")
 
 
 @dataclass(frozen=True)
 class Canaries:
-    """One for each secret that a bootstrap is given, and one that is a wrong password."""
+    """A canary for each secret of a bootstrap, and one as a wrong password."""
 
     password: Secret = field(default_factory=lambda: canary("password"))
     wrong_password: Secret = field(default_factory=lambda: canary("wrong"))
     token: Secret = field(default_factory=lambda: canary("token"))
     auth_key: Secret = field(default_factory=lambda: Secret(f"tskey-auth-{secrets.token_hex(8)}"))
-    # Set from a key that was made.
+    # Set from a generated key.
     private_key: Secret = field(default_factory=lambda: canary("key"))
 
     def seen_in(self, *texts: str | bytes) -> list[str]:
-        """Return the names of those that somebody who has these texts would know."""
+        """Return the names of the canaries that these texts reveal."""
         found = []
         for text in texts:
             plain = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
             found += [name for name, form in self._forms() if form in plain]
         return found
 
-    def carried_by(self, command: Command) -> list[str]:
-        """Return the names of those that a command brings to the Mac."""
-        return self.seen_in(*given_to(command))
+    def sent_by(self, command: Command) -> list[str]:
+        """Return the names of the canaries that a command sends to the Mac."""
+        return self.seen_in(*contents_of(command))
 
     def _forms(self) -> Iterator[tuple[str, bytes]]:
         for name in self.__dataclass_fields__:
@@ -56,15 +56,15 @@ class Canaries:
 
 
 def _in_base64(plain: bytes) -> Iterator[bytes]:
-    """Yield what is surely in the base64 of every text that holds these bytes, by where they begin in it."""
+    """Yield what the base64 form of any text with these bytes contains, for each of the three alignments."""
     for before in range(3):
         whole = base64.b64encode(bytes(before) + plain)
-        # The first characters hold bits of what is before, the last ones bits of what is behind.
+        # The first characters also encode bytes before, the last ones bytes after.
         yield whole[4 if before else 0 : -4]
 
 
-def given_to(command: Command) -> list[bytes]:
-    """Return everything that travels with a command besides its words."""
+def contents_of(command: Command) -> list[bytes]:
+    """Return the input, content and password of a command."""
     match command:
         case Run():
             given = [content_of(command.stdin)]

@@ -1,4 +1,4 @@
-"""A Mac whose every secret is a canary, the whole bootstrap of it, and all that a bootstrap lets out while it goes."""
+"""A Mac whose secrets are canaries, its steps, and the captured output of its bootstrap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bramley.base import log, virtual_time
+from bramley.base import log
 from bramley.base.secret import Secret
 from bramley.host import sequence
 from bramley.host.converge import Progress
@@ -21,56 +21,57 @@ from bramley.sim.macos import state
 from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.macos.mac import Mac
+from tests import virtual_time
 from tests.scenarios.host_secrets.canaries import Canaries
-from tests.unit.host.steps import wanted
+from tests.unit.host.steps import fixtures
 
 READABLE_BY_OTHERS = 0o044
 
 
 @dataclass
-class Heard:
-    """What somebody can read who sees the logs, the progress, the screen and the errors of a manager."""
+class Output:
+    """The logs, progress events and errors of a manager."""
 
     log: io.StringIO = field(default_factory=io.StringIO)
-    told: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
 
-    def progress(self, news: Progress) -> None:
-        self.told += [repr(news), str(news)]
+    def progress(self, event: Progress) -> None:
+        self.shown += [repr(event), str(event)]
 
     def error(self, error: BaseException) -> None:
-        """Take an error in every form that a report may have it, with those behind it."""
-        self.told += [str(error), repr(error), *traceback.format_exception(error)]
+        """Add an error in every form in which it may be reported, with its causes."""
+        self.shown += [str(error), repr(error), *traceback.format_exception(error)]
 
-    def everything(self) -> list[str]:
-        return [self.log.getvalue(), *self.told]
+    def texts(self) -> list[str]:
+        return [self.log.getvalue(), *self.shown]
 
 
 @contextmanager
-def listening() -> Iterator[Heard]:
-    """Hear every log line down to the finest level, of our own and of the libraries."""
-    heard, root = Heard(), logging.getLogger()
-    handler = logging.StreamHandler(heard.log)
+def captured_output() -> Iterator[Output]:
+    """Capture all log records, of our modules and of the libraries."""
+    output, root = Output(), logging.getLogger()
+    handler = logging.StreamHandler(output.log)
     handler.setFormatter(log.JsonLines())
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     try:
-        yield heard
+        yield output
     finally:
         root.setLevel(level)
         root.removeHandler(handler)
 
 
 def spec(folder: Path, canaries: Canaries, *, password: Secret | None = None) -> MacSpec:
-    """Return a Mac with everything that may be had, whose secrets are canaries."""
+    """Return the specification of a Mac with every part, whose secrets are canaries."""
     folder.mkdir(exist_ok=True)
     token = canaries.token.reveal()
-    return wanted.spec(
+    return fixtures.spec(
         folder,
         password=password or canaries.password,
-        kubeconfig=wanted.identity(signature=token),
+        kubeconfig=fixtures.agent_kubeconfig(signature=token),
         tailnet=Tailnet(
-            binaries=wanted.tailscale(folder), auth_key=canaries.auth_key, tags=("tag:macs",)
+            binaries=fixtures.tailscale(folder), auth_key=canaries.auth_key, tags=("tag:macs",)
         ),
     )
 
@@ -81,17 +82,17 @@ def steps(folder: Path, canaries: Canaries, *, password: Secret | None = None) -
 
 
 def bare(root: Path, canaries: Canaries) -> Mac:
-    """Return a Mac that nobody has touched."""
+    """Return a bare Mac."""
     settings = Settings(password=canaries.password.reveal())
     return Mac.make(root, settings=settings, clock=virtual_time.clock())
 
 
-def line_to(mac: Mac) -> ModelConnection:
+def connection_to(mac: Mac) -> ModelConnection:
     return ModelConnection(mac, clock=virtual_time.clock())
 
 
-def open_to_others(root: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files that others may read, with what they hold; not what a simulated Mac itself is made of."""
+def world_readable_files(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the files that other users may read, with their contents; without the state of the simulation."""
     for folder, names, files in os.walk(root):
         if state.FOLDER in names:
             names.remove(state.FOLDER)
@@ -105,9 +106,9 @@ def open_to_others(root: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def leaks_of(root: Path, canaries: Canaries) -> list[str]:
-    """Return which secrets lie open where, on a Mac or on the manager's disk."""
+    """Return the secrets in world-readable files, of a Mac or of the manager."""
     return [
         f"{name} in {path}"
-        for path, content in open_to_others(root)
+        for path, content in world_readable_files(root)
         for name in canaries.seen_in(content)
     ]

@@ -1,4 +1,4 @@
-"""Macs that people and macOS have done something to, for stories of host steps."""
+"""Macs in various states, for tests of automatic login and the preparation."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from bramley.host.steps.sudo import Sudo
 from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.macos.mac import Mac
-from tests.unit.host.steps.cutting import PASSWORD, Scene
+from tests.unit.host.steps.interruption import PASSWORD, MacTemplate
 
 VM = {"pid": 4711, "command": "/usr/local/lib/tart.app/Contents/MacOS/tart run vm-1 --no-graphics"}
 _SERVICE = "com.apple.Virtualization.VirtualMachine"
 VM_OF_ANOTHER = {
     "pid": 4712,
     "command": f"/System/Library/Frameworks/Virtualization.framework/XPCServices/{_SERVICE}.xpc/Contents/MacOS/{_SERVICE}",
-    "user": "somebody",
+    "user": "other",
 }
-SEALED = kcpassword.MARKER + b"\xa3\xb9\x1f"
+REJECTED = kcpassword.MARKER + b"\xa3\xb9\x1f"
 
 
 def steps(password: str | None = PASSWORD) -> list[Step]:
@@ -34,39 +34,39 @@ def steps(password: str | None = PASSWORD) -> list[Step]:
 
 
 def changing(change: Callable[[dict[str, Any]], object]) -> Callable[[Mac], None]:
-    """Return what changes a Mac's state."""
+    """Return a function that changes the state of a Mac."""
 
-    def changed(mac: Mac) -> None:
+    def apply(mac: Mac) -> None:
         with mac.change() as state:
             change(state)
 
-    return changed
+    return apply
 
 
-def sealed(mac: Mac) -> None:
-    """Let macOS have sealed the password, as it does at a login, whenever that is."""
-    mac.files.write(host.KCPASSWORD, SEALED, mode=0o600)
+def reject_password(mac: Mac) -> None:
+    """Replace the password by the marker, as macOS does at a login with a wrong one."""
+    mac.files.write(host.KCPASSWORD, REJECTED, mode=0o600)
 
 
 def reboot(mac: Mac) -> None:
-    """Let the Mac have been restarted."""
+    """Reboot the Mac at once."""
     with mac.change() as state:
         state["settings"]["boot_seconds"] = 0
     mac.reboot()
 
 
-def restarted_and_sealed(mac: Mac) -> None:
-    """Let the Mac have been restarted, and the password of its next login be sealed."""
+def reboot_and_reject_password(mac: Mac) -> None:
+    """Reboot the Mac, and mark the password of its next login as rejected."""
     reboot(mac)
-    sealed(mac)
+    reject_password(mac)
 
 
-def kicks(line: ModelConnection) -> int:
-    return int(line.mac.state["console"].get("kicked_count", 0))
+def loginwindow_restarts(connection: ModelConnection) -> int:
+    return int(connection.mac.state["console"].get("kicked_count", 0))
 
 
-def session(line: ModelConnection) -> str | None:
-    user = line.mac.state["console"]["user"]
+def session(connection: ModelConnection) -> str | None:
+    user = connection.mac.state["console"]["user"]
     return None if user is None else str(user)
 
 
@@ -74,10 +74,10 @@ def is_check(command: Command) -> bool:
     return isinstance(command, Run) and command.argv[0] == "dscl"
 
 
-async def a_mac(
+async def make_mac(
     root: Path,
     *before: Step,
     settings: Settings | None = None,
     change: Callable[[Mac], None] = lambda _: None,
 ) -> ModelConnection:
-    return (await Scene.make(root, *before, settings=settings, change=change)).copy("mac")
+    return (await MacTemplate.make(root, *before, settings=settings, change=change)).copy("mac")

@@ -78,8 +78,8 @@ def golden(image: str) -> str:
     return f"{GOLDEN_PREFIX}{golden_hash(image)}"
 
 
-def is_said_by_agents(key: str) -> bool:
-    """Tell whether an agent says this label of its Node by itself, so that nobody else has a say in it."""
+def is_set_by_agent(key: str) -> bool:
+    """Return whether the agent sets this label of its Node itself, so that it cannot be configured."""
     return key in (OS, ARCH, HOSTNAME, RUNTIME) or key.startswith(
         (GOLDEN_PREFIX, CACHE_MASTER_PREFIX)
     )

@@ -1,5 +1,5 @@
-"""The vocabulary of host steps as POSIX sh: the only place that knows shell.
+"""Commands and probes as POSIX sh: the only place that contains shell.
 
-Scripts keep to programs and options that macOS and Linux share, take values as arguments and secrets from the line, and are
+Scripts use only programs and options that macOS and Linux share, take values as arguments and secrets from standard input, and have
 the same text for every value, so that what is checked once holds for all.
 """

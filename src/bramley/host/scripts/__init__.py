@@ -1,4 +1,4 @@
-"""Scripts that live on Macs, as files that shellcheck reads; what stands between @ is filled in with values of ours alone."""
+"""Scripts that are installed on Macs, as files for shellcheck; names between @ are replaced by constants of ours."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _NAME = re.compile(r"@([a-z_]+)@")
 
 
 def text(name: str, **values: str | int) -> bytes:
-    """Return a script with these values in it; all of its names must be given."""
+    """Return a script with these values; all of its names must be given."""
     found = (_HERE / f"{name}.sh").read_text()
     return _NAME.sub(lambda match: str(values[match[1]]), found).encode()

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Serves the figures of this Mac on the tailnet and nowhere else: without an address there, it serves nothing.
+# Serve the metrics of this Mac on its tailnet address only; without one, fail.
 set -eu
 tries=5
 while [ "$tries" -gt 0 ]; do
@@ -16,5 +16,5 @@ while [ "$tries" -gt 0 ]; do
     tries=$((tries - 1))
     sleep 2
 done
-echo "the tailnet gives this Mac no address, so its figures are not served" >&2
+echo "this Mac has no tailnet address, so its metrics are not served" >&2
 exit 1

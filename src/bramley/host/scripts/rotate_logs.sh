@@ -1,22 +1,22 @@
 #!/bin/sh
-# Keeps logs from growing without end: rotate_logs MOST_BYTES FILE…
-# launchd holds a job's log open for as long as the job lives, and for appending. So the log itself stays and is emptied, after its
-# lines went into another file; a log that were renamed would be written to for ever, and never be seen again.
+# Rotate logs that are too large: rotate_logs MAX_BYTES FILE…
+# launchd keeps a job's log open, for appending, as long as the job runs. So a log is copied and then truncated in place; launchd would
+# keep writing to a renamed log.
 set -eu
-most=$1
+max_bytes=$1
 shift
 code=0
 for log in "$@"; do
-    # A link may lead to a file of somebody else's.
+    # A link may point to a foreign file.
     if [ ! -f "$log" ] || [ -L "$log" ]; then
         continue
     fi
-    if [ "$(wc -c <"$log")" -gt "$most" ]; then
-        # What was kept so far is the only thing that may be lost, and not before what replaces it is whole.
+    if [ "$(wc -c <"$log")" -gt "$max_bytes" ]; then
+        # The previous copy is replaced only once the new copy is complete.
         if cp -p "$log" "$log.new" && mv -f "$log.new" "$log.1"; then
             : >"$log"
         else
-            # A full disk is what logs are emptied for: then these lines are lost, and what was kept before stays.
+            # The disk is probably full, which truncation must fix: these lines are lost, and the previous copy stays.
             rm -f "$log.new"
             : >"$log" || code=1
         fi

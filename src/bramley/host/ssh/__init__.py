@@ -1,18 +1,17 @@
-"""The way to a Mac over SSH: dialling, host keys, credentials, and the connection that does what steps ask for.
+"""SSH connections to Macs: host keys, credentials, and the connection that executes the commands of steps.
 
-The SSH library is imported when something is dialled, not before: it costs half a second. Nothing here speaks shell; that is
-`host.rendering`.
+The SSH library is imported at the first connection, because its import takes half a second. Shell is in `host.rendering`.
 """
 
 from __future__ import annotations
 
-from bramley.host.ssh.connection import SshConnection, open  # noqa: A004 - it is read as ssh.open
-from bramley.host.ssh.host_keys import HostKey, HostKeys, Pin, TrustAgain
-from bramley.host.ssh.known_hosts import KnownHosts
-from bramley.host.ssh.target import PATIENCE, Credentials, Target
+from bramley.host.ssh.connection import SshConnection, open  # noqa: A004 - it is used as ssh.open
+from bramley.host.ssh.host_keys import AcceptNewHostKey, HostKey, HostKeys, KnownHosts, Pin
+from bramley.host.ssh.target import CONNECT_TIMEOUT, Credentials, Target
 
 __all__ = [
-    "PATIENCE",
+    "CONNECT_TIMEOUT",
+    "AcceptNewHostKey",
     "Credentials",
     "HostKey",
     "HostKeys",
@@ -20,6 +19,5 @@ __all__ = [
     "Pin",
     "SshConnection",
     "Target",
-    "TrustAgain",
     "open",
 ]

@@ -1,7 +1,7 @@
-"""A Mac behind an SSH server, as host steps see it.
+"""A Mac behind an SSH server, as seen by host steps.
 
-One connection is kept for all commands and dialled again when it was lost. What a command says on the line and what it takes
-from it is `host.rendering`; here is for how long, and what becomes of it.
+One connection serves all commands and is opened again when it was lost. What is sent and received is defined by `host.rendering`;
+deadlines and results are handled here.
 """
 
 from __future__ import annotations
@@ -9,207 +9,192 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
 
-from bramley.base import errors
+from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
-from bramley.host import deadlines, failures, waiting
-from bramley.host.artifacts import Depot, Reading
-from bramley.host.commands import SOON, Command, Find, Look, Probe, Reboot, Run, Stream, Wait, Write
-from bramley.host.deadlines import Renew
-from bramley.host.facts import Answer, Facts, Said
-from bramley.host.rendering import doing, looking
+from bramley.host import connection, shared_probes
+from bramley.host.artifacts import ArtifactReader, ArtifactStore
+from bramley.host.commands import (
+    DEFAULT_TIMEOUT,
+    Command,
+    Probe,
+    Reboot,
+    Run,
+    RunProbe,
+    Stat,
+    Stream,
+    Wait,
+    Write,
+)
+from bramley.host.connection import Connection, Renew
+from bramley.host.facts import Answer, Facts, RunResult
+from bramley.host.rendering import command_scripts, probe_scripts
 from bramley.host.rendering.script import Script, content_of
-from bramley.host.ssh import dialling, rebooting
-from bramley.host.ssh.dialling import Line
-from bramley.host.ssh.talking import Talk, talk
-from bramley.host.ssh.target import PATIENCE, Target
+from bramley.host.ssh.target import CONNECT_TIMEOUT, Target
 
+if TYPE_CHECKING:
+    from bramley.host.ssh.connect import ClientConnection
+    from bramley.host.ssh.process import RemoteProcess
+
+logger = log.get(__name__)
+T = TypeVar("T")
+Interact = Callable[["RemoteProcess", Script, Renew], Awaitable[None]]
+
+RETRY_INTERVAL = timedelta(seconds=10)
 _END_OF_INPUT = b"\x04"
-
-
-async def give(talk: Talk, script: Script, password: Secret | None) -> None:
-    """Give sudo its password if it asks, and then the command what it takes."""
-    async with asyncio.TaskGroup() as group:
-        answering = group.create_task(_answer_sudo(talk, script, password))
-        await talk.output.until(script.token)
-        answering.cancel()
-    await talk.send(script.given.reveal_bytes())
-
-
-async def _answer_sudo(talk: Talk, script: Script, password: Secret | None) -> None:
-    if password is None:
-        return
-    await talk.errors.until(script.asks)
-    await talk.send(password.reveal().encode() + b"\n")
-    await talk.errors.until(script.asks, times=2)
-    # Asked again, so it was wrong. Two tries more, and the Mac might lock the account.
-    talk.is_password_wrong = True
-    talk.send_end()
-
-
-async def stream(talk: Talk, script: Script, reading: Reading, *, renew: Renew) -> None:
-    """Send a file, block by block, and tell of each one that was taken."""
-    await talk.output.until(script.token)
-    async for block in reading.blocks():
-        await talk.send(block)
-        renew()
-    talk.send_end()
-
-
-async def type_in(talk: Talk, script: Script, command: Run) -> None:
-    """Type the input as a line once the program asks for it, and nothing if it asks again."""
-    await talk.output.until(script.token)
-    await talk.output.until(command.prompt)
-    await talk.send(content_of(command.stdin) + b"\n")
-    await talk.output.until(command.prompt, times=2)
-    await talk.send(_END_OF_INPUT)
-
-
+_REBOOT_ARGV = ("shutdown", "-r", "now")
+_REBOOT_POLL_INTERVAL = timedelta(seconds=2)
 _TOKEN_BYTES = 8
-_LOOKING = timedelta(seconds=30)
-_LONGEST_LOOK = timedelta(minutes=5)
-# Of commands that answer by their code alone: enough for the token, and for a prompt behind some greeting.
-_SHORT = 64 * 1024
-# Of an answer besides its bytes in base64.
-_FRAME = 1024
-Say = Callable[[Talk, Script, Renew], Awaitable[None]]
+_PROBE_TIMEOUT = timedelta(seconds=30)
+_MAX_PROBE_TIMEOUT = timedelta(minutes=5)
+# For commands whose result is the exit code: enough for the token, and for a prompt after output of the login shell.
+_COMMAND_OUTPUT = 64 * 1024
+# The size of an answer without its content.
+_ANSWER_OVERHEAD = 1024
 
 
 class SshConnection:
-    """One Mac over one SSH connection, which is dialled again when it was lost."""
+    """One Mac over one SSH connection, which is opened again when it was lost."""
 
-    def __init__(self, target: Target, *, clock: Clock, artifacts: Depot) -> None:
+    def __init__(self, target: Target, *, clock: Clock, artifacts: ArtifactStore) -> None:
         self._target = target
         self._clock = clock
         self._artifacts = artifacts
-        self._line: Line | None = None
-        self._dialling = asyncio.Lock()
+        self._connection: ClientConnection | None = None
+        self._connecting = asyncio.Lock()
         self._wrong_passwords: set[Secret] = set()
 
     @property
     def host(self) -> str:
-        """Return how people call this Mac."""
-        return self._target.told
+        """Return the display name of this Mac."""
+        return self._target.display_name
 
     async def do(self, command: Command) -> None:
-        """Do one command to its end."""
+        """Execute one command to its end."""
         match command:
             case Wait():
                 await self._wait(command)
             case Reboot():
-                await rebooting.reboot(
+                await reboot(
                     self,
                     command,
                     clock=self._clock,
-                    hang_up=self.close,
+                    disconnect=self.close,
                     sends_password=self._target.sends_password,
                 )
             case Stream():
                 await self._stream(command)
             case Run() if command.prompt:
-                await self._do(command, lambda it, script, _: type_in(it, script, command))
+                await self._execute(command, lambda it, script, _: _type_in(it, script, command))
             case Run() | Write():
-                await self._give(command)
+                await self._execute_with_password(command)
             case _:
-                await self._do(command, lambda it, script, _: give(it, script, None))
+                await self._execute(command, lambda it, script, _: _send_input(it, script, None))
 
-    async def look(self, probes: Collection[Probe]) -> Facts:
-        """Ask all questions in one round trip."""
-        wanted = list(dict.fromkeys(probes))
-        if not wanted:
-            return Facts()
+    async def probe(self, probes: Collection[Probe]) -> Facts:
+        """Answer all probes in one round trip."""
         token = _token()
-        found: dict[Probe, Answer] = {}
-        for question in looking.render(wanted, token=token):
-            found |= await self._ask(question, token)
-        return Facts(found)
+        answers: dict[Probe, Answer] = {}
+        if unique := list(dict.fromkeys(probes)):
+            for script in probe_scripts.render(unique, token=token):
+                answers |= await self._run_probes(script, token)
+        return Facts(answers)
 
-    async def reach(self, *, patience: timedelta) -> None:
-        """Connect, waiting so long for the Mac's SSH server to be there."""
-        await dialling.until_there(
-            self._connected, told=self.host, clock=self._clock, patience=patience
+    async def connect(self, *, connect_timeout: timedelta) -> None:
+        """Connect, waiting up to `connect_timeout` for the Mac's SSH server."""
+        await connect_with_retry(
+            self._connected, host=self.host, clock=self._clock, connect_timeout=connect_timeout
         )
 
     async def close(self) -> None:
-        """Hang up; the next command dials again."""
-        line, self._line = self._line, None
-        if line is not None:
-            await line.close()
+        """Disconnect; the next command connects again."""
+        current, self._connection = self._connection, None
+        if current is not None:
+            await current.close()
 
-    async def _connected(self) -> Line:
-        async with self._dialling:
-            if self._line is None or not self._line.is_open:
+    async def _connected(self) -> ClientConnection:
+        # Imported here, because it imports the SSH library.
+        from bramley.host.ssh.connect import connect
+
+        # The lock keeps concurrent commands from opening a connection each.
+        async with self._connecting:
+            if self._connection is None or not self._connection.is_open:
                 await self.close()
-                self._line = await dialling.dial(self._target)
-            return self._line
+                self._connection = await connect(self._target)
+            return self._connection
 
     async def _stream(self, command: Stream) -> None:
-        async with self._artifacts.reading(command.artifact) as reading:
-            await self._do(
-                command,
-                lambda it, script, renew: stream(it, script, reading, renew=renew),
+        async with self._artifacts.open(command.artifact) as reader:
+            await self._execute(
+                command, lambda it, script, renew: send_file(it, script, reader, renew=renew)
             )
 
-    async def _give(self, command: Run | Write) -> None:
+    async def _execute_with_password(self, command: Run | Write) -> None:
         password = command.sudo_password
-        if password not in self._wrong_passwords:
-            await self._do(command, lambda it, script, _: give(it, script, password))
-            return
-        raise self._wrong_password(command)
+        if password in self._wrong_passwords:
+            raise self._wrong_password(command)
+        await self._execute(command, lambda it, script, _: _send_input(it, script, password))
 
-    async def _do(self, command: doing.Rendered, say: Say) -> None:
-        script = doing.render(command, token=_token())
-        told = f"{self.host}: {command.purpose}"
-        is_typed = isinstance(command, Run) and bool(command.prompt)
-        line = await self._connected()
+    async def _execute(self, command: command_scripts.Rendered, interact: Interact) -> None:
+        script = command_scripts.render(command, token=_token())
+        context = f"{self.host}: {command.purpose}"
+        on_terminal = isinstance(command, Run) and bool(command.prompt)
+        # Before the deadline: connecting has its own timeout.
+        current = await self._connected()
         async with (
-            _deadline(command, told) as renew,
-            talk(line, script.line, told=told, most=_SHORT, on_terminal=is_typed) as running,
+            _deadline(command, context) as renew,
+            _start(
+                current, script.line, context, _COMMAND_OUTPUT, on_terminal=on_terminal
+            ) as running,
         ):
-            code = await running.finish(lambda it: say(it, script, renew))
+            code = await running.communicate(lambda it: interact(it, script, renew))
         if running.is_password_wrong and isinstance(command, Run | Write):
             raise self._wrong_password(command)
-        if not _is_fine(command, script, running, code):
-            raise self._failed(told, code, running, command, script)
+        if not _has_succeeded(command, script, running, code):
+            raise self._command_failed(context, code, running, command, script)
 
-    async def _ask(self, question: looking.Question, token: str) -> dict[Probe, Answer]:
-        told = f"{self.host}: looking at the Mac"
-        line = await self._connected()
-        most = _answer_bytes(question)
+    async def _run_probes(
+        self, script: probe_scripts.ProbeScript, token: str
+    ) -> dict[Probe, Answer]:
+        context = f"{self.host}: probing the Mac"
+        current = await self._connected()
         async with (
-            deadlines.to_its_end(_looking_within(question), told),
-            talk(line, question.line, told=told, most=most, on_terminal=False) as running,
+            connection.deadline(_probe_timeout(script), context),
+            _start(current, script.line, context, _max_answer_bytes(script)) as running,
         ):
-            code = await running.finish(_say_nothing)
-        found = looking.answers(question, token=token, output=bytes(running.output.beginning))
-        if len(found) < len(question.probes):
-            raise failures.failed(told, code, bytes(running.errors.tail), secrets=self._secrets)
-        return found
+            code = await running.communicate(_no_input)
+        output = bytes(running.output.beginning)
+        answers = probe_scripts.answers(script, token=token, output=output)
+        if len(answers) < len(script.probes):
+            tail = bytes(running.errors.tail)
+            raise connection.command_failed(context, code, tail, secrets=self._secrets)
+        return answers
 
     async def _wait(self, command: Wait) -> None:
-        async def ask() -> Said:
-            return (await self.look([command.look])).said(command.look)
+        async def probe() -> RunResult:
+            return (await self.probe([command.probe])).result(command.probe)
 
-        await waiting.until(command, ask, clock=self._clock, host=self.host)
+        await connection.wait_until(command, probe, clock=self._clock, host=self.host)
 
-    def _failed(
-        self, told: str, code: int, running: Talk, command: Command, script: Script
+    def _command_failed(
+        self, context: str, code: int, running: RemoteProcess, command: Command, script: Script
     ) -> errors.CommandFailed:
-        said = bytes(running.errors.tail or running.output.tail)
-        for ours in (f"{script.token}?", script.token):
-            said = said.replace(ours.encode(), b"")
-        hidden = (*failures.secrets_of(command), *self._secrets)
-        return failures.failed(told, code, said, secrets=hidden)
+        output = bytes(running.errors.tail or running.output.tail)
+        for own in (f"{script.token}?", script.token):
+            output = output.replace(own.encode(), b"")
+        hidden = (*connection.secrets_of(command), *self._secrets)
+        return connection.command_failed(context, code, output, secrets=hidden)
 
     def _wrong_password(self, command: Run | Write) -> errors.LoginRefused:
         if command.sudo_password:
             self._wrong_passwords.add(command.sudo_password)
         return errors.LoginRefused(
-            f"{self.host}: {command.purpose}: sudo does not take this password of {self._target.user}; "
-            "it is not tried again over this connection, since Macs lock accounts"
+            f"{self.host}: {command.purpose}: sudo does not accept this password of {self._target.user}; "
+            "it is not tried again over this connection, because Macs lock accounts"
         )
 
     @property
@@ -219,44 +204,165 @@ class SshConnection:
 
 @asynccontextmanager
 async def open(
-    target: Target, *, clock: Clock, artifacts: Depot, patience: timedelta = PATIENCE
+    target: Target,
+    *,
+    clock: Clock,
+    artifacts: ArtifactStore,
+    connect_timeout: timedelta = CONNECT_TIMEOUT,
 ) -> AsyncIterator[SshConnection]:
-    """Connect to a Mac, waiting so long for its SSH server to be there, and disconnect in the end."""
+    """Connect to a Mac, waiting up to `connect_timeout` for its SSH server, and disconnect at the end."""
     mac = SshConnection(target, clock=clock, artifacts=artifacts)
     try:
-        await mac.reach(patience=patience)
+        await mac.connect(connect_timeout=connect_timeout)
         yield mac
     finally:
         await mac.close()
+
+
+async def connect_with_retry(
+    connect: Callable[[], Awaitable[T]], *, host: str, clock: Clock, connect_timeout: timedelta
+) -> T:
+    """Try to connect until the host answers; HostUnreachable with the last reason if it does not in time.
+
+    A changed host key and rejected credentials are raised at once, because waiting does not help.
+    """
+    end = clock.monotonic() + connect_timeout.total_seconds()
+    while True:
+        try:
+            return await connect()
+        except errors.HostUnreachable as error:
+            if clock.monotonic() + RETRY_INTERVAL.total_seconds() > end:
+                if not connect_timeout:
+                    raise
+                reason = str(error).removeprefix(f"{host}: ")
+                raise errors.HostUnreachable(
+                    f"{host}: SSH is not available after {connect_timeout.total_seconds():g} s; last error: {reason}"
+                ) from error
+            logger.info("Waiting for SSH", host=host, reason=str(error))
+        await asyncio.sleep(RETRY_INTERVAL.total_seconds())
+
+
+async def reboot(
+    mac: Connection,
+    command: Reboot,
+    *,
+    clock: Clock,
+    disconnect: Callable[[], Awaitable[None]],
+    sends_password: bool,
+) -> None:
+    """Reboot a Mac and wait until it answers with a new boot session; TimedOut with the last reason if it does not in time."""
+    before = await _boot_session(mac)
+    if not before:
+        raise errors.CommandFailed(
+            f"{mac.host}: {command.purpose}: the boot session of this Mac is unknown"
+        )
+    # The connection ends with the Mac, possibly before the answer; the boot session shows whether it rebooted.
+    with suppress(errors.HostUnreachable, errors.TimedOut):
+        await mac.do(Run(argv=_REBOOT_ARGV, purpose=command.purpose, as_root=True))
+    await disconnect()
+    end = clock.monotonic() + command.timeout.total_seconds()
+    reason = "it has not gone down"
+    # A Mac that has just booted may not know its users' keys yet. A password is sent only once, because Macs lock accounts.
+    transient = errors.Unavailable if sends_password else (errors.Unavailable, errors.LoginRefused)
+    while clock.monotonic() < end:
+        await asyncio.sleep(_REBOOT_POLL_INTERVAL.total_seconds())
+        try:
+            if await _boot_session(mac) not in {"", before}:
+                return
+        except transient as error:
+            reason = str(error).removeprefix(f"{mac.host}: ")
+    raise errors.TimedOut(
+        f"{mac.host}: {command.purpose}: not back within {command.timeout.total_seconds():g} s; last error: {reason}"
+    )
+
+
+async def _boot_session(mac: Connection) -> str:
+    return shared_probes.boot_session(await mac.probe([shared_probes.BOOT_SESSION]))
+
+
+def _start(
+    current: ClientConnection, line: str, context: str, max_bytes: int, *, on_terminal: bool = False
+) -> AbstractAsyncContextManager[RemoteProcess]:
+    # Imported here, because it imports the SSH library.
+    from bramley.host.ssh import process
+
+    return process.start(
+        current, line, context=context, max_bytes=max_bytes, on_terminal=on_terminal
+    )
+
+
+async def _send_input(running: RemoteProcess, script: Script, password: Secret | None) -> None:
+    """Answer the prompt of sudo, if there is one, and then send the command's input."""
+    async with asyncio.TaskGroup() as group:
+        answering = group.create_task(_answer_sudo(running, script, password))
+        # The token shows that sudo has let the command start.
+        await running.output.wait_for(script.token)
+        answering.cancel()
+    await running.send(script.input.reveal_bytes())
+
+
+async def _answer_sudo(running: RemoteProcess, script: Script, password: Secret | None) -> None:
+    if password is None:
+        return
+    await running.errors.wait_for(script.sudo_prompt)
+    await running.send(password.reveal().encode() + b"\n")
+    await running.errors.wait_for(script.sudo_prompt, times=2)
+    # A second prompt means that the password was wrong. Further attempts might lock the account.
+    running.is_password_wrong = True
+    running.send_eof()
+
+
+async def send_file(
+    running: RemoteProcess, script: Script, reader: ArtifactReader, *, renew: Renew
+) -> None:
+    """Send a file in blocks, and renew the deadline after each."""
+    await running.output.wait_for(script.token)
+    async for block in reader.blocks():
+        await running.send(block)
+        renew()
+    running.send_eof()
+
+
+async def _type_in(running: RemoteProcess, script: Script, command: Run) -> None:
+    """Type the input as a line at the program's prompt, and end the input at a second prompt."""
+    await running.output.wait_for(script.token)
+    await running.output.wait_for(command.prompt)
+    await running.send(content_of(command.stdin) + b"\n")
+    await running.output.wait_for(command.prompt, times=2)
+    await running.send(_END_OF_INPUT)
+
+
+async def _no_input(_: RemoteProcess) -> None:
+    pass
 
 
 def _token() -> str:
     return secrets.token_hex(_TOKEN_BYTES)
 
 
-def _deadline(command: doing.Rendered, told: str) -> AbstractAsyncContextManager[Renew]:
+def _deadline(
+    command: command_scripts.Rendered, context: str
+) -> AbstractAsyncContextManager[Renew]:
     if isinstance(command, Stream):
-        return deadlines.of_standstill(command.within, told)
-    within = command.within if isinstance(command, Run | Write) else SOON
-    return deadlines.to_its_end(within, told)
+        return connection.stall_deadline(command.timeout, context)
+    timeout = command.timeout if isinstance(command, Run | Write) else DEFAULT_TIMEOUT
+    return connection.deadline(timeout, context)
 
 
-def _looking_within(question: looking.Question) -> timedelta:
-    looks = [probe.within for probe in question.probes.values() if isinstance(probe, Look)]
-    return min(sum(looks, _LOOKING), _LONGEST_LOOK)
+def _probe_timeout(script: probe_scripts.ProbeScript) -> timedelta:
+    timeouts = [probe.timeout for probe in script.probes.values() if isinstance(probe, RunProbe)]
+    return min(sum(timeouts, _PROBE_TIMEOUT), _MAX_PROBE_TIMEOUT)
 
 
-def _answer_bytes(question: looking.Question) -> int:
-    kept = [0 if isinstance(probe, Find) else probe.most for probe in question.probes.values()]
-    # Base64 makes four of three bytes, and may break lines.
-    return sum(most * 3 // 2 + _FRAME for most in kept) + _SHORT
+def _max_answer_bytes(script: probe_scripts.ProbeScript) -> int:
+    sizes = [0 if isinstance(probe, Stat) else probe.max_bytes for probe in script.probes.values()]
+    # Base64 turns three bytes into four, and may break lines.
+    return sum(size * 3 // 2 + _ANSWER_OVERHEAD for size in sizes) + _COMMAND_OUTPUT
 
 
-def _is_fine(command: doing.Rendered, script: Script, running: Talk, code: int) -> bool:
-    """Tell whether a command did what it was to do; a code of sudo's own, which let nothing begin, is never meant."""
-    accepted = command.accepts if isinstance(command, Run) else (0,)
+def _has_succeeded(
+    command: command_scripts.Rendered, script: Script, running: RemoteProcess, code: int
+) -> bool:
+    """Return whether a command succeeded; without the token the exit code is that of sudo, which is never accepted."""
+    accepted = command.accepted_codes if isinstance(command, Run) else (0,)
     return code in accepted and script.token.encode() in running.output.beginning
-
-
-async def _say_nothing(_: Talk) -> None:
-    pass

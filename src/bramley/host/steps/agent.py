@@ -1,8 +1,8 @@
-"""The agent's code: releases beside each other, one link that says which one runs, and the one before kept.
+"""The agent's code: one folder per release, a link to the current one, and the previous one kept.
 
-A release is named by its version only after it has answered, and the link is switched only then. The running agent is not touched
-here: it is noted that it has to be restarted, and the step of its job does so. VMs outlive that. A release that somebody has damaged
-is replaced in the same way by the same one.
+A release gets its final name only after it has been run, and the link is switched only then. The running agent is not changed here:
+the required restart is recorded, and the step `agent-job` does it; VMs keep running. A damaged release is replaced by the same
+release in the same way.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from typing import ClassVar
 import msgspec
 
 from bramley.api.names import host
-from bramley.host import agent_archive, drift, grammar, restarting, unpacking
+from bramley.host import agent_archive, agent_daemon, archive_install, drift, grammar
+from bramley.host.archive_install import ArchiveInstall
 from bramley.host.artifacts import Artifact
-from bramley.host.commands import Command, Find, Link, Look, LookAt, Probe, Remove
+from bramley.host.commands import Command, Link, Probe, ReadFile, Remove, RunProbe, Stat
 from bramley.host.facts import Facts
-from bramley.host.unpacking import Unpacking
+from bramley.host.step import Step
 
-_CURRENT = Find(host.AGENT_CURRENT)
+_CURRENT = Stat(host.AGENT_CURRENT)
 _PROGRAM = host.AGENT_CURRENT_BINARY.removeprefix(f"{host.AGENT_CURRENT}/")
-_PREVIOUS = Find(host.AGENT_PREVIOUS)
-_BINARY = Find(host.AGENT_BINARY)
-_RELEASES = Look(("ls", "-1", host.AGENT_ROOT))
-_INTERPRETERS = Look(("ls", "-1", host.AGENT_INTERPRETERS))
+_PREVIOUS = Stat(host.AGENT_PREVIOUS)
+_BINARY = Stat(host.AGENT_BINARY)
+_RELEASES = RunProbe(("ls", "-1", host.AGENT_ROOT))
+_INTERPRETERS = RunProbe(("ls", "-1", host.AGENT_INTERPRETERS))
 
 
 class _Manifest(msgspec.Struct):
@@ -33,8 +34,8 @@ class _Manifest(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
-    """Bring a release of the agent's code, and let it be the one that starts; `interpreter` is the version it needs."""
+class Agent(Step):
+    """Install a release of the agent's code and make it the current one; `interpreter` is the version it needs."""
 
     name: ClassVar[str] = "agent"
     title: ClassVar[str] = "the agent's code"
@@ -46,87 +47,86 @@ class Agent:
         version = grammar.FOLDER_NAME.check("version", self.artifact.version)
         grammar.require("the agent", version)
 
-    def wanted(self) -> drift.Wanted:
+    def desired(self) -> drift.DesiredPart:
         """Stamp the archive."""
-        return drift.Wanted(drift.Part.AGENT, {"archive": self.artifact.sha256})
+        return drift.DesiredPart(drift.Part.AGENT, {"archive": self.artifact.sha256})
 
-    def looks(self) -> list[Probe]:
-        """Ask for this release, the links, all that lies beside, and the running agent."""
-        links = [_CURRENT, _PREVIOUS, _BINARY, Find(host.PROGRAMS)]
+    def probes(self) -> list[Probe]:
+        """Probe this release, the links, all other releases, and the running agent."""
+        links = [_CURRENT, _PREVIOUS, _BINARY, Stat(host.PROGRAMS)]
         manifests = [_manifest(link) for link in (host.AGENT_CURRENT, host.AGENT_PREVIOUS)]
-        lists = [_RELEASES, _INTERPRETERS, *unpacking.whole_looks(self.folder)]
-        return [*links, *lists, *manifests, *restarting.LOOKS, *self._unpacking.looks()]
+        lists = [_RELEASES, _INTERPRETERS, *archive_install.intact_probes(self.folder)]
+        return [*links, *lists, *manifests, *agent_daemon.RESTART_PROBES, *self._install.probes()]
 
-    def refuse(self, seen: Facts) -> None:
-        """Refuse nothing."""
-
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Bring the release, switch to it, and remove those that nobody goes back to."""
-        if not unpacking.is_whole(seen, self.folder):
-            yield from self._bring(seen)
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Install the release, switch to it, and remove those that are neither current nor previous."""
+        if not archive_install.is_intact(facts, self.folder):
+            yield from self._install_release(facts)
         else:
-            yield from self._unpacking.clear_left(seen)
-        is_linked = _target(seen, _BINARY) == host.AGENT_CURRENT_BINARY
-        if self._is_other(seen) or not is_linked:
-            yield from restarting.note(seen)
-        if self._is_other(seen):
-            yield from self._switch(seen)
+            yield from self._install.remove_leftovers(facts)
+        is_linked = _target(facts, _BINARY) == host.AGENT_CURRENT_BINARY
+        if self._is_other(facts) or not is_linked:
+            yield from agent_daemon.note_restart(facts)
+        if self._is_other(facts):
+            yield from self._switch(facts)
         if not is_linked:
-            yield from unpacking.present(seen, host.PROGRAMS)
+            yield from archive_install.ensure_exists(facts, host.PROGRAMS)
             yield Link(
                 path=host.AGENT_BINARY,
                 target=host.AGENT_CURRENT_BINARY,
-                purpose="let the agent be found",
+                purpose="link the agent's program",
             )
-        yield from self._clean(seen)
+        yield from self._clean(facts)
 
     @property
     def folder(self) -> str:
-        """Return where this release lies."""
+        """Return the folder of this release."""
         return host.agent_release(self.artifact.version)
 
     @property
-    def _unpacking(self) -> Unpacking:
-        return Unpacking(self.artifact, host.AGENT_ROOT, "agent")
+    def _install(self) -> ArchiveInstall:
+        return ArchiveInstall(self.artifact, host.AGENT_ROOT, "agent")
 
-    def _bring(self, seen: Facts) -> Iterator[Command]:
-        if seen.found(Find(self.folder, digest=True)) and not self._is_other(seen):
-            # It runs from there; what it has loaded may be damaged, too.
-            yield from restarting.note(seen)
-        yield from self._unpacking.install(seen, self.folder, answer=(_PROGRAM, "--version"))
+    def _install_release(self, facts: Facts) -> Iterator[Command]:
+        if facts.stat(Stat(self.folder, digest=True)) and not self._is_other(facts):
+            # The agent runs from this folder; what it has loaded may be damaged, too.
+            yield from agent_daemon.note_restart(facts)
+        yield from self._install.install(
+            facts, self.folder, version_command=(_PROGRAM, "--version")
+        )
 
-    def _is_other(self, seen: Facts) -> bool:
-        return _target(seen, _CURRENT) != self.folder
+    def _is_other(self, facts: Facts) -> bool:
+        return _target(facts, _CURRENT) != self.folder
 
-    def _switch(self, seen: Facts) -> Iterator[Command]:
-        before = _target(seen, _CURRENT)
-        if before and _target(seen, _PREVIOUS) != before:
+    def _switch(self, facts: Facts) -> Iterator[Command]:
+        before = _target(facts, _CURRENT)
+        if before and _target(facts, _PREVIOUS) != before:
             yield Link(
-                path=host.AGENT_PREVIOUS, target=before, purpose="remember the release of before"
+                path=host.AGENT_PREVIOUS, target=before, purpose="record the previous release"
             )
         yield Link(
             path=host.AGENT_CURRENT,
             target=self.folder,
-            purpose=f"let the agent {self.artifact.version} be the one that starts",
+            purpose=f"make {self.artifact.version} the current release of the agent",
         )
 
-    def _clean(self, seen: Facts) -> Iterator[Command]:
-        before = _CURRENT if self._is_other(seen) else _PREVIOUS
-        kept = {self.folder, _target(seen, before)}
-        for version in _versions(seen, _RELEASES):
+    def _clean(self, facts: Facts) -> Iterator[Command]:
+        before = _CURRENT if self._is_other(facts) else _PREVIOUS
+        kept = {self.folder, _target(facts, before)}
+        for version in _versions(facts, _RELEASES):
             if host.agent_release(version) not in kept:
                 yield _removed(host.agent_release(version))
-        needed = self._interpreters(seen, host.AGENT_CURRENT, before.path)
+        needed = self._interpreters(facts, host.AGENT_CURRENT, before.path)
         if needed is None:
             return
-        for version in _versions(seen, _INTERPRETERS):
+        for version in _versions(facts, _INTERPRETERS):
             if version not in needed:
                 yield _removed(host.agent_interpreter(version))
 
-    def _interpreters(self, seen: Facts, *links: str) -> set[str] | None:
-        """Return the versions that are needed; None if one release does not say, so that nothing is removed."""
+    def _interpreters(self, facts: Facts, *links: str) -> set[str] | None:
+        """Return the required versions; None if the manifest of a release cannot be read, so that nothing is removed."""
         found = {self.interpreter}
-        for text in (seen.file(_manifest(link)) for link in links):
+        for text in (facts.file(_manifest(link)) for link in links):
             if text is None:
                 continue
             try:
@@ -136,19 +136,19 @@ class Agent:
         return found if self.interpreter else None
 
 
-def _manifest(link: str) -> LookAt:
-    return LookAt(f"{link}/{agent_archive.MANIFEST}")
+def _manifest(link: str) -> ReadFile:
+    return ReadFile(f"{link}/{agent_archive.MANIFEST}")
 
 
-def _target(seen: Facts, link: Find) -> str:
-    found = seen.found(link)
+def _target(facts: Facts, link: Stat) -> str:
+    found = facts.stat(link)
     return found.target if found else ""
 
 
-def _versions(seen: Facts, listed: Look) -> list[str]:
-    """Return what is named like a version; whatever else lies there is not ours."""
-    return [name for name in seen.said(listed).text.split() if agent_archive.is_version(name)]
+def _versions(facts: Facts, listed: RunProbe) -> list[str]:
+    """Return the folders named like a version; all others are not ours."""
+    return [name for name in facts.result(listed).text.split() if agent_archive.is_version(name)]
 
 
 def _removed(path: str) -> Remove:
-    return Remove(path=path, purpose=f"remove {path}, which nothing goes back to")
+    return Remove(path=path, purpose=f"remove {path}, which is no longer needed")

@@ -1,7 +1,7 @@
 """The agent's job: its property list, the folders it writes to, and a process that answers.
 
-An unchanged property list is not loaded again: macOS holds repeated loads against a daemon and in the end keeps it down. Then the
-process alone is replaced, and only if what it was started with has changed, or it does not answer. Neither ends a VM.
+An unchanged property list is not loaded again: after repeated loads launchd throttles a daemon and finally keeps it down. Then only
+the process is restarted, if its files have changed since its start or it does not answer. Neither ends a VM.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import ClassVar
 
 from bramley.api.names import agent, host, launchd
 from bramley.base.errors import BadConfiguration, NotConverged
-from bramley.host import agent_log, drift, launch_daemon, plist, restarting, unpacking
-from bramley.host.commands import Command, Find, Look, LookAt, Probe, Run, Wait, Write
+from bramley.host import agent_daemon, archive_install, drift, launch_daemon
+from bramley.host.agent_daemon import AgentJob
+from bramley.host.commands import Command, Probe, ReadFile, Run, RunProbe, Stat, Wait, Write
 from bramley.host.facts import FILE, Facts
 from bramley.host.launch_daemon import LaunchDaemon
-from bramley.host.plist import AgentJob
+from bramley.host.step import Step
 
-STARTED_WITHIN = timedelta(seconds=60)
-# For as long it must have answered before it counts as running: one that fails at once does so within it.
-SETTLED_AFTER = 5
+START_TIMEOUT = timedelta(seconds=60)
+# An agent that fails right after its start does so within this time.
+SETTLE_SECONDS = 5
 _FOLDERS = (
     host.VM_LOGS,
     host.VM_USER_DATA,
@@ -30,129 +31,133 @@ _FOLDERS = (
     host.AGENT_FOLDER,
     host.AGENT_STATE,
 )
-_PLIST = LookAt(launchd.daemon_plist(launchd.AGENT))
+_PLIST = ReadFile(launchd.daemon_plist(launchd.AGENT))
 _NODE = re.compile(rf"^\[\+\]{agent.HEALTH_OF_NODE}(\S+) ok$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """Keep the agent running with what is known of this Mac."""
+class Job(Step):
+    """Keep the agent running with the configuration of this Mac."""
 
     name: ClassVar[str] = "agent-job"
     title: ClassVar[str] = "the agent's job"
 
     job: AgentJob
 
-    def wanted(self) -> drift.Wanted:
-        """Stamp the property list as it is without what only the Mac knows."""
-        digest = drift.digest(plist.render(self.job))
-        return drift.Wanted(drift.Part.AGENT_JOB, {"plist": digest})
+    def desired(self) -> drift.DesiredPart:
+        """Stamp the property list, rendered without the current one of the Mac."""
+        digest = drift.digest(agent_daemon.render_plist(self.job))
+        return drift.DesiredPart(drift.Part.AGENT_JOB, {"plist": digest})
 
-    def looks(self) -> list[Probe]:
-        """Ask for the property list, the folders, the process, and how it does."""
-        places = [Find(path) for path in (*_FOLDERS, host.AGENT_LOG, _PLIST.path)]
-        return [_PLIST, *places, *restarting.LOOKS, health(self.job)]
+    def probes(self) -> list[Probe]:
+        """Probe the property list, the folders, the process and its health."""
+        paths = [Stat(path) for path in (*_FOLDERS, host.AGENT_LOG, _PLIST.path)]
+        return [_PLIST, *paths, *agent_daemon.RESTART_PROBES, health_probe(self.job)]
 
-    def looks_further(self, seen: Facts) -> Sequence[Probe]:
-        """Ask for the last words of an agent that does not do well."""
-        is_there = seen.found(Find(_PLIST.path)) is not None
-        return [agent_log.LAST] if is_there and not is_healthy(self.job, seen) else []
+    def follow_up_probes(self, facts: Facts) -> Sequence[Probe]:
+        """Probe the end of the log of an unhealthy agent."""
+        is_installed = facts.stat(Stat(_PLIST.path)) is not None
+        return [agent_daemon.LOG_TAIL] if is_installed and not is_healthy(self.job, facts) else []
 
-    def refuse(self, seen: Facts) -> None:
-        """Refuse a property list that does not say whether this Mac is a builder, if nobody else does."""
-        is_unread = seen.file(_PLIST) is None and seen.found(Find(_PLIST.path)) is not None
-        if is_unread and self.job.is_builder is None:
+    def check_supported(self, facts: Facts) -> None:
+        """Refuse an unreadable property list, unless the specification sets whether this Mac is a builder."""
+        is_unreadable = facts.file(_PLIST) is None and facts.stat(Stat(_PLIST.path)) is not None
+        if is_unreadable and self.job.is_builder is None:
             raise BadConfiguration(
-                f"{_PLIST.path} cannot be read; say whether this Mac is a builder, which it may be set to be"
+                f"{_PLIST.path} cannot be read, so it is unknown whether this Mac is a builder; set builder explicitly"
             )
-        self._daemon(seen)
+        self._daemon(facts)
 
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Load the property list if it is another; restart the process if it is older than what it runs."""
-        yield from self._places(seen)
-        daemon = self._daemon(seen)
-        starting = [*daemon.plan(seen)]
-        if daemon.runs_on(seen):
-            # At most its property list has got into other hands.
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Load the property list if it differs; restart the process if it is older than its files."""
+        yield from self._folders(facts)
+        daemon = self._daemon(facts)
+        starting = [*daemon.plan(facts)]
+        if daemon.is_running_current(facts):
+            # Only the owner or mode of its property list can differ.
             yield from starting
             starting.clear()
-        if not starting and (restarting.is_due(seen) or not is_healthy(self.job, seen)):
+        if not starting and (agent_daemon.is_restart_due(facts) or not is_healthy(self.job, facts)):
             starting = [launch_daemon.restart(launchd.AGENT)]
         yield from starting
         if starting:
-            yield from self._started()
+            yield from self._wait_started()
 
-    def confirm(self, seen: Facts) -> None:
-        """Say that the process was not replaced, or does not live, where that is so."""
-        if restarting.is_due(seen):
+    def verify(self, facts: Facts) -> None:
+        """Report a process that was not restarted or is not healthy."""
+        if agent_daemon.is_restart_due(facts):
             raise NotConverged(
-                f"the agent still has the process from before its restart; see `sudo launchctl print system/{launchd.AGENT}`"
+                f"the agent still runs in the process from before its restart; see `sudo launchctl print system/{launchd.AGENT}`"
             )
-        if not is_healthy(self.job, seen):
-            raise NotConverged(f"{trouble(self.job, seen)}; {agent_log.told(seen)}")
+        if not is_healthy(self.job, facts):
+            raise NotConverged(
+                f"{health_problem(self.job, facts)}; {agent_daemon.describe_log(facts)}"
+            )
 
-    def _daemon(self, seen: Facts) -> LaunchDaemon:
-        current = seen.file(_PLIST) or b""
-        return LaunchDaemon(launchd.AGENT, plist.render(self.job, current=current))
+    def _daemon(self, facts: Facts) -> LaunchDaemon:
+        current = facts.file(_PLIST) or b""
+        return LaunchDaemon(launchd.AGENT, agent_daemon.render_plist(self.job, current=current))
 
-    def _started(self) -> Iterator[Command]:
+    def _wait_started(self) -> Iterator[Command]:
         yield Wait(
-            look=health(self.job),
+            probe=health_probe(self.job),
             purpose="wait for the agent to answer",
-            within=STARTED_WITHIN,
-            # What is wrong is told from the facts, with the agent's last words.
-            else_go_on=True,
+            timeout=START_TIMEOUT,
+            # `verify` reports the reason from the facts, with the end of the agent's log.
+            ignore_failure=True,
         )
-        yield Run(argv=("sleep", str(SETTLED_AFTER)), purpose="see whether the agent goes on")
+        yield Run(
+            argv=("sleep", str(SETTLE_SECONDS)), purpose="wait whether the agent keeps running"
+        )
 
-    def _places(self, seen: Facts) -> Iterator[Command]:
+    def _folders(self, facts: Facts) -> Iterator[Command]:
         owner = f"{self.job.user}:staff"
         for path in _FOLDERS:
-            yield from unpacking.folder(seen, path, owner=owner)
-        log = seen.found(Find(host.AGENT_LOG))
+            yield from archive_install.ensure_folder(facts, path, owner=owner)
+        log = facts.stat(Stat(host.AGENT_LOG))
         if log is None:
-            # launchd opens it as the agent's user, who may not make files there.
-            purpose = "make the agent's log"
+            # launchd opens it as the agent's user, who may not create files there.
+            purpose = "create the agent's log"
             yield Write(path=host.AGENT_LOG, content=b"", purpose=purpose, owner=owner)
         elif log.kind == FILE and log.owner != owner:
             yield Run(
                 argv=("chown", owner, host.AGENT_LOG),
-                purpose="give the agent's log to its user",
+                purpose="change the owner of the agent's log",
                 as_root=True,
             )
 
 
-def health(job: AgentJob) -> Look:
-    """Return the question that a living agent answers on its own Mac, with the name of its Node."""
-    return _asked(job, "/healthz?verbose")
+def health_probe(job: AgentJob) -> RunProbe:
+    """Return the probe of the agent's health endpoint, which names its Node."""
+    return _http_probe(job, "/healthz?verbose")
 
 
-def readiness(job: AgentJob) -> Look:
-    """Return the question that the agent answers well while its API server lets it do its work."""
-    return _asked(job, "/readyz")
+def readiness_probe(job: AgentJob) -> RunProbe:
+    """Return the probe of the agent's readiness endpoint, which fails while the API server does not accept the agent."""
+    return _http_probe(job, "/readyz")
 
 
-def is_healthy(job: AgentJob, seen: Facts) -> bool:
-    """Tell whether the agent has a process and answers."""
-    return not trouble(job, seen)
+def is_healthy(job: AgentJob, facts: Facts) -> bool:
+    """Return whether the agent has a process and answers."""
+    return not health_problem(job, facts)
 
 
-def trouble(job: AgentJob, seen: Facts) -> str:
-    """Return what is wrong with the agent's process; empty if it lives."""
-    said = seen.said(health(job))
-    # Agents before this one do not say whose they are.
-    named = _NODE.search(said.text) if said.code == 0 else None
+def health_problem(job: AgentJob, facts: Facts) -> str:
+    """Return what is wrong with the agent's process; empty if it is healthy."""
+    result = facts.result(health_probe(job))
+    # Older agents do not report the name of their Node.
+    named = _NODE.search(result.text) if result.code == 0 else None
     if named and named[1] != job.node_name:
         return (
-            f"what answers on {job.health} is the agent of {named[1]}, and not of {job.node_name}; "
-            "end it, or give this agent other addresses"
+            f"{job.health} is served by the agent of {named[1]}, not of {job.node_name}; "
+            "stop that agent, or give this one other addresses"
         )
-    if said.code == 0 and launch_daemon.pid(seen.said(restarting.AGENT)):
+    if result.code == 0 and launch_daemon.pid(facts.result(agent_daemon.AGENT_PROBE)):
         return ""
     return "the agent does not answer on this Mac"
 
 
-def _asked(job: AgentJob, path: str) -> Look:
+def _http_probe(job: AgentJob, path: str) -> RunProbe:
     address, _, port = job.health.rpartition(":")
     url = f"http://{address or '127.0.0.1'}:{port}{path}"
-    return Look(("curl", "-f", "-s", "-S", "--max-time", "5", url))
+    return RunProbe(("curl", "-f", "-s", "-S", "--max-time", "5", url))

@@ -1,9 +1,9 @@
-"""Automatic login: somebody must be logged in at the Mac itself, or no VM starts.
+"""Automatic login: VMs start only while the user has a graphical session.
 
-A password is checked before it is written, since nothing else would refuse a wrong one, and once loginwindow has tried it, macOS'
-marker of a wrong one is looked for; so it is at every later look, too, because macOS may set it at any login. loginwindow is
-restarted only if nobody is logged in and no VM runs. What is right is left alone, whatever password is given. A Mac that cannot have
-it does not become a Node; one that is a Node already gets everything else all the same, the agent's updates above all.
+A password is checked before it is written, because nothing else refuses a wrong one; after loginwindow has tried it, macOS' marker
+of a rejected password is probed, and so it is in every later run, because macOS may write it at any login. loginwindow is restarted
+only if no user is logged in and no VM runs. A working configuration is not changed, whatever password is given. A Mac that cannot
+have automatic login does not become a Node; one that is a Node already still gets all other steps, such as updates of the agent.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import ClassVar
 from bramley.api.names import host
 from bramley.base.errors import NotConverged, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import kcpassword, login, vms
+from bramley.host import kcpassword, loginwindow, shared_probes
 from bramley.host.commands import ROOT, Command, Probe, Run
 from bramley.host.facts import Facts
-from bramley.host.steps.preconditions import AGENT
+from bramley.host.step import Step
+from bramley.host.steps.preconditions import AGENT_PLIST
 
 
 @dataclass(frozen=True, slots=True)
-class AutoLogin:
+class AutoLogin(Step):
     """Keep the user logged in at the Mac."""
 
     name: ClassVar[str] = "auto-login"
@@ -35,25 +36,27 @@ class AutoLogin:
         if self.password:
             kcpassword.encode(self.password)
 
-    def wanted(self) -> None:
-        """Stamp nothing: a stamp of a password would tell it."""
+    def probes(self) -> list[Probe]:
+        """Probe the settings, the marker of a rejected password, the session, VMs, the agent and FileVault."""
+        return [
+            *loginwindow.probes(self.user),
+            loginwindow.FILE_VAULT,
+            shared_probes.RUNNING_VMS,
+            AGENT_PLIST,
+        ]
 
-    def looks(self) -> list[Probe]:
-        """Ask for the settings, the marker of a wrong password, the session, VMs, the agent, and whether the disk allows it."""
-        return [*login.looks(self.user), login.FILE_VAULT, vms.PROBE, AGENT]
+    def follow_up_probes(self, facts: Facts) -> Sequence[Probe]:
+        """Probe the session of a user with another uid."""
+        return loginwindow.follow_up_probes(self.user, facts)
 
-    def looks_further(self, seen: Facts) -> Sequence[Probe]:
-        """Ask for the session of a user with another number."""
-        return login.looks_further(self.user, seen)
-
-    def refuse(self, seen: Facts) -> None:
-        """Refuse an encrypted disk, and a Mac that needs a password when none was given."""
-        login.refuse_file_vault(seen)
-        if self.password or login.is_set_up(self.user, seen):
+    def check_supported(self, facts: Facts) -> None:
+        """Refuse FileVault, and a Mac that needs a password when none was given."""
+        loginwindow.check_file_vault(facts)
+        if self.password or loginwindow.is_set_up(self.user, facts):
             return
-        if login.is_sealed(seen):
+        if loginwindow.is_password_rejected(facts):
             raise UnsupportedHost(
-                f"macOS has put its mark of a wrong password into {host.KCPASSWORD}, so {self.user} will not be logged in any more, "
+                f"macOS has marked the password in {host.KCPASSWORD} as wrong, so {self.user} will not be logged in any more, "
                 "and no password was given; give the right one"
             )
         raise UnsupportedHost(
@@ -61,50 +64,52 @@ class AutoLogin:
             "`bramley host prepare`"
         )
 
-    def is_separable(self, seen: Facts) -> bool:
-        """Tell whether the Mac has its agent, which serves the session of now and is updated without another one."""
-        return seen.found(AGENT) is not None
+    def is_skippable(self, facts: Facts) -> bool:
+        """Return whether the Mac has an agent: it works in the current session and can be updated without another one."""
+        return facts.stat(AGENT_PLIST) is not None
 
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Set automatic login up, and log the user in if that ends nobody's work."""
-        if self.password and not login.is_set_up(self.user, seen):
-            yield from self._set_up(self.password, seen)
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Set automatic login up, and log the user in if no VM would be interrupted."""
+        if self.password and not loginwindow.is_set_up(self.user, facts):
+            yield from self._set_up(self.password, facts)
         else:
-            yield from _close(seen)
-        if not login.has_session(self.user, seen) and not vms.may_run(seen):
-            yield from login.kick(login.uid_of(self.user, seen))
+            yield from _restrict(facts)
+        if not loginwindow.has_session(self.user, facts) and not shared_probes.vms_may_run(facts):
+            yield from loginwindow.restart_loginwindow(loginwindow.uid_of(self.user, facts))
 
-    def confirm(self, seen: Facts) -> None:
-        """Tell that the password was wrong, or that nobody was logged in for another reason."""
-        if login.is_sealed(seen):
-            raise login.sealed_refusal(self.user)
-        if not login.has_session(self.user, seen) and not vms.may_run(seen):
+    def verify(self, facts: Facts) -> None:
+        """Report that the password was wrong, or that the user was not logged in for another reason."""
+        if loginwindow.is_password_rejected(facts):
+            raise loginwindow.rejected_password_error(self.user)
+        if not loginwindow.has_session(self.user, facts) and not shared_probes.vms_may_run(facts):
             raise NotConverged(
-                f"nobody was logged in within {login.LOGIN.total_seconds():.0f} s after loginwindow was to be restarted; look at the Mac's "
-                "screen for a window that waits for somebody, or restart it"
+                f"{self.user} was not logged in within {loginwindow.LOGIN_TIMEOUT.total_seconds():.0f} s after loginwindow was to be "
+                "restarted; check the Mac's screen for a dialog, or reboot it"
             )
 
-    def pending(self, seen: Facts) -> str:
-        """Tell that loginwindow has to be restarted, and must not be now."""
-        if login.has_session(self.user, seen) or not vms.may_run(seen):
+    def pending(self, facts: Facts) -> str:
+        """Return that loginwindow has to be restarted, and must not be now."""
+        if loginwindow.has_session(self.user, facts) or not shared_probes.vms_may_run(facts):
             return ""
         return f"LoginPending: {self.user} is not logged in, and loginwindow is not restarted while VMs run"
 
-    def _set_up(self, password: Secret, seen: Facts) -> Iterator[Command]:
-        yield login.check_password(self.user, password)
-        # The user comes last: a cut before that is seen, and the password of another user does not stay.
-        yield login.keep(password)
-        setting = login.auto_login_user(self.user)
-        if not setting.is_set(seen):
+    def _set_up(self, password: Secret, facts: Facts) -> Iterator[Command]:
+        yield loginwindow.check_password(self.user, password)
+        # The user must come last: the next plan then detects an interruption, and replaces the password of another user.
+        yield loginwindow.write_password(password)
+        setting = loginwindow.auto_login_user(self.user)
+        if not setting.is_set(facts):
             yield setting.write()
 
 
-def _close(seen: Facts) -> Iterator[Command]:
-    """Close the file to others, if it is not."""
-    found = seen.found(login.FOUND)
-    if found is not None and (found.mode, found.owner) != (login.MODE, ROOT):
-        purpose = "close the password of automatic login to others"
+def _restrict(facts: Facts) -> Iterator[Command]:
+    """Yield the commands that make the password file readable by root only, if others may read it."""
+    found = facts.stat(loginwindow.PASSWORD_FILE)
+    if found is not None and (found.mode, found.owner) != (loginwindow.MODE, ROOT):
+        purpose = "restrict the password of automatic login to root"
         yield Run(argv=("chown", ROOT, host.KCPASSWORD), purpose=purpose, as_root=True)
         yield Run(
-            argv=("chmod", f"{login.MODE:04o}", host.KCPASSWORD), purpose=purpose, as_root=True
+            argv=("chmod", f"{loginwindow.MODE:04o}", host.KCPASSWORD),
+            purpose=purpose,
+            as_root=True,
         )

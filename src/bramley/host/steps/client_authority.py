@@ -1,4 +1,4 @@
-"""Whom the agent lets ask for logs and figures: the authority that signs their certificates, as a file on the Mac."""
+"""The client CA of the agent: the certificates of clients that may read logs and metrics from it are signed by this CA."""
 
 from __future__ import annotations
 
@@ -7,42 +7,39 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bramley.api.names import host
-from bramley.host import restarting, unpacking
-from bramley.host.commands import Command, Find, LookAt, Probe, Write
+from bramley.host import agent_daemon, archive_install
+from bramley.host.commands import Command, Probe, ReadFile, Stat, Write
 from bramley.host.facts import Facts
+from bramley.host.step import Step
 
-_FILE = LookAt(host.CLIENT_AUTHORITY)
+_FILE = ReadFile(host.CLIENT_AUTHORITY)
 
 
 @dataclass(frozen=True, slots=True)
-class ClientAuthority:
-    """Keep the certificate of the authority on the Mac."""
+class ClientAuthority(Step):
+    """Keep the CA certificates on the Mac."""
 
     name: ClassVar[str] = "client-authority"
-    title: ClassVar[str] = "whom the agent lets ask"
+    title: ClassVar[str] = "client CA of the agent"
 
     content: bytes
     user: str
 
-    def wanted(self) -> None:
-        """Stamp nothing: clusters differ, and it is seen by looking."""
+    def probes(self) -> list[Probe]:
+        """Probe the file, and the running agent."""
+        return [_FILE, Stat(host.AGENT_FOLDER), *agent_daemon.RESTART_PROBES]
 
-    def looks(self) -> list[Probe]:
-        """Ask for the file, and for the running agent."""
-        return [_FILE, Find(host.AGENT_FOLDER), *restarting.LOOKS]
-
-    def refuse(self, seen: Facts) -> None:
-        """Refuse nothing."""
-
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Write the file if it is another; the agent reads it when it starts."""
-        yield from unpacking.folder(seen, host.AGENT_FOLDER, owner=f"{self.user}:staff")
-        if seen.file(_FILE) == self.content:
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Write the file if it differs; the agent reads it when it starts."""
+        yield from archive_install.ensure_folder(
+            facts, host.AGENT_FOLDER, owner=f"{self.user}:staff"
+        )
+        if facts.file(_FILE) == self.content:
             return
-        yield from restarting.note(seen)
+        yield from agent_daemon.note_restart(facts)
         yield Write(
             path=host.CLIENT_AUTHORITY,
             content=self.content,
-            purpose="write the authority of those who may ask the agent",
-            before=seen.file(_FILE),
+            purpose="write the client CA of the agent",
+            before=facts.file(_FILE),
         )

@@ -1,9 +1,9 @@
-"""What VMs may reach: an anchor of the packet filter, in force now and after every start of the Mac.
+"""The egress rules of VMs: an anchor of the packet filter, in force now and after every boot of the Mac.
 
-The whole ruleset is loaded by nobody but the job at boot, which is installed and not started: on a live Mac it would throw away
-what macOS has added for running VMs. Live, only our anchor is loaded; a label that holds its hash shows whether this very text is
-in force. Until the main ruleset refers to the anchor, which takes a boot, nothing is filtered; the verification sees to that. Where
-the system's file is a link, the link stays, and what it leads to is written.
+Only the boot job loads the whole ruleset; it is installed and not started, because on a running Mac it would flush the rules that
+macOS has added for running VMs. On a running Mac only our anchor is loaded; a label with its hash shows whether this text is in
+force. Until the main ruleset refers to the anchor, which takes a reboot, nothing is filtered; the step `verification` does that. If
+pf.conf is a link, the link stays and its target is written.
 """
 
 from __future__ import annotations
@@ -11,174 +11,241 @@ from __future__ import annotations
 import ipaddress
 import plistlib
 import posixpath
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from bramley.api.names import host, launchd
 from bramley.base.errors import Cause, UnsupportedHost
-from bramley.host import drift, grammar, pf_conf
-from bramley.host.commands import Command, Find, Look, LookAt, Probe, Run, Write
+from bramley.host import drift, grammar
+from bramley.host.commands import Command, Probe, ReadFile, Run, RunProbe, Stat, Write
 from bramley.host.facts import FILE, LINK, Facts
-from bramley.host.launch_daemon import CHECK, is_roots
+from bramley.host.launch_daemon import CHECK, is_owned_by_root
 from bramley.host.spec import Egress
+from bramley.host.step import Step
+
+BLOCK_BEGIN = host.PF_BEGIN.encode()
+BLOCK_END = host.PF_END.encode()
+PF_BLOCK = f"""\
+{host.PF_BEGIN}
+anchor "{host.PF_ANCHOR}"
+load anchor "{host.PF_ANCHOR}" from "{host.PF_ANCHOR_FILE}"
+{host.PF_END}
+""".encode()
+
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_ANCHOR_NAME = host.PF_ANCHOR.encode()
+_LEGACY_COMMENT = host.PF_LEGACY_COMMENT.encode()
+# Our anchor with the rest of its line, except for an opening brace: the rules after it would lose their beginning.
+_OUR_ANCHOR = re.compile(
+    rb'\s*(?:load\s+)?anchor\s+(?:"%(name)s"|%(name)s(?=[\s#]|$))[^{]*'
+    % {b"name": re.escape(_ANCHOR_NAME)}
+)
+_ANY_ANCHOR = re.compile(rb"\s*(?:load\s+|[a-z]+-)?anchor\s")
+
+
+def with_block(text: bytes) -> bytes:
+    """Return the file with one block of ours at its end, where pf requires filter rules."""
+    kept = without_block(text)
+    separator = b"" if kept.endswith(b"\n") or not kept else b"\n"
+    return kept + separator + PF_BLOCK
+
+
+def without_block(text: bytes) -> bytes:
+    """Return the file without any marked block, loose marker or unmarked line of ours."""
+    lines = _LINE.findall(text)
+    blocks = _in_blocks(lines)
+    return b"".join(
+        line for at, line in enumerate(lines) if at not in blocks and not _is_ours(line)
+    )
+
+
+def _in_blocks(lines: Sequence[bytes]) -> set[int]:
+    """Return the indexes of lines between a begin marker and its end marker.
+
+    A begin marker without an end is not a block: it would include foreign lines after it. So a second begin marker, or a foreign
+    anchor, shows that the end marker of the first one was lost.
+    """
+    found: set[int] = set()
+    begun: int | None = None
+    for at, line in enumerate(lines):
+        marker = line.strip()
+        if marker == BLOCK_BEGIN:
+            begun = at
+        elif marker == BLOCK_END and begun is not None:
+            found.update(range(begun, at))
+            begun = None
+        elif _ANY_ANCHOR.match(line) and _ANCHOR_NAME not in line:
+            begun = None
+    return found
+
+
+def _is_ours(line: bytes) -> bool:
+    text = line.strip()
+    return (
+        text in {BLOCK_BEGIN, BLOCK_END}
+        or text.startswith(_LEGACY_COMMENT)
+        or _OUR_ANCHOR.fullmatch(line) is not None
+    )
+
 
 CACHE_PORT = 4000
 PRIVATE_PORTS = "30000:32767"
-WIDEST = 8
-# Everything that is not the internet: ours, the provider's, the tailnet's, the link's, and what is no single host.
+MIN_PREFIX_LENGTH = 8
+# All networks that are not the internet: private, carrier-grade NAT and tailnet, loopback, link-local, reserved and multicast.
 BLOCKED = (
     "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
     "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
 )  # fmt: skip
-# Where a Mac may have a public address: no list of networks knows that one, and macOS' pf takes `(self)` for nobody. It follows the
-# addresses of interfaces that are named, also of those that come later.
-OWN = (
+# Interfaces that may have a public address, which no list of networks contains; `(self)` matches nothing in macOS' pf. pf follows the
+# addresses of named interfaces, also of those that appear later.
+OWN_INTERFACES = (
     *(f"(en{number})" for number in range(16)),
     "(bond0)",
     *(f"(vlan{number})" for number in range(4)),
 )
-MAIN = Look(("pfctl", "-s", "rules"), as_root=True)
+MAIN_RULES = RunProbe(("pfctl", "-s", "rules"), as_root=True)
 ATTACHED = f'anchor "{host.PF_ANCHOR}"'
 
-CONF = LookAt(host.PF_CONF)
-CONF_PLACE = Find(host.PF_CONF)
+CONF = ReadFile(host.PF_CONF)
+CONF_STAT = Stat(host.PF_CONF)
 _FOLDER = posixpath.dirname(host.PF_CONF)
-# macOS' /etc is a link to the second one.
+# On macOS /etc is a link to /private/etc.
 _FOLDERS = (f"{_FOLDER}/", f"/private{_FOLDER}/")
-_ANCHOR = LookAt(host.PF_ANCHOR_FILE)
-LIVE = Look(("pfctl", "-a", host.PF_ANCHOR, "-s", "rules"), as_root=True)
-_STATUS = Look(("pfctl", "-s", "info"), as_root=True)
+_ANCHOR = ReadFile(host.PF_ANCHOR_FILE)
+ANCHOR_RULES = RunProbe(("pfctl", "-a", host.PF_ANCHOR, "-s", "rules"), as_root=True)
+_STATUS = RunProbe(("pfctl", "-s", "info"), as_root=True)
 BOOT_JOB = launchd.daemon_plist(launchd.PACKET_FILTER)
 _LABEL = "@label@"
 
 
 @dataclass(frozen=True, slots=True)
-class Firewall:
-    """Keep VMs away from everything but the internet and what they are allowed."""
+class Firewall(Step):
+    """Allow VMs to reach the internet and the configured exceptions, and nothing else."""
 
     name: ClassVar[str] = "firewall"
-    title: ClassVar[str] = "what VMs may reach"
+    title: ClassVar[str] = "egress rules of VMs"
 
     egress: Egress
     _anchor: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        grammar.require("the firewall", _checked(self.egress))
+        grammar.require("the firewall", _check(self.egress))
         object.__setattr__(self, "_anchor", anchor(self.egress))
 
-    def wanted(self) -> drift.Wanted:
-        """Stamp the anchor, our block of the system's file and the job at boot."""
+    def desired(self) -> drift.DesiredPart:
+        """Stamp the anchor, our block in pf.conf and the boot job."""
         parts = {
             "anchor": self._anchor.encode(),
-            "block": pf_conf.BLOCK,
+            "block": PF_BLOCK,
             "boot-job": boot_job(),
         }
-        return drift.Wanted(
+        return drift.DesiredPart(
             drift.Part.FIREWALL, {name: drift.digest(text) for name, text in parts.items()}
         )
 
-    def looks(self) -> list[Probe]:
-        """Ask for all three files, and what is in force."""
-        files = [CONF, _ANCHOR, LookAt(BOOT_JOB)]
-        return [*files, *(Find(file.path) for file in files), LIVE, _STATUS]
+    def probes(self) -> list[Probe]:
+        """Probe the three files, and the rules in force."""
+        files = [CONF, _ANCHOR, ReadFile(BOOT_JOB)]
+        return [*files, *(Stat(file.path) for file in files), ANCHOR_RULES, _STATUS]
 
-    def looks_further(self, seen: Facts) -> list[Probe]:
-        """Ask for what the system's file leads to, where it is a link."""
-        return conf_looks_further(seen)
+    def follow_up_probes(self, facts: Facts) -> list[Probe]:
+        """Probe the target of pf.conf, if it is a link."""
+        return conf_follow_up_probes(facts)
 
-    def refuse(self, seen: Facts) -> None:
-        """Refuse a system's file that cannot be kept as it is."""
-        if why := conf_refusal(seen):
-            raise UnsupportedHost(why)
-        if seen.file(CONF) is None:
+    def check_supported(self, facts: Facts) -> None:
+        """Refuse a pf.conf whose foreign content cannot be preserved."""
+        if reason := conf_refusal(facts):
+            raise UnsupportedHost(reason)
+        if facts.file(CONF) is None:
             raise UnsupportedHost(
-                f"{host.PF_CONF} is missing, and with it Apple's own rules; put macOS' file back and run this again"
+                f"{host.PF_CONF} is missing, and with it Apple's own rules; restore macOS' file and run this again"
             )
 
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Write what differs, the anchor before what loads it, then put the anchor alone in force."""
-        yield from self._files(seen)
-        if "Status: Enabled" not in seen.said(_STATUS).text:
-            yield Run(argv=("pfctl", "-E"), purpose="switch the packet filter on", as_root=True)
-        if label(self._anchor) not in seen.said(LIVE).text:
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Write files that differ, the anchor before the files that load it, then load only the anchor."""
+        yield from self._files(facts)
+        if "Status: Enabled" not in facts.result(_STATUS).text:
+            yield Run(argv=("pfctl", "-E"), purpose="enable the packet filter", as_root=True)
+        if label(self._anchor) not in facts.result(ANCHOR_RULES).text:
             yield Run(
                 argv=("pfctl", "-a", host.PF_ANCHOR, "-f", host.PF_ANCHOR_FILE),
-                purpose="put our rules in force, and no others",
+                purpose="load our rules, and no others",
                 as_root=True,
             )
 
-    def _files(self, seen: Facts) -> Iterator[Command]:
-        text = seen.file(CONF) or b""
+    def _files(self, facts: Facts) -> Iterator[Command]:
+        text = facts.file(CONF) or b""
         check = ("pfctl", "-n", "-a", host.PF_ANCHOR, "-f", "{}")
-        yield from _written(
-            seen, _ANCHOR, self._anchor.encode(), purpose="write our rules", check=check
+        yield from _write(
+            facts, _ANCHOR, self._anchor.encode(), purpose="write our rules", check=check
         )
-        if text != pf_conf.with_block(text):
+        if text != with_block(text):
             yield Write(
-                path=conf_path(seen),
-                content=pf_conf.with_block(text),
-                purpose="have our rules loaded at boot",
+                path=conf_path(facts),
+                content=with_block(text),
+                purpose="load our rules at boot",
                 check=("pfctl", "-n", "-f", "{}"),
                 before=text,
             )
-        yield from _written(
-            seen,
-            LookAt(BOOT_JOB),
+        yield from _write(
+            facts,
+            ReadFile(BOOT_JOB),
             boot_job(),
-            # Not loaded now: that would be the load of everything on a live Mac.
+            # Not loaded now: it would load the whole ruleset on a running Mac.
             purpose="install the job that loads all rules at boot",
             check=CHECK,
         )
 
 
-def conf_looks_further(seen: Facts) -> list[Probe]:
-    """Ask for what the system's file leads to, where it is a link that may be followed."""
-    path = conf_path(seen)
-    return [Find(path)] if path not in {"", host.PF_CONF} else []
+def conf_follow_up_probes(facts: Facts) -> list[Probe]:
+    """Return the probe of the target of pf.conf, if it is a link that may be followed."""
+    path = conf_path(facts)
+    return [Stat(path)] if path not in {"", host.PF_CONF} else []
 
 
-def conf_path(seen: Facts) -> str:
-    """Return where the system's file really lies; empty if a link leads to where we do not write. Asked for with `CONF_PLACE`."""
-    found = seen.found(CONF_PLACE)
+def conf_path(facts: Facts) -> str:
+    """Return the real path of pf.conf; empty if it is a link to a path that we do not write. Needs the probe `CONF_STAT`."""
+    found = facts.stat(CONF_STAT)
     if found is None or found.kind != LINK:
         return host.PF_CONF
     path = posixpath.join(_FOLDER, found.target)
-    # Two dots would lead elsewhere from the real folder than from the one that is named.
-    is_near = path.startswith(_FOLDERS) and ".." not in path.split("/")
-    return posixpath.normpath(path) if is_near else ""
+    # Two dots would resolve differently from the real folder than from the named one.
+    is_allowed = path.startswith(_FOLDERS) and ".." not in path.split("/")
+    return posixpath.normpath(path) if is_allowed else ""
 
 
-def conf_refusal(seen: Facts) -> str:
-    """Return why the system's file cannot be rewritten as it is; empty if it can."""
-    path, text = conf_path(seen), seen.file(CONF) or b""
+def conf_refusal(facts: Facts) -> str:
+    """Return why pf.conf cannot be rewritten without loss; empty if it can."""
+    path, text = conf_path(facts), facts.file(CONF) or b""
     if path != host.PF_CONF:
-        target = seen.found(Find(path)) if path else None
+        target = facts.stat(Stat(path)) if path else None
         if target is None or target.kind != FILE:
-            link = seen.found(CONF_PLACE)
+            link = facts.stat(CONF_STAT)
             return (
-                f"{host.PF_CONF} is a link to {(link.target if link else '')[:200]!r}, which is no file in {_FOLDER}; put macOS' file in "
-                "its place and run this again"
+                f"{host.PF_CONF} is a link to {(link.target if link else '')[:200]!r}, which is no file in {_FOLDER}; restore macOS' "
+                "file and run this again"
             )
-    # With our block, too: what is written must be read whole the next time.
-    if max(len(text), len(pf_conf.with_block(text))) >= CONF.most:
-        return f"{host.PF_CONF} is larger than {CONF.most // 1024} KiB; look what has grown there"
+    # With our block, too: the next probe must read the whole file.
+    if max(len(text), len(with_block(text))) >= CONF.max_bytes:
+        return f"{host.PF_CONF} is larger than {CONF.max_bytes // 1024} KiB; remove what was added to it"
     return ""
 
 
-def is_attached(seen: Facts) -> bool:
-    """Tell whether the main ruleset in force refers to our anchor; asked for with `MAIN`."""
-    return ATTACHED in seen.said(MAIN).text
+def is_attached(facts: Facts) -> bool:
+    """Return whether the main ruleset in force refers to our anchor; needs the probe `MAIN_RULES`."""
+    return ATTACHED in facts.result(MAIN_RULES).text
 
 
-def is_in_force(seen: Facts) -> bool:
-    """Tell whether rules of ours are in force, of whichever release; asked for with `LIVE`."""
-    return f'label "{host.PF_ANCHOR}:' in seen.said(LIVE).text
+def is_in_force(facts: Facts) -> bool:
+    """Return whether our rules, of any release, are in force; needs the probe `ANCHOR_RULES`."""
+    return f'label "{host.PF_ANCHOR}:' in facts.result(ANCHOR_RULES).text
 
 
 def anchor(egress: Egress) -> str:
-    """Return the rules; the hash of everything else stands in the label of the last one."""
-    text = _RULES.replace("@carve-outs@\n", "".join(_carve_outs(egress)))
+    """Return the rules; the label of the last one contains the hash of all others."""
+    text = _RULES.replace("@exceptions@\n", "".join(_exceptions(egress)))
     return text.replace(_LABEL, f"{host.PF_ANCHOR}:{drift.digest(text.encode())[:16]}")
 
 
@@ -188,7 +255,7 @@ def label(rules: str) -> str:
 
 
 def boot_job() -> bytes:
-    """Return the property list of the job that loads all rules when the Mac starts."""
+    """Return the property list of the job that loads the whole ruleset at boot."""
     return plistlib.dumps(
         {
             "Label": launchd.PACKET_FILTER,
@@ -200,15 +267,15 @@ def boot_job() -> bytes:
     )
 
 
-def _written(
-    seen: Facts, file: LookAt, content: bytes, *, purpose: str, check: tuple[str, ...]
+def _write(
+    facts: Facts, file: ReadFile, content: bytes, *, purpose: str, check: tuple[str, ...]
 ) -> Iterator[Command]:
-    before = seen.file(file)
-    if before != content or not is_roots(seen, file.path):
+    before = facts.file(file)
+    if before != content or not is_owned_by_root(facts, file.path):
         yield Write(path=file.path, content=content, purpose=purpose, check=check, before=before)
 
 
-def _carve_outs(egress: Egress) -> Iterator[str]:
+def _exceptions(egress: Egress) -> Iterator[str]:
     allowed = (
         "pass quick inet proto {protocols} from <vm_sources> to {to} port {ports} keep state\n"
     )
@@ -220,23 +287,23 @@ def _carve_outs(egress: Egress) -> Iterator[str]:
         yield allowed.format(protocols="tcp", to=egress.private_network, ports=PRIVATE_PORTS)
 
 
-def _checked(egress: Egress) -> Iterator[Cause]:
-    """Yield what would open more than was meant, or nothing at all."""
+def _check(egress: Egress) -> Iterator[Cause]:
+    """Yield the errors of exceptions that allow too much, or that have no effect."""
     for name in ("cache_network", "private_network"):
         value = getattr(egress, name)
         if value:
-            yield from _narrow(name, ipaddress.IPv4Network(value))
+            yield from _check_network(name, ipaddress.IPv4Network(value))
     if egress.cluster_dns and not egress.cache_network:
-        yield _cause(
-            "cluster_dns", "is of no use without the network of the cache, whose names it knows"
-        )
+        yield _cause("cluster_dns", "has no effect without cache_network, whose names it resolves")
     if egress.cluster_dns and not _is_address(egress.cluster_dns):
-        yield _cause("cluster_dns", "must be an address of IPv4: a name may lead elsewhere later")
+        yield _cause(
+            "cluster_dns", "must be an IPv4 address: a name may resolve to another one later"
+        )
 
 
-def _narrow(name: str, network: ipaddress.IPv4Network) -> Iterator[Cause]:
-    if network.prefixlen < WIDEST:
-        yield _cause(name, f"is wider than /{WIDEST}; name only what VMs need")
+def _check_network(name: str, network: ipaddress.IPv4Network) -> Iterator[Cause]:
+    if network.prefixlen < MIN_PREFIX_LENGTH:
+        yield _cause(name, f"is wider than /{MIN_PREFIX_LENGTH}; allow only what VMs need")
     if network.overlaps(ipaddress.IPv4Network(host.VM_NETWORK)):
         yield _cause(name, f"overlaps {host.VM_NETWORK}, the VMs' own network")
 
@@ -253,23 +320,23 @@ def _cause(name: str, rule: str) -> Cause:
 
 
 _RULES = f"""\
-# What VMs may reach. Written whole whenever it changes: what is added by hand is lost.
+# Egress rules of VMs. The file is generated: changes by hand are lost.
 bridges = "{{ {", ".join(host.VM_BRIDGES)} }}"
 table <vm_sources> const {{ {host.VM_NETWORK} }}
 table <blocked_dst> const {{ {", ".join(BLOCKED)} }}
 
-# This Mac may speak to its VMs from its address among theirs, and gets their answers; they get an address and names from it.
+# This Mac may connect to its VMs from its address in their network; they get DHCP and DNS from it.
 pass out quick on $bridges inet from <vm_sources> to <vm_sources> keep state
 pass out quick on $bridges inet proto udp from <vm_sources> port 67 to any port 68
 pass in quick on $bridges inet proto udp from any port 68 to any port 67
 pass in quick on $bridges inet proto {{ tcp, udp }} from <vm_sources> to <vm_sources> port 53 keep state
 
-# What they may reach besides the internet.
-@carve-outs@
+# Exceptions: private addresses that VMs may reach.
+@exceptions@
 
-# Nothing else of this Mac, of its neighbours or of any private network, and no other sender than VMs; of IPv6 nothing at all.
+# Blocked: other senders than VMs, addresses of this Mac, all private networks, and IPv6.
 block drop in quick on $bridges inet from ! <vm_sources> to any
-block drop quick inet from <vm_sources> to {{ {", ".join(OWN)} }}
+block drop quick inet from <vm_sources> to {{ {", ".join(OWN_INTERFACES)} }}
 block drop quick on $bridges inet6 all
 block drop quick inet from <vm_sources> to <blocked_dst> label "{_LABEL}"
 """

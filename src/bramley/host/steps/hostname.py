@@ -1,4 +1,4 @@
-"""The names of a Mac: those of its Node, so that logs, people and the network call it alike."""
+"""The names of a Mac, set to the name of its Node, so that logs and the network use the same name."""
 
 from __future__ import annotations
 
@@ -6,37 +6,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bramley.host.commands import Command, Look, Run
+from bramley.host.commands import Command, Run, RunProbe
 from bramley.host.facts import Facts
+from bramley.host.step import Step
 
-# Bonjour's name is one label of DNS: it takes no dots, and no more than this.
+# The Bonjour name is one DNS label: no dots, and at most this length.
 _LONGEST_LABEL = 63
 
 
 @dataclass(frozen=True, slots=True)
-class Hostname:
-    """Give a Mac the name of its Node."""
+class Hostname(Step):
+    """Set the names of a Mac to the name of its Node."""
 
     name: ClassVar[str] = "hostname"
     title: ClassVar[str] = "the Mac's names"
 
     node_name: str
 
-    def wanted(self) -> None:
-        """Stamp nothing: names belong to one Mac and are seen by looking."""
-
-    def looks(self) -> list[Look]:
-        """Ask for all three names."""
+    def probes(self) -> list[RunProbe]:
+        """Probe all three names."""
         return [_current(kind) for kind in self._names()]
 
-    def refuse(self, seen: Facts) -> None:
-        """Refuse nothing."""
-
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Set each name that is missing or another."""
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Set each name that differs."""
         for kind, value in self._names().items():
-            told = seen.said(_current(kind))
-            if told.code != 0 or told.text != value:
+            current = facts.result(_current(kind))
+            if current.code != 0 or current.text != value:
                 yield Run(
                     argv=("scutil", "--set", kind, value),
                     purpose=f"set {kind} to {value}",
@@ -52,5 +47,5 @@ class Hostname:
         }
 
 
-def _current(kind: str) -> Look:
-    return Look(("scutil", "--get", kind))
+def _current(kind: str) -> RunProbe:
+    return RunProbe(("scutil", "--get", kind))

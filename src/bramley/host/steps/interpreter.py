@@ -1,6 +1,7 @@
-"""The agent's interpreter: one folder per version, never changed once it is there, so its signature outlives the agent's releases.
+"""The agent's interpreter: one folder per version, never changed once installed, so its signature outlives the agent's releases.
 
-One that somebody has damaged is replaced by the same one; VMs go on, and the agent is restarted once it is there. Those that no release needs any more go with the release that did, see the agent's step.
+A damaged interpreter is replaced by the same version; VMs keep running, and the agent is restarted afterwards. The step `agent`
+removes interpreters that no release needs.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bramley.api.names import host
-from bramley.host import drift, grammar, restarting, unpacking
+from bramley.host import agent_daemon, archive_install, drift, grammar
+from bramley.host.archive_install import ArchiveInstall
 from bramley.host.artifacts import Artifact
-from bramley.host.commands import Command, Find, Probe
+from bramley.host.commands import Command, Probe, Stat
 from bramley.host.facts import Facts
-from bramley.host.unpacking import Unpacking
+from bramley.host.step import Step
 
 
 @dataclass(frozen=True, slots=True)
-class Interpreter:
-    """Bring the interpreter that the agent's code was built for."""
+class Interpreter(Step):
+    """Install the interpreter that the agent's code was built for."""
 
     name: ClassVar[str] = "interpreter"
     title: ClassVar[str] = "the agent's interpreter"
@@ -30,33 +32,37 @@ class Interpreter:
         version = grammar.FOLDER_NAME.check("version", self.artifact.version)
         grammar.require("the agent's interpreter", version)
 
-    def wanted(self) -> drift.Wanted:
+    def desired(self) -> drift.DesiredPart:
         """Stamp the archive."""
-        return drift.Wanted(drift.Part.INTERPRETER, {"archive": self.artifact.sha256})
+        return drift.DesiredPart(drift.Part.INTERPRETER, {"archive": self.artifact.sha256})
 
-    def looks(self) -> list[Probe]:
-        """Ask whether the folder of this version is whole, and for the running agent."""
-        whole = unpacking.whole_looks(self.folder)
-        return [Find(host.AGENT_ROOT), *whole, *restarting.LOOKS, *self._unpacking.looks()]
+    def probes(self) -> list[Probe]:
+        """Probe whether the folder of this version is intact, and the running agent."""
+        intact = archive_install.intact_probes(self.folder)
+        return [
+            Stat(host.AGENT_ROOT),
+            *intact,
+            *agent_daemon.RESTART_PROBES,
+            *self._install.probes(),
+        ]
 
-    def refuse(self, seen: Facts) -> None:
-        """Refuse nothing."""
-
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Unpack it beside its place, let it answer, and name it by its version."""
-        if unpacking.is_whole(seen, self.folder):
-            yield from self._unpacking.clear_left(seen)
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Unpack it beside its destination, check that it runs, and rename it."""
+        if archive_install.is_intact(facts, self.folder):
+            yield from self._install.remove_leftovers(facts)
             return
-        yield from unpacking.folder(seen, host.AGENT_ROOT)
-        if seen.found(Find(self.folder, digest=True)):
-            yield from restarting.note(seen)
-        yield from self._unpacking.install(seen, self.folder, answer=("bin/python3", "--version"))
+        yield from archive_install.ensure_folder(facts, host.AGENT_ROOT)
+        if facts.stat(Stat(self.folder, digest=True)):
+            yield from agent_daemon.note_restart(facts)
+        yield from self._install.install(
+            facts, self.folder, version_command=("bin/python3", "--version")
+        )
 
     @property
     def folder(self) -> str:
-        """Return where this version lies."""
+        """Return the folder of this version."""
         return host.agent_interpreter(self.artifact.version)
 
     @property
-    def _unpacking(self) -> Unpacking:
-        return Unpacking(self.artifact, host.AGENT_INTERPRETERS, "interpreter")
+    def _install(self) -> ArchiveInstall:
+        return ArchiveInstall(self.artifact, host.AGENT_INTERPRETERS, "interpreter")

@@ -1,8 +1,8 @@
-"""The agent's way to the cluster: a file that only its user may read, and beside it a note of what may be known of it.
+"""The agent's kubeconfig: a file that only its user may read, and a note of its public properties.
 
-The agent renews its token by itself, so the one in the file is only where it began and what it falls back to. The file is written
-anew when it leads elsewhere or names somebody else, or when little is left of its token's life; another token alone is no reason.
-Nothing of the file but its size, owner, mode and digest ever leaves the Mac. Tokens without an end are refused.
+The agent renews its token itself, so the token in the file is only the first one and the fallback. The file is written again when its
+server or user differs or when little is left of its token's lifetime; another token alone is no reason. Of the file only its
+size, owner, mode and digest ever leave the Mac. Tokens that do not expire are refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ClassVar
 import msgspec
 
 from bramley.api.names import access, host
-from bramley.base import jwt_claims as tokens
+from bramley.base import jwt_claims
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
 from bramley.host import agent_daemon, archive_install, drift
@@ -24,18 +24,18 @@ from bramley.host.facts import Facts
 from bramley.host.step import Step
 from bramley.kube import kubeconfig
 
-PRIVATE = 0o600
-# The part of its life that a token in the file must still have before it when another one could take its place.
-LEAST_LEFT = 0.2
+MODE = 0o600
+# The fraction of its lifetime that the token in the file must still have; below it, a new token replaces it.
+MIN_LIFETIME_LEFT = 0.2
 _FILE = Stat(host.AGENT_KUBECONFIG, digest=True)
 _NOTE = ReadFile(host.KUBECONFIG_NOTE, max_bytes=64 * 1024)
-# All its questions, for who has to ask them before there is a kubeconfig.
+# All probes of the step, for callers that have no kubeconfig yet.
 PROBES: tuple[Probe, ...] = (_FILE, _NOTE, Stat(host.AGENT_FOLDER), *agent_daemon.RESTART_PROBES)
-_PLACE = "the agent's kubeconfig"
+_SUBJECT = "the agent's kubeconfig"
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be known of a kubeconfig; times are 0 for a credential that does not tell any."""
+    """The public properties of a kubeconfig; times are 0 for a credential without them."""
 
     server: str
     authority: str
@@ -44,15 +44,15 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     expires: int = 0
     digest: str = ""
 
-    def is_same_way(self, other: Note) -> bool:
-        """Tell whether both lead to the same server as the same user."""
+    def has_same_identity(self, other: Note) -> bool:
+        """Return whether both are for the same user of the same server."""
         one, two = ((note.server, note.authority, note.user) for note in (self, other))
         return one == two
 
-    def lasts(self, other: Note) -> bool:
-        """Tell whether this one was still worth something when the other one was made."""
-        life = other.expires - other.issued
-        return life > 0 and self.expires - other.issued > life * LEAST_LEFT
+    def has_lifetime_left(self, other: Note) -> bool:
+        """Return whether enough of this token's lifetime was left when the other one was issued."""
+        lifetime = other.expires - other.issued
+        return lifetime > 0 and self.expires - other.issued > lifetime * MIN_LIFETIME_LEFT
 
 
 class _Claims(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class Kubeconfig(Step):
     """Keep a kubeconfig of this Node's identity on the Mac."""
 
     name: ClassVar[str] = "kubeconfig"
-    title: ClassVar[str] = "the agent's way to the cluster"
+    title: ClassVar[str] = "the agent's kubeconfig"
 
     content: Secret
     node_name: str
@@ -74,54 +74,54 @@ class Kubeconfig(Step):
     _note: Note = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_note", note(self.content, self.node_name))
+        object.__setattr__(self, "_note", note_of(self.content, self.node_name))
 
     def probes(self) -> list[Probe]:
-        """Ask for the file from outside, for the note, and for the running agent."""
+        """Probe the file's metadata, the note, and the running agent."""
         return [*PROBES]
 
     def plan(self, facts: Facts) -> Iterator[Command]:
-        """Write the file and then the note, if the file will not do; a cut in between leaves a note of another digest."""
-        yield from archive_install.folder(facts, host.AGENT_FOLDER, owner=self._owner)
-        if self._will_do(facts):
+        """Write the file and then the note, unless the file is current; an interruption in between leaves a note with another digest."""
+        yield from archive_install.ensure_folder(facts, host.AGENT_FOLDER, owner=self._owner)
+        if self._is_current(facts):
             return
         yield from agent_daemon.note_restart(facts)
         yield Write(
             path=host.AGENT_KUBECONFIG,
             content=self.content,
             purpose="write the agent's kubeconfig",
-            mode=PRIVATE,
+            mode=MODE,
             owner=self._owner,
         )
         yield drift.CREATE_FOLDER
         yield Write(
             path=host.KUBECONFIG_NOTE,
             content=msgspec.json.format(msgspec.json.encode(self._note)) + b"\n",
-            purpose="note where the kubeconfig leads, and until when",
+            purpose="record the server, user and expiry of the kubeconfig",
         )
 
     @property
     def _owner(self) -> str:
         return f"{self.user}:staff"
 
-    def _will_do(self, facts: Facts) -> bool:
+    def _is_current(self, facts: Facts) -> bool:
         found, noted = facts.stat(_FILE), _read(facts.file(_NOTE))
-        if found is None or noted is None or (found.mode, found.owner) != (PRIVATE, self._owner):
+        if found is None or noted is None or (found.mode, found.owner) != (MODE, self._owner):
             return False
-        is_untouched = found.digest == noted.digest
-        is_right = noted.digest == self._note.digest or noted.lasts(self._note)
-        return is_untouched and is_right and noted.is_same_way(self._note)
+        is_unchanged = found.digest == noted.digest
+        is_valid = noted.digest == self._note.digest or noted.has_lifetime_left(self._note)
+        return is_unchanged and is_valid and noted.has_same_identity(self._note)
 
 
-def note(content: Secret, node_name: str) -> Note:
-    """Return what may be known of a kubeconfig; refuses one that an agent must not have."""
-    chosen = kubeconfig.parse(content, _PLACE)
+def note_of(content: Secret, node_name: str) -> Note:
+    """Return the note of a kubeconfig; refuses one that an agent must not have."""
+    chosen = kubeconfig.parse(content, _SUBJECT)
     cluster, user = chosen.cluster.part, chosen.user.part
     if not cluster.server.startswith("https://") or cluster.insecure_skip_tls_verify:
         raise BadConfiguration(
-            f"{_PLACE} does not lead to a server that can prove who it is; make one with `bramley agent-access`"
+            f"{_SUBJECT} has no HTTPS server whose certificate is verified; create one with `bramley agent-access`"
         )
-    claims = tokens.read(user.token.reveal() if user.token else "", _Claims)
+    claims = jwt_claims.decode(user.token.reveal() if user.token else "", _Claims)
     _require(claims, node_name)
     return Note(
         server=cluster.server,
@@ -138,13 +138,13 @@ def _require(claims: _Claims | None, node_name: str) -> None:
         return
     if claims.exp is None:
         raise BadConfiguration(
-            f"the token of {_PLACE} never ends; make one that does with `bramley agent-access`"
+            f"the token of {_SUBJECT} does not expire; create one that does with `bramley agent-access`"
         )
     is_agent = claims.sub.startswith(access.USER_PREFIX)
     if is_agent and claims.sub != f"{access.USER_PREFIX}{node_name}":
-        whose = claims.sub.removeprefix(access.USER_PREFIX)
+        other = claims.sub.removeprefix(access.USER_PREFIX)
         raise BadConfiguration(
-            f"{_PLACE} is that of the Node {whose}, and this one is {node_name}; make one for it with `bramley agent-access`"
+            f"{_SUBJECT} is for the Node {other}, and this one is {node_name}; create one for it with `bramley agent-access`"
         )
 
 

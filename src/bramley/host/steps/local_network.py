@@ -1,8 +1,8 @@
-"""The local network: addresses that every program may reach without somebody clicking "Allow" for its signature.
+"""The Local Network allowlist: addresses that every program may reach without a click on "Allow" for its signature.
 
-macOS reads the list when it starts. So the start during which it was written is noted before it is written; while that one lasts, a
-reboot is pending: a fresh Mac gets it at once, one with VMs or an agent, or that would not come back by itself, never. Addresses that
-others have put there stay. The first releases that ask for permission do not know the list yet, which is told.
+macOS reads the list at boot. So the boot session is recorded before the list is written; while that session lasts, a reboot is
+pending: a fresh Mac is rebooted at once; a Mac with VMs or an agent, or one that would not come back unattended, is not. Foreign
+addresses in the list stay. The first releases that ask for permission do not know the list, which is reported as advice.
 """
 
 from __future__ import annotations
@@ -12,107 +12,115 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bramley.api.names import host
-from bramley.host import boots, drift, login, vms
-from bramley.host.commands import Command, Find, Folder, Look, LookAt, Probe, Reboot, Run, Write
-from bramley.host.drift import Part, Wanted
+from bramley.host import drift, loginwindow, shared_probes
+from bramley.host.commands import (
+    Command,
+    Probe,
+    ReadFile,
+    Reboot,
+    Run,
+    RunProbe,
+    Stat,
+    Write,
+)
+from bramley.host.drift import DesiredPart, Part
 from bramley.host.facts import Facts
-from bramley.host.steps.preconditions import AGENT, VERSION, version_of
+from bramley.host.step import Step
+from bramley.host.steps.preconditions import AGENT_PLIST, VERSION, version_of
 
 KEYS = ("AllowedEthernetLocalNetworkAddresses", "AllowedWiFiLocalNetworkAddresses")
-# From when on macOS asks for permission, and from when on it knows the list.
-ASKS, KNOWS = (15, 0), (15, 5)
+# The first releases of macOS that ask for permission, and that know the list.
+PERMISSION_SINCE, ALLOWLIST_SINCE = (15, 0), (15, 5)
 NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
-NOTED = LookAt(host.LOCAL_NETWORK_BOOT, most=4096)
-_FOLDER = Find(host.STAMPS_FOLDER)
+BOOT_NOTE = ReadFile(host.LOCAL_NETWORK_BOOT, max_bytes=4096)
+_FOLDER = Stat(host.STAMPS_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
-class LocalNetwork:
-    """Let programs reach private addresses, from the next start of the Mac on."""
+class LocalNetwork(Step):
+    """Allow programs to reach private addresses, from the next boot on."""
 
     name: ClassVar[str] = "local-network"
     title: ClassVar[str] = "access to the local network"
 
     user: str
 
-    def wanted(self) -> Wanted:
+    def desired(self) -> DesiredPart:
         """Stamp the addresses."""
-        told = {key: drift.digest("\n".join(NETWORKS).encode()) for key in KEYS}
-        return Wanted(Part.LOCAL_NETWORK, told)
+        digests = {key: drift.digest("\n".join(NETWORKS).encode()) for key in KEYS}
+        return DesiredPart(Part.LOCAL_NETWORK, digests)
 
-    def looks(self) -> list[Probe]:
-        """Ask for the lists, for this start of the Mac and the one that was noted, and for what a reboot would end."""
+    def probes(self) -> list[Probe]:
+        """Probe the lists, the current and the recorded boot session, and what a reboot would interrupt."""
         lists = [_list(key) for key in KEYS]
         own: list[Probe] = [
             VERSION,
-            boots.BOOT,
-            NOTED,
+            shared_probes.BOOT_SESSION,
+            BOOT_NOTE,
             _FOLDER,
-            AGENT,
-            vms.PROBE,
-            login.FILE_VAULT,
+            AGENT_PLIST,
+            shared_probes.RUNNING_VMS,
+            loginwindow.FILE_VAULT,
         ]
-        return [*lists, *own, *login.looks(self.user)]
+        return [*lists, *own, *loginwindow.probes(self.user)]
 
-    def looks_further(self, seen: Facts) -> Sequence[Probe]:
-        """Ask for what the first answers lead to."""
-        return login.looks_further(self.user, seen)
+    def follow_up_probes(self, facts: Facts) -> Sequence[Probe]:
+        """Return the probes that depend on the first answers."""
+        return loginwindow.follow_up_probes(self.user, facts)
 
-    def refuse(self, seen: Facts) -> None:
-        """Refuse nothing."""
-
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Write what is missing, and restart a fresh Mac."""
-        missing = _missing(seen)
-        if missing or seen.file(NOTED) is None:
-            yield from _note(seen)
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Write what is missing, and reboot a fresh Mac."""
+        missing = _missing(facts)
+        # Before the list: an interruption in between leaves a reboot pending, never a list that is not in effect.
+        if missing or facts.file(BOOT_NOTE) is None:
+            yield from _note_boot(facts)
         yield from missing
-        if (missing or _is_pending(seen)) and _may_reboot(seen):
-            yield vms.none_has_started()
-            yield Reboot(purpose="restart the Mac, so that its list of local addresses counts")
-        elif seen.found(AGENT) is None and login.is_due(self.user, seen):
-            # A start has ended the session, and brought none back: without a display it does not.
-            yield from login.kick(login.uid_of(self.user, seen))
+        if (missing or _is_pending(facts)) and _may_reboot(facts):
+            yield shared_probes.require_no_vms()
+            yield Reboot(purpose="reboot the Mac, so that its Local Network allowlist takes effect")
+        elif facts.stat(AGENT_PLIST) is None and loginwindow.needs_login(self.user, facts):
+            # The reboot has ended the session; without a display the boot creates none.
+            yield from loginwindow.restart_loginwindow(loginwindow.uid_of(self.user, facts))
 
-    def advice(self, seen: Facts) -> str:
-        """Tell that the list would not count at all: all that a step can do is done, and people have to do the rest."""
-        if _heeds_list(seen):
+    def advice(self, facts: Facts) -> str:
+        """Return that this macOS ignores the list: no step can change that, only people can."""
+        if _supports_list(facts):
             return ""
         return (
-            f"UpdateAdvised: macOS {seen.said(VERSION).text[:40]} knows no list of local addresses, which came with "
-            f"{KNOWS[0]}.{KNOWS[1]}; update it, or allow Tart at the Mac's screen after each change of it"
+            f"UpdateAdvised: macOS {facts.result(VERSION).text[:40]} has no Local Network allowlist, which came with "
+            f"{ALLOWLIST_SINCE[0]}.{ALLOWLIST_SINCE[1]}; update it, or allow Tart at the Mac's screen after each change of it"
         )
 
-    def pending(self, seen: Facts) -> str:
-        """Tell that the list does not count yet."""
-        # Where it counts never, there is nothing to wait for.
-        if not _is_pending(seen) or not _heeds_list(seen):
+    def pending(self, facts: Facts) -> str:
+        """Return that the list is not in effect yet."""
+        # If this macOS ignores the list, a reboot does not help.
+        if not _is_pending(facts) or not _supports_list(facts):
             return ""
-        told = "RebootPending: the addresses that VMs are reached at count from the next start of the Mac"
-        return f"{told}; {login.lost_by_restart(seen) or 'restart it when it runs no VMs'}"
+        reason = "RebootPending: the Local Network allowlist, which VMs need, takes effect at the next boot of the Mac"
+        return f"{reason}; {loginwindow.reboot_blocker(facts) or 'reboot it when it runs no VMs'}"
 
 
-def _heeds_list(seen: Facts) -> bool:
-    """Tell whether this macOS knows the list, or asks for no permission in the first place, as far as is known."""
-    version = version_of(seen)
-    return version is None or not ASKS <= version < KNOWS
+def _supports_list(facts: Facts) -> bool:
+    """Return whether this macOS knows the list or does not ask for permission at all; true if its version is unknown."""
+    version = version_of(facts)
+    return version is None or not PERMISSION_SINCE <= version < ALLOWLIST_SINCE
 
 
-def _list(key: str) -> Look:
-    return Look(("defaults", "read", host.LOCAL_NETWORK_DEFAULTS, key), as_root=True)
+def _list(key: str) -> RunProbe:
+    return RunProbe(("defaults", "read", host.LOCAL_NETWORK_DEFAULTS, key), as_root=True)
 
 
-def _missing(seen: Facts) -> list[Command]:
+def _missing(facts: Facts) -> list[Command]:
     return [
-        _write(key, found) for key in KEYS if not set(NETWORKS) <= set(found := _found(key, seen))
+        _write(key, found) for key in KEYS if not set(NETWORKS) <= set(found := _found(key, facts))
     ]
 
 
-def _found(key: str, seen: Facts) -> list[str]:
+def _found(key: str, facts: Facts) -> list[str]:
     """Return the addresses of a list, which is printed in brackets, one to a line."""
-    told = seen.said(_list(key))
-    words = (line.strip(' \t(),"') for line in told.text.splitlines())
-    return [word for word in words if word] if told.code == 0 else []
+    result = facts.result(_list(key))
+    words = (line.strip(' \t(),"') for line in result.text.splitlines())
+    return [word for word in words if word] if result.code == 0 else []
 
 
 def _write(key: str, found: Sequence[str]) -> Run:
@@ -124,23 +132,24 @@ def _write(key: str, found: Sequence[str]) -> Run:
     )
 
 
-def _note(seen: Facts) -> Iterator[Command]:
-    if seen.found(_FOLDER) is None:
-        yield Folder(path=host.STAMPS_FOLDER, purpose="make the folder of the stamps")
+def _note_boot(facts: Facts) -> Iterator[Command]:
+    if facts.stat(_FOLDER) is None:
+        yield drift.CREATE_FOLDER
     yield Write(
-        path=NOTED.path,
-        content=f"{boots.name(seen)}\n".encode(),
-        purpose="note that the list of local addresses counts from the next start",
-        before=seen.file(NOTED),
+        path=BOOT_NOTE.path,
+        content=f"{shared_probes.boot_session(facts)}\n".encode(),
+        purpose="record the boot session in which the Local Network allowlist was written",
+        before=facts.file(BOOT_NOTE),
     )
 
 
-def _is_pending(seen: Facts) -> bool:
-    """Tell whether the Mac has not been restarted since the list was written, as far as is known."""
-    noted = seen.file(NOTED)
-    return noted is None or noted.decode("utf-8", "replace").strip() == boots.name(seen)
+def _is_pending(facts: Facts) -> bool:
+    """Return whether the Mac was not rebooted since the list was written; true if that is unknown."""
+    note = facts.file(BOOT_NOTE)
+    session = shared_probes.boot_session(facts)
+    return note is None or note.decode("utf-8", "replace").strip() == session
 
 
-def _may_reboot(seen: Facts) -> bool:
-    is_fresh = seen.found(AGENT) is None and not vms.may_run(seen)
-    return is_fresh and not login.lost_by_restart(seen)
+def _may_reboot(facts: Facts) -> bool:
+    is_fresh = facts.stat(AGENT_PLIST) is None and not shared_probes.vms_may_run(facts)
+    return is_fresh and not loginwindow.reboot_blocker(facts)

@@ -1,8 +1,8 @@
-"""Logs that do not grow without end: every few minutes those that are too large are emptied in place, after a copy was made.
+"""Log rotation: every few minutes, logs that are too large are copied and then truncated in place.
 
-macOS' own newsyslog renames logs, and launchd goes on writing into the renamed one; it opens them for appending, so a log that is
-emptied goes on from its beginning. The lines of the moment between copy and emptying are lost; the agent's story of what it did is
-in its ledger and in Events. VMs' own logs are bounded by the agent.
+macOS' own newsyslog renames logs, and launchd keeps writing to the renamed file; launchd opens logs for appending, so a truncated log
+continues at its beginning. Lines written between copy and truncation are lost; the agent's actions are also in its ledger and in
+Events. The agent bounds the logs of VMs itself.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bramley.api.names import host, launchd
-from bramley.host import drift, scripts, unpacking
-from bramley.host.commands import Command, Find, LookAt, Probe, Write
+from bramley.host import archive_install, drift, scripts
+from bramley.host.commands import Command, Probe, ReadFile, Stat, Write
 from bramley.host.facts import Facts
 from bramley.host.launch_daemon import LaunchDaemon
+from bramley.host.step import Step
 
-MOST_BYTES = 64 * 1024 * 1024
-EVERY_SECONDS = 600
+MAX_BYTES = 64 * 1024 * 1024
+INTERVAL_SECONDS = 600
 LOGS = (
     host.AGENT_LOG,
     host.TAILSCALED_LOG,
@@ -30,42 +31,39 @@ LOGS = (
 SCRIPT = scripts.text("rotate_logs")
 
 _EXECUTABLE = 0o755
-_SCRIPT = LookAt(host.LOG_ROTATION)
+_SCRIPT = ReadFile(host.LOG_ROTATION)
 
 
 @dataclass(frozen=True, slots=True)
-class LogRotation:
+class LogRotation(Step):
     """Keep the logs of our jobs bounded."""
 
     name: ClassVar[str] = "log-rotation"
-    title: ClassVar[str] = "logs that do not fill the disk"
+    title: ClassVar[str] = "log rotation"
 
-    def wanted(self) -> drift.Wanted:
+    def desired(self) -> drift.DesiredPart:
         """Stamp the script and its job."""
         digests = {"script": drift.digest(SCRIPT), "job": drift.digest(DAEMON.plist)}
-        return drift.Wanted(drift.Part.LOG_ROTATION, digests)
+        return drift.DesiredPart(drift.Part.LOG_ROTATION, digests)
 
-    def looks(self) -> list[Probe]:
-        """Ask for the script and its job."""
-        return [Find(host.PROGRAMS), _SCRIPT, Find(_SCRIPT.path), *DAEMON.looks()]
+    def probes(self) -> list[Probe]:
+        """Probe the script and its job."""
+        return [Stat(host.PROGRAMS), _SCRIPT, Stat(_SCRIPT.path), *DAEMON.probes()]
 
-    def refuse(self, seen: Facts) -> None:
-        """Refuse nothing."""
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Change what differs while the job is unloaded."""
+        yield from DAEMON.plan(facts, changes=[*self._script(facts)])
 
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Change what differs while it does not run."""
-        yield from DAEMON.plan(seen, changes=[*self._script(seen)])
-
-    def _script(self, seen: Facts) -> Iterator[Command]:
-        yield from unpacking.present(seen, host.PROGRAMS)
-        found = seen.found(Find(_SCRIPT.path))
-        if seen.file(_SCRIPT) != SCRIPT or found is None or found.mode != _EXECUTABLE:
+    def _script(self, facts: Facts) -> Iterator[Command]:
+        yield from archive_install.ensure_exists(facts, host.PROGRAMS)
+        found = facts.stat(Stat(_SCRIPT.path))
+        if facts.file(_SCRIPT) != SCRIPT or found is None or found.mode != _EXECUTABLE:
             yield Write(
                 path=host.LOG_ROTATION,
                 content=SCRIPT,
-                purpose="write what empties logs",
+                purpose="write the log rotation script",
                 mode=_EXECUTABLE,
-                before=seen.file(_SCRIPT),
+                before=facts.file(_SCRIPT),
             )
 
 
@@ -74,9 +72,9 @@ DAEMON = LaunchDaemon(
     plistlib.dumps(
         {
             "Label": launchd.LOG_ROTATION,
-            "ProgramArguments": [host.LOG_ROTATION, str(MOST_BYTES), *LOGS],
+            "ProgramArguments": [host.LOG_ROTATION, str(MAX_BYTES), *LOGS],
             "RunAtLoad": True,
-            "StartInterval": EVERY_SECONDS,
+            "StartInterval": INTERVAL_SECONDS,
             "StandardErrorPath": host.LOG_ROTATION_LOG,
         },
         sort_keys=False,

@@ -1,4 +1,4 @@
-"""The Mac's own figures for Prometheus, served on the tailnet only."""
+"""node_exporter: metrics of the Mac for Prometheus, served on the tailnet only."""
 
 from __future__ import annotations
 
@@ -8,99 +8,99 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bramley.api.names import host, launchd
-from bramley.host import drift, scripts, unpacking
+from bramley.host import archive_install, drift, scripts
+from bramley.host.agent_daemon import THROTTLE_SECONDS
 from bramley.host.artifacts import Artifact
 from bramley.host.commands import (
     Command,
-    Find,
     Folder,
-    LookAt,
     Probe,
+    ReadFile,
     Remove,
     Rename,
     Run,
+    Stat,
     Stream,
     Write,
 )
 from bramley.host.facts import Facts
 from bramley.host.launch_daemon import LaunchDaemon
-from bramley.host.plist import THROTTLE_SECONDS
+from bramley.host.step import Step
 
-_BINARY = Find(host.NODE_EXPORTER_BINARY, digest=True)
-_INCOMING = Find(host.NODE_EXPORTER_INCOMING)
-_BROUGHT = f"{_INCOMING.path}/node_exporter"
-_WRAPPER = LookAt(host.NODE_EXPORTER_WRAPPER)
+_BINARY = Stat(host.NODE_EXPORTER_BINARY, digest=True)
+_INCOMING = Stat(host.NODE_EXPORTER_INCOMING)
+_UPLOADED = f"{_INCOMING.path}/node_exporter"
+_WRAPPER = ReadFile(host.NODE_EXPORTER_WRAPPER)
 _EXECUTABLE = 0o755
 
 
 @dataclass(frozen=True, slots=True)
-class NodeExporter:
+class NodeExporter(Step):
     """Keep node_exporter running."""
 
     name: ClassVar[str] = "node-exporter"
-    title: ClassVar[str] = "the Mac's figures"
+    title: ClassVar[str] = "metrics of the Mac"
 
     artifact: Artifact
 
-    def wanted(self) -> drift.Wanted:
-        """Stamp the program, what starts it, and its job."""
+    def desired(self) -> drift.DesiredPart:
+        """Stamp the program, its wrapper and its job."""
         digests = {
             "binary": self.artifact.sha256,
             "wrapper": drift.digest(wrapper()),
             "job": drift.digest(DAEMON.plist),
         }
-        return drift.Wanted(drift.Part.NODE_EXPORTER, digests)
+        return drift.DesiredPart(drift.Part.NODE_EXPORTER, digests)
 
-    def looks(self) -> list[Probe]:
-        """Ask for both files and the job."""
-        files: list[Probe] = [_BINARY, _INCOMING, _WRAPPER, Find(_WRAPPER.path)]
-        return [Find(host.PROGRAMS), *files, *DAEMON.looks()]
+    def probes(self) -> list[Probe]:
+        """Probe both files and the job."""
+        files: list[Probe] = [_BINARY, _INCOMING, _WRAPPER, Stat(_WRAPPER.path)]
+        return [Stat(host.PROGRAMS), *files, *DAEMON.probes()]
 
-    def refuse(self, seen: Facts) -> None:
-        """Refuse nothing."""
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Upload another version and check that it runs, then change what differs while the job is unloaded."""
+        if self._is_stale(facts):
+            yield from self._upload()
+        yield from DAEMON.plan(facts, changes=[*self._files(facts)])
 
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Bring another one and let it answer, then change what differs while none runs."""
-        if self._is_stale(seen):
-            yield from self._bring()
-        yield from DAEMON.plan(seen, changes=[*self._files(seen)])
-
-    def _files(self, seen: Facts) -> Iterator[Command]:
-        yield from unpacking.present(seen, host.PROGRAMS)
-        if self._is_stale(seen):
+    def _files(self, facts: Facts) -> Iterator[Command]:
+        yield from archive_install.ensure_exists(facts, host.PROGRAMS)
+        if self._is_stale(facts):
             purpose = f"use node_exporter {self.artifact.version}"
-            yield Rename(path=_BROUGHT, to=host.NODE_EXPORTER_BINARY, purpose=purpose)
-        if self._is_stale(seen) or seen.found(_INCOMING):
+            yield Rename(path=_UPLOADED, to=host.NODE_EXPORTER_BINARY, purpose=purpose)
+        if self._is_stale(facts) or facts.stat(_INCOMING):
             yield _clear()
-        starter = seen.found(Find(_WRAPPER.path))
-        if seen.file(_WRAPPER) != wrapper() or starter is None or starter.mode != _EXECUTABLE:
+        found = facts.stat(Stat(_WRAPPER.path))
+        if facts.file(_WRAPPER) != wrapper() or found is None or found.mode != _EXECUTABLE:
             yield Write(
                 path=host.NODE_EXPORTER_WRAPPER,
                 content=wrapper(),
-                purpose="write what starts node_exporter",
+                purpose="write the wrapper of node_exporter",
                 mode=_EXECUTABLE,
-                before=seen.file(_WRAPPER),
+                before=facts.file(_WRAPPER),
             )
 
-    def _bring(self) -> Iterator[Command]:
+    def _upload(self) -> Iterator[Command]:
         name = f"node_exporter {self.artifact.version}"
-        yield Folder(path=_INCOMING.path, purpose=f"make a folder for {name}")
+        yield Folder(path=_INCOMING.path, purpose=f"create a folder for {name}")
         yield Stream(
-            artifact=self.artifact, path=_BROUGHT, purpose=f"bring {name}", mode=_EXECUTABLE
+            artifact=self.artifact, path=_UPLOADED, purpose=f"upload {name}", mode=_EXECUTABLE
         )
-        yield Run(argv=(_BROUGHT, "--version"), purpose=f"let {name} answer before it is used")
+        yield Run(argv=(_UPLOADED, "--version"), purpose=f"check that {name} runs")
 
-    def _is_stale(self, seen: Facts) -> bool:
-        found = seen.found(_BINARY)
+    def _is_stale(self, facts: Facts) -> bool:
+        found = facts.stat(_BINARY)
         return found is None or (found.digest, found.mode) != (self.artifact.sha256, _EXECUTABLE)
 
 
 def _clear() -> Remove:
-    return Remove(path=_INCOMING.path, purpose=f"remove {_INCOMING.path}, which is needed no more")
+    return Remove(
+        path=_INCOMING.path, purpose=f"remove {_INCOMING.path}, which is no longer needed"
+    )
 
 
 def wrapper() -> bytes:
-    """Return the script that finds the tailnet's address and starts node_exporter on it."""
+    """Return the script that finds the tailnet address and starts node_exporter on it."""
     return scripts.text(
         "node_exporter_wrapper",
         tailscale=host.TAILSCALE_BINARY,

@@ -1,6 +1,6 @@
-"""The keys that may log in: lines in the user's authorized_keys, beside whatever others have put there.
+"""SSH public keys in the user's authorized_keys; foreign lines stay byte for byte.
 
-A key that is there already, whatever its options and comment, is left as it is. Foreign bytes stay as they are.
+A key that exists already, with any options and comment, is not changed.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from typing import ClassVar
 from bramley.api.names import host
 from bramley.base.errors import Cause, InvalidSpec, UnsupportedHost
 from bramley.host import grammar
-from bramley.host.commands import Command, Find, Folder, LookAt, Probe, Write
+from bramley.host.commands import Command, Folder, Probe, ReadFile, Stat, Write
 from bramley.host.facts import FILE, FOLDER, Facts
+from bramley.host.step import Step
 
 _KINDS = r"(?:ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)|sk-(?:ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com)"
 _KEY = re.compile(rf"{_KINDS}[ \t]+(AAAA[A-Za-z0-9+/]{{16,}}={{0,3}})(?=[ \t]|$)")
-_LONGEST_LINE = 16 * 1024
+_MAX_LINE_LENGTH = 16 * 1024
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 
 
 @dataclass(frozen=True, slots=True)
-class SshKeys:
-    """Let these keys log in as the user."""
+class SshKeys(Step):
+    """Authorize these keys to log in as the user."""
 
     name: ClassVar[str] = "ssh-keys"
     title: ClassVar[str] = "SSH keys"
@@ -38,7 +39,7 @@ class SshKeys:
             Cause(
                 f"public_keys[{at}]",
                 grammar.INVALID,
-                f"public_keys[{at}] is no line of authorized_keys",
+                f"public_keys[{at}] is not a valid line of authorized_keys",
             )
             for at, line in enumerate(self.lines)
             if not _is_line(line)
@@ -46,31 +47,28 @@ class SshKeys:
         if causes:
             raise InvalidSpec("; ".join(cause.message for cause in causes), causes=causes)
 
-    def wanted(self) -> None:
-        """Stamp nothing: keys are seen by looking."""
+    def probes(self) -> list[Probe]:
+        """Probe the file, and its owner and mode."""
+        return [Stat(self._folder), Stat(self._path), ReadFile(self._path)]
 
-    def looks(self) -> list[Probe]:
-        """Ask for the file and who may read it."""
-        return [Find(self._folder), Find(self._path), LookAt(self._path)]
-
-    def refuse(self, seen: Facts) -> None:
-        """Refuse a file that cannot be kept as it is: a link, or one that is longer than what is read of it."""
-        found, content = seen.found(Find(self._path)), seen.file(LookAt(self._path))
+    def check_supported(self, facts: Facts) -> None:
+        """Refuse a file whose content cannot be preserved: a link, or a file that cannot be read completely."""
+        found, content = facts.stat(Stat(self._path)), facts.file(ReadFile(self._path))
         if found is not None and found.kind != FILE:
             raise UnsupportedHost(
-                f"{self._path} is a {found.kind} and no file; put a file in its place"
+                f"{self._path} is a {found.kind}, not a file; replace it by a file"
             )
-        # One that the user may not read is there all the same, and would be lost.
+        # A file that the user may not read has no content here, and would be lost.
         if found is not None and found.size > len(content or b""):
             raise UnsupportedHost(
-                f"{self._path} has {found.size} bytes, and not all of it can be read; make it smaller"
+                f"{self._path} has {found.size} bytes and cannot be read completely; make it smaller"
             )
 
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Add the keys that are missing, and close the file and its folder to others."""
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Add missing keys, and restrict the file and its folder to the user."""
         if not self.lines:
             return
-        folder, found = seen.found(Find(self._folder)), seen.found(Find(self._path))
+        folder, found = facts.stat(Stat(self._folder)), facts.stat(Stat(self._path))
         if folder is None or (folder.kind, folder.mode, folder.owner) != (
             FOLDER,
             _FOLDER_MODE,
@@ -78,18 +76,18 @@ class SshKeys:
         ):
             yield Folder(
                 path=self._folder,
-                purpose="close the folder of SSH keys to others",
+                purpose="restrict the folder of SSH keys to the user",
                 mode=_FOLDER_MODE,
                 owner=self._owner,
             )
-        before = seen.file(LookAt(self._path)) or b""
+        before = facts.file(ReadFile(self._path)) or b""
         after = with_lines(before, self.lines)
-        is_closed = found is not None and (found.mode, found.owner) == (_FILE_MODE, self._owner)
-        if after != before or not is_closed:
+        is_private = found is not None and (found.mode, found.owner) == (_FILE_MODE, self._owner)
+        if after != before or not is_private:
             yield Write(
                 path=self._path,
                 content=after,
-                purpose="let our SSH keys in",
+                purpose="authorize our SSH keys",
                 mode=_FILE_MODE,
                 owner=self._owner,
                 before=before,
@@ -109,15 +107,15 @@ class SshKeys:
 
 
 def with_lines(content: bytes, lines: tuple[str, ...]) -> bytes:
-    """Return the file with each key that it does not have yet on a line of its own at the end."""
+    """Return the file with each missing key on a line at the end."""
     known = {key for line in content.decode("utf-8", "replace").splitlines() if (key := _key(line))}
     added: list[str] = []
     for line in lines:
         if (key := _key(line)) not in known:
             known.add(key)
             added.append(f"{line.strip()}\n")
-    parted = content if not added or not content or content.endswith(b"\n") else content + b"\n"
-    return parted + "".join(added).encode()
+    is_cut_line = bool(added and content) and not content.endswith(b"\n")
+    return content + (b"\n" if is_cut_line else b"") + "".join(added).encode()
 
 
 def _key(line: str) -> str:
@@ -127,4 +125,4 @@ def _key(line: str) -> str:
 
 
 def _is_line(line: str) -> bool:
-    return line.isprintable() and len(line) <= _LONGEST_LINE and bool(_key(line))
+    return line.isprintable() and len(line) <= _MAX_LINE_LENGTH and bool(_key(line))

@@ -1,7 +1,7 @@
-"""Sudo without a password: the one step that is given it, so that no other needs any.
+"""Passwordless sudo: the only step that uses the password for sudo, so that no other step needs one.
 
-The password is asked of the directory first, at its prompt: sudo would try a wrong one several times, and too many lock the account.
-Without a password nothing is tried at all.
+The password is checked with the directory service first, once: sudo would try a wrong one several times, and too many attempts lock
+the account. Without a password nothing is tried.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from typing import ClassVar
 from bramley.api.names import host
 from bramley.base.errors import NotConverged, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import kcpassword, login
-from bramley.host.commands import ROOT, Command, Find, Look, LookAt, Probe, Write
-from bramley.host.facts import Facts, Found
+from bramley.host import kcpassword, loginwindow
+from bramley.host.commands import ROOT, Command, Probe, ReadFile, RunProbe, Stat, Write
+from bramley.host.facts import Facts, FileStat
+from bramley.host.step import Step
 
-TRIED = Look(("true",), as_root=True)
+SUDO_PROBE = RunProbe(("true",), as_root=True)
 _MODE = 0o440
 _ADMINISTRATORS = "admin"
 
 
 @dataclass(frozen=True, slots=True)
-class Sudo:
-    """Let the user run everything as root without being asked."""
+class Sudo(Step):
+    """Allow the user to run all commands as root without a password."""
 
     name: ClassVar[str] = "sudo"
     title: ClassVar[str] = "sudo without a password"
@@ -34,84 +35,81 @@ class Sudo:
 
     def __post_init__(self) -> None:
         if self.password:
-            # What cannot be a password is refused here: even one try of it would count as a wrong one.
+            # A string that cannot be a password is refused here: even one attempt would count as a wrong one.
             kcpassword.encode(self.password)
 
-    def wanted(self) -> None:
-        """Stamp nothing: without it no step could be applied at all."""
+    def probes(self) -> list[Probe]:
+        """Probe whether sudo works, the file with the rule, and the groups of the user."""
+        return [SUDO_PROBE, self._found, self._content, self._groups]
 
-    def looks(self) -> list[Probe]:
-        """Ask whether sudo works, for the file that lets it, and whether the user may use it at all."""
-        return [TRIED, self._found, self._content, self._groups]
-
-    def refuse(self, seen: Facts) -> None:
-        """Refuse a Mac whose sudo asks for a password that was not given, or that does not let this user in."""
-        if _works(seen):
+    def check_supported(self, facts: Facts) -> None:
+        """Refuse a Mac whose sudo needs a password that was not given, or on which the user is no administrator."""
+        if _works(facts):
             return
         if not self.password:
             raise UnsupportedHost(
-                f"sudo asks {self.user} for a password, and none was given; give it, or set the Mac up once with `bramley host prepare`"
+                f"sudo requires a password of {self.user}, and none was given; give it, or set the Mac up once with `bramley host prepare`"
             )
-        if _ADMINISTRATORS not in seen.said(self._groups).text.split():
+        if _ADMINISTRATORS not in facts.result(self._groups).text.split():
             raise UnsupportedHost(
                 f"{self.user} is no administrator and may not use sudo; make it one with "
                 f"`dseditgroup -o edit -a {self.user} -t user {_ADMINISTRATORS}` as an administrator"
             )
 
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Write the rule, with the password if sudo still asks for one."""
-        works = _works(seen)
-        if works and self._is_right(seen):
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Write the rule, with the password if sudo still requires one."""
+        works = _works(facts)
+        if works and self._is_right(facts):
             return
         if not works and self.password:
-            yield login.check_password(self.user, self.password)
+            yield loginwindow.check_password(self.user, self.password)
         yield Write(
             path=self._found.path,
             content=rule(self.user),
-            purpose=f"let {self.user} use sudo without a password",
+            purpose=f"allow {self.user} to use sudo without a password",
             mode=_MODE,
             check=("visudo", "-cf", "{}"),
-            before=seen.file(self._content),
+            before=facts.file(self._content),
             sudo_password=None if works else self.password,
         )
 
-    def confirm(self, seen: Facts) -> None:
-        """Tell that the rule does not count."""
-        if not _works(seen):
+    def verify(self, facts: Facts) -> None:
+        """Report a rule that has no effect."""
+        if not _works(facts):
             raise NotConverged(
-                f"{self._found.path} is there and sudo still asks for a password; look whether /etc/sudoers includes "
-                "/etc/sudoers.d and whether a later rule takes it back"
+                f"{self._found.path} exists and sudo still requires a password; check whether /etc/sudoers includes "
+                "/etc/sudoers.d and whether a later rule overrides it"
             )
 
-    def _is_right(self, seen: Facts) -> bool:
-        return _is_closed(seen.found(self._found)) and seen.file(self._content) == rule(self.user)
+    def _is_right(self, facts: Facts) -> bool:
+        return _is_closed(facts.stat(self._found)) and facts.file(self._content) == rule(self.user)
 
     @property
-    def _found(self) -> Find:
-        return Find(host.sudoers(self.user))
+    def _found(self) -> Stat:
+        return Stat(host.sudoers(self.user))
 
     @property
-    def _content(self) -> LookAt:
-        return file(self.user)
+    def _content(self) -> ReadFile:
+        return rule_file(self.user)
 
     @property
-    def _groups(self) -> Look:
-        return Look(("id", "-Gn", self.user))
+    def _groups(self) -> RunProbe:
+        return RunProbe(("id", "-Gn", self.user))
 
 
 def rule(user: str) -> bytes:
-    """Return what lets a user run everything as root without being asked."""
+    """Return the sudo rule of a user."""
     return f"{user} ALL=(ALL) NOPASSWD: ALL\n".encode()
 
 
-def file(user: str) -> LookAt:
-    """Ask for the file that holds the rule of a user."""
-    return LookAt(host.sudoers(user), as_root=True)
+def rule_file(user: str) -> ReadFile:
+    """Return the probe of the file with the rule of a user."""
+    return ReadFile(host.sudoers(user), as_root=True)
 
 
-def _works(seen: Facts) -> bool:
-    return seen.said(TRIED).code == 0
+def _works(facts: Facts) -> bool:
+    return facts.result(SUDO_PROBE).code == 0
 
 
-def _is_closed(found: Found | None) -> bool:
+def _is_closed(found: FileStat | None) -> bool:
     return found is not None and found.mode == _MODE and found.owner == ROOT

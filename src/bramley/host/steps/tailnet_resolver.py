@@ -1,4 +1,4 @@
-"""Names of the tailnet, and only those, are asked of the tailnet's own resolver."""
+"""The resolver of the tailnet: macOS sends queries for names of the tailnet, and only those, to it."""
 
 from __future__ import annotations
 
@@ -7,59 +7,57 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bramley.api.names import host
-from bramley.host import drift, unpacking
-from bramley.host.commands import Command, Find, LookAt, Probe, Run, Write
+from bramley.host import archive_install, drift
+from bramley.host.commands import Command, Probe, ReadFile, Run, Stat, Write
 from bramley.host.facts import Facts
+from bramley.host.step import Step
 
 CONTENT = b"nameserver 100.100.100.100\n"
-# In force like the other, and seen as unfinished by the next plan: what was asked before is still remembered as unknown.
-_UNFINISHED = CONTENT + b"# what was asked before is still to be forgotten\n"
-_FOLDER = Find("/etc/resolver")
-_FILE = LookAt(host.TAILNET_RESOLVER)
+# In effect like CONTENT, but seen as unfinished by the next plan: negative answers are still cached.
+_UNFINISHED = CONTENT + b"# the DNS cache is not flushed yet\n"
+_FOLDER = Stat("/etc/resolver")
+_FILE = ReadFile(host.TAILNET_RESOLVER)
 
 
 @dataclass(frozen=True, slots=True)
-class TailnetResolver:
-    """Let this Mac find names of the tailnet."""
+class TailnetResolver(Step):
+    """Make the names of the tailnet resolvable on this Mac."""
 
     name: ClassVar[str] = "tailnet-resolver"
     title: ClassVar[str] = "names of the tailnet"
 
-    def wanted(self) -> drift.Wanted:
+    def desired(self) -> drift.DesiredPart:
         """Stamp the file."""
-        return drift.Wanted(drift.Part.RESOLVER, {"resolver": drift.digest(CONTENT)})
+        return drift.DesiredPart(drift.Part.RESOLVER, {"resolver": drift.digest(CONTENT)})
 
-    def looks(self) -> list[Probe]:
-        """Ask for the file."""
+    def probes(self) -> list[Probe]:
+        """Probe the file."""
         return [_FOLDER, _FILE]
 
-    def refuse(self, seen: Facts) -> None:
-        """Refuse nothing."""
-
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Write the file, and have what was remembered before forgotten."""
-        if seen.file(_FILE) == CONTENT:
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Write the file, and flush the DNS cache."""
+        if facts.file(_FILE) == CONTENT:
             return
-        yield from unpacking.present(seen, _FOLDER.path)
-        if seen.file(_FILE) != _UNFINISHED:
-            yield _written(_UNFINISHED, "name the tailnet's resolver", seen)
+        yield from archive_install.ensure_exists(facts, _FOLDER.path)
+        if facts.file(_FILE) != _UNFINISHED:
+            yield _write(_UNFINISHED, "configure the tailnet's resolver", facts)
         yield from flush()
-        yield _written(CONTENT, "note that its names are looked for anew", seen)
+        yield _write(CONTENT, "record that the DNS cache is flushed", facts)
 
 
 def flush() -> Iterator[Command]:
-    """Yield what makes macOS forget the names that it asked for, also those that nobody knew."""
-    yield Run(argv=("dscacheutil", "-flushcache"), purpose="forget known names", as_root=True)
+    """Yield the commands that flush the DNS cache of macOS, including negative answers."""
+    yield Run(argv=("dscacheutil", "-flushcache"), purpose="flush the DNS cache", as_root=True)
     yield Run(
         argv=("killall", "-HUP", "mDNSResponder"),
-        purpose="forget unknown names",
+        purpose="flush cached negative DNS answers",
         as_root=True,
-        # One that does not run remembers nothing.
-        accepts=(0, 1),
+        # Exit code 1: it does not run, so it has no cache.
+        accepted_codes=(0, 1),
     )
 
 
-def _written(content: bytes, purpose: str, seen: Facts) -> Write:
+def _write(content: bytes, purpose: str, facts: Facts) -> Write:
     return Write(
-        path=host.TAILNET_RESOLVER, content=content, purpose=purpose, before=seen.file(_FILE)
+        path=host.TAILNET_RESOLVER, content=content, purpose=purpose, before=facts.file(_FILE)
     )

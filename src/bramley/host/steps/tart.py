@@ -1,7 +1,7 @@
-"""Tart, installed once: its signature holds the grant to the local network, which another one would lose.
+"""Tart, installed once: macOS ties the Local Network permission to its signature, so another build would lose it.
 
-A tart that answers stays, whoever brought it and whichever version it is. Only somebody who asks for it gets another one, on a Mac
-without running VMs, and the one before is kept until the new one has answered.
+A working Tart stays, regardless of its origin and version. It is replaced only on request, on a Mac without running VMs, and
+the previous one is kept until the new one has been run.
 """
 
 from __future__ import annotations
@@ -12,28 +12,39 @@ from typing import ClassVar
 
 from bramley.api.names import host
 from bramley.base.errors import UnsupportedHost
-from bramley.host import unpacking, vms
+from bramley.host import archive_install, shared_probes
+from bramley.host.archive_install import ArchiveInstall
 from bramley.host.artifacts import Artifact
-from bramley.host.commands import Command, Find, Look, LookAt, Probe, Remove, Rename, Run, Write
+from bramley.host.commands import (
+    Command,
+    Probe,
+    ReadFile,
+    Remove,
+    Rename,
+    Run,
+    RunProbe,
+    Stat,
+    Write,
+)
 from bramley.host.facts import Facts
-from bramley.host.unpacking import Unpacking
+from bramley.host.step import Step
 
 WRAPPER = f"""\
 #!/bin/sh
 # The bundle holds what tart is entitled to, so tart is started inside of it.
 exec {host.TART_BUNDLE}/{host.TART_IN_BUNDLE} "$@"
 """.encode()
-VERSION = Look((host.TART_BINARY, "--version"))
+VERSION = RunProbe((host.TART_BINARY, "--version"))
 
-_BUNDLE = Find(host.TART_BUNDLE)
-_BEFORE = Find(host.TART_BUNDLE_BEFORE)
-_WRAPPER = LookAt(host.TART_BINARY, most=len(WRAPPER) + 1)
+_BUNDLE = Stat(host.TART_BUNDLE)
+_BEFORE = Stat(host.TART_BUNDLE_BEFORE)
+_WRAPPER = ReadFile(host.TART_BINARY, max_bytes=len(WRAPPER) + 1)
 _IN_ARCHIVE = "tart.app"
 
 
 @dataclass(frozen=True, slots=True)
-class Tart:
-    """Bring tart to a Mac that has none; `replace` asks for this version."""
+class Tart(Step):
+    """Install Tart on a Mac that has none; `replace` requests this version."""
 
     name: ClassVar[str] = "tart"
     title: ClassVar[str] = "tart, which runs VMs"
@@ -41,86 +52,93 @@ class Tart:
     artifact: Artifact
     replace: bool = False
 
-    def wanted(self) -> None:
-        """Stamp nothing: tart is no part of drift."""
+    def probes(self) -> list[Probe]:
+        """Probe whether Tart runs, and its files."""
+        own: list[Probe] = [
+            VERSION,
+            _BUNDLE,
+            _BEFORE,
+            _WRAPPER,
+            Stat(host.PROGRAMS),
+            shared_probes.RUNNING_VMS,
+        ]
+        return [*own, *self._install.probes()]
 
-    def looks(self) -> list[Probe]:
-        """Ask whether tart answers, and for what lies where it belongs."""
-        own: list[Probe] = [VERSION, _BUNDLE, _BEFORE, _WRAPPER, Find(host.PROGRAMS), vms.PROBE]
-        return [*own, *self._unpacking.looks()]
-
-    def refuse(self, seen: Facts) -> None:
-        """Refuse to replace what VMs are running with."""
-        if self._is_replaced(seen) and vms.may_run(seen):
+    def check_supported(self, facts: Facts) -> None:
+        """Refuse to replace Tart while VMs run."""
+        if self._is_replaced(facts) and shared_probes.vms_may_run(facts):
             raise UnsupportedHost(
-                f"tart {seen.said(VERSION).text} cannot be replaced by {self.artifact.version} while VMs run; drain the Mac first"
+                f"tart {facts.result(VERSION).text} cannot be replaced by {self.artifact.version} while VMs run; drain the Mac first"
             )
 
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Install it where it is missing, replace it where that was asked for, and leave any other alone."""
-        if self._is_replaced(seen) or (seen.found(_BUNDLE) is None and not _answers(seen)):
-            yield from self._install(seen)
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Install Tart if it is missing, and replace it if requested."""
+        if self._is_replaced(facts) or (facts.stat(_BUNDLE) is None and not _runs(facts)):
+            yield from self._install_bundle(facts)
         else:
-            yield from self._unpacking.clear_left(seen)
-        if not _answers(seen):
-            yield from _wrapper(seen)
-            yield _answered()
-        if seen.found(_BEFORE) or self._is_replaced(seen):
-            yield Remove(path=host.TART_BUNDLE_BEFORE, purpose="remove the tart that was replaced")
+            yield from self._install.remove_leftovers(facts)
+        if not _runs(facts):
+            yield from _wrapper(facts)
+            yield _check_runs()
+        if facts.stat(_BEFORE) or self._is_replaced(facts):
+            yield Remove(path=host.TART_BUNDLE_BEFORE, purpose="remove the replaced tart")
 
     @property
-    def _unpacking(self) -> Unpacking:
-        return Unpacking(self.artifact, host.LIBRARIES, "tart")
+    def _install(self) -> ArchiveInstall:
+        return ArchiveInstall(self.artifact, host.LIBRARIES, "tart")
 
-    def _is_replaced(self, seen: Facts) -> bool:
-        is_other = seen.said(VERSION).text != self.artifact.version
-        return self.replace and _answers(seen) and is_other
+    def _is_replaced(self, facts: Facts) -> bool:
+        is_other = facts.result(VERSION).text != self.artifact.version
+        return self.replace and _runs(facts) and is_other
 
-    def _install(self, seen: Facts) -> Iterator[Command]:
-        bundle = f"{self._unpacking.incoming}/{_IN_ARCHIVE}"
-        yield from self._unpacking.bring(
-            seen, answer=(f"{_IN_ARCHIVE}/{host.TART_IN_BUNDLE}", "--version")
+    def _install_bundle(self, facts: Facts) -> Iterator[Command]:
+        bundle = f"{self._install.incoming}/{_IN_ARCHIVE}"
+        yield from self._install.unpack(
+            facts, version_command=(f"{_IN_ARCHIVE}/{host.TART_IN_BUNDLE}", "--version")
         )
-        if _answers(seen):
-            yield vms.none_has_started()
-        if seen.found(_BUNDLE):
-            yield from _set_aside(seen)
+        if _runs(facts):
+            yield shared_probes.require_no_vms()
+        if facts.stat(_BUNDLE):
+            yield from _keep_previous(facts)
         yield Rename(path=bundle, to=host.TART_BUNDLE, purpose=f"use tart {self.artifact.version}")
-        if _answers(seen):
-            yield from _wrapper(seen)
-            yield _answered()
-        yield from self._unpacking.clear()
+        if _runs(facts):
+            yield from _wrapper(facts)
+            yield _check_runs()
+        yield from self._install.remove_temporary()
 
 
-def _answers(seen: Facts) -> bool:
-    return seen.said(VERSION).code == 0
+def _runs(facts: Facts) -> bool:
+    return facts.result(VERSION).code == 0
 
 
-def _set_aside(seen: Facts) -> Iterator[Command]:
-    if seen.found(_BEFORE):
-        yield Remove(path=host.TART_BUNDLE_BEFORE, purpose="remove what an earlier change left")
+def _keep_previous(facts: Facts) -> Iterator[Command]:
+    if facts.stat(_BEFORE):
+        yield Remove(
+            path=host.TART_BUNDLE_BEFORE,
+            purpose="remove the leftover of an interrupted replacement",
+        )
     yield Rename(
         path=host.TART_BUNDLE,
         to=host.TART_BUNDLE_BEFORE,
-        purpose="keep the tart of before until the new one has answered",
+        purpose="keep the previous tart until the new one has been run",
     )
 
 
-def _wrapper(seen: Facts) -> Iterator[Command]:
-    if seen.file(_WRAPPER) != WRAPPER:
-        yield from unpacking.present(seen, host.PROGRAMS)
+def _wrapper(facts: Facts) -> Iterator[Command]:
+    if facts.file(_WRAPPER) != WRAPPER:
+        yield from archive_install.ensure_exists(facts, host.PROGRAMS)
         yield Write(
             path=host.TART_BINARY,
             content=WRAPPER,
             mode=0o755,
-            purpose="let tart be found",
-            before=seen.file(_WRAPPER),
+            purpose="write the wrapper of tart",
+            before=facts.file(_WRAPPER),
         )
 
 
-def _answered() -> Run:
+def _check_runs() -> Run:
     return Run(
         argv=VERSION.argv,
-        purpose="let tart answer",
-        refusal=f"{host.TART_BINARY} is there and does not answer; look at {host.TART_BUNDLE}, remove it and run this again",
+        purpose="check that tart runs",
+        refusal=f"{host.TART_BINARY} exists and does not run; inspect {host.TART_BUNDLE}, remove it and run this again",
     )

@@ -1,6 +1,6 @@
-"""Automatic updates of macOS off: one that installs itself reboots a Mac under its VMs, and another macOS is another host.
+"""Automatic macOS updates off: they would reboot a Mac while VMs run, and change the macOS that VMs depend on.
 
-Apple's lists against malware (ConfigDataInstall) are left alone: they come without a restart.
+Apple's malware definitions (ConfigDataInstall) are not changed: they need no reboot.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import ClassVar
 
 from bramley.api.names import host
 from bramley.host import defaults
-from bramley.host.commands import Command, Look, Probe, Run
+from bramley.host.commands import Command, Probe, Run, RunProbe
 from bramley.host.defaults import Default
 from bramley.host.facts import Facts
+from bramley.host.step import Step
 
-SCHEDULE = Look(("softwareupdate", "--schedule"))
+SCHEDULE = RunProbe(("softwareupdate", "--schedule"))
 SETTINGS = tuple(
     Default(host.SOFTWARE_UPDATE_DEFAULTS, key, value=False)
     for key in (
@@ -30,31 +31,25 @@ _OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
-class Updates:
-    """Keep macOS as it is until somebody updates it."""
+class Updates(Step):
+    """Disable automatic updates of macOS."""
 
     name: ClassVar[str] = "updates"
     title: ClassVar[str] = "automatic macOS updates off"
 
-    def wanted(self) -> None:
-        """Stamp nothing: it is seen by looking."""
+    def probes(self) -> list[Probe]:
+        """Probe the schedule and the setting of each kind of update."""
+        return [SCHEDULE, *(one.probe for one in SETTINGS)]
 
-    def looks(self) -> list[Probe]:
-        """Ask for the schedule and for each kind of update."""
-        return [SCHEDULE, *(one.look for one in SETTINGS)]
-
-    def refuse(self, seen: Facts) -> None:
-        """Refuse nothing."""
-
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Turn off whatever is on."""
-        told = seen.said(SCHEDULE)
-        if told.code != 0 or _OFF not in told.text.lower().rstrip(".").split():
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Turn off what is on."""
+        schedule = facts.result(SCHEDULE)
+        if schedule.code != 0 or _OFF not in schedule.text.lower().rstrip(".").split():
             yield Run(
                 argv=("softwareupdate", "--schedule", _OFF),
-                purpose="stop looking for updates",
+                purpose="turn the check for updates off",
                 as_root=True,
-                # It asks a daemon that may be busy with an update.
-                within=timedelta(minutes=3),
+                # Its daemon may be busy with an update.
+                timeout=timedelta(minutes=3),
             )
-        yield from defaults.missing(SETTINGS, seen)
+        yield from defaults.write_changed(SETTINGS, facts)

@@ -1,8 +1,8 @@
-"""Whether the Mac is ready for work, seen from outside of the steps that made it so, and in the end.
+"""The last step: check that the Mac is ready, independently of the steps that configured it.
 
-What is not so is waited for, and then told by its name. One thing only is done: a Mac whose main ruleset does not refer to our rules
-filters nothing until it starts again, so it is restarted, unless VMs run or it would not come back by itself; and if that logs nobody
-in, loginwindow is restarted. The agent is ended first, since it could start a VM until the last moment.
+Unmet conditions are waited for and then reported. The only change is a reboot: a Mac whose main ruleset does not refer to our anchor
+filters nothing until the next boot, so it is rebooted, unless VMs run or it would not come back unattended; if no user is logged in
+afterwards, loginwindow is restarted. The agent is unloaded first, because it could start a VM until the last moment.
 """
 
 from __future__ import annotations
@@ -13,112 +13,112 @@ from typing import ClassVar
 
 from bramley.api.names import host, launchd
 from bramley.base.errors import NotConverged
-from bramley.host import agent_log, launch_daemon, login, restarting, vms
+from bramley.host import agent_daemon, launch_daemon, loginwindow, shared_probes
+from bramley.host.agent_daemon import AgentJob
 from bramley.host.commands import Command, Probe, Reboot, Wait
 from bramley.host.facts import Facts
-from bramley.host.plist import AgentJob
+from bramley.host.step import Step
 from bramley.host.steps import agent_job, firewall
 from bramley.host.steps.local_network import LocalNetwork
-from bramley.host.steps.preconditions import AGENT
+from bramley.host.steps.preconditions import AGENT_PLIST
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
-    """See that the agent lives, that somebody is logged in, and that VMs are filtered."""
+class Verification(Step):
+    """Check that the agent is ready, that the user is logged in, and that VMs are filtered."""
 
     name: ClassVar[str] = "verification"
-    title: ClassVar[str] = "whether the Mac is ready"
+    title: ClassVar[str] = "readiness of the Mac"
 
     job: AgentJob
 
-    def wanted(self) -> None:
-        """Stamp nothing: it is seen by looking."""
+    def probes(self) -> list[Probe]:
+        """Probe the agent, the packet filter and the graphical session."""
+        endpoints = (agent_job.health_probe(self.job), agent_job.readiness_probe(self.job))
+        agent: list[Probe] = [AGENT_PLIST, agent_daemon.AGENT_PROBE, *endpoints]
+        rules = (firewall.MAIN_RULES, firewall.ANCHOR_RULES)
+        return [*rules, *agent, *self._local_network.probes()]
 
-    def looks(self) -> list[Probe]:
-        """Ask for all of it."""
-        asked = (agent_job.health(self.job), agent_job.readiness(self.job))
-        agent: list[Probe] = [AGENT, restarting.AGENT, *asked]
-        return [firewall.MAIN, firewall.LIVE, *agent, *self._local_network.looks()]
+    def follow_up_probes(self, facts: Facts) -> Sequence[Probe]:
+        """Probe the session of a user with another uid, and the log of an agent that is not ready."""
+        is_well = facts.stat(AGENT_PLIST) is None or not self._agent_problem(facts)
+        return [
+            *loginwindow.follow_up_probes(self.job.user, facts),
+            *([] if is_well else [agent_daemon.LOG_TAIL]),
+        ]
 
-    def looks_further(self, seen: Facts) -> Sequence[Probe]:
-        """Ask for the session of a user with another number, and for the last words of an agent that does not do well."""
-        is_well = seen.found(AGENT) is None or not self._agent_trouble(seen)
-        return [*login.looks_further(self.job.user, seen), *([] if is_well else [agent_log.LAST])]
-
-    def refuse(self, seen: Facts) -> None:
-        """Refuse nothing: at the beginning nothing of it need be so."""
-
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        """Restart a Mac that filters nothing, and wait for what is not so."""
-        # A Mac that has not got its agent yet comes by a start on the way there.
-        is_made = seen.found(AGENT) is not None
-        is_idle = not vms.may_run(seen) and not login.lost_by_restart(seen)
-        if is_made and not firewall.is_attached(seen) and is_idle:
-            yield from self._restart(seen)
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Reboot a Mac that filters nothing, and wait for unmet conditions."""
+        # A Mac without an agent is rebooted by an earlier step.
+        is_made = facts.stat(AGENT_PLIST) is not None
+        is_idle = not shared_probes.vms_may_run(facts) and not loginwindow.reboot_blocker(facts)
+        if is_made and not firewall.is_attached(facts) and is_idle:
+            yield from self._reboot(facts)
             return
-        if is_made and login.is_due(self.job.user, seen):
-            yield from login.kick(login.uid_of(self.job.user, seen))
-        if wrong := self._wrong(seen):
+        if is_made and loginwindow.needs_login(self.job.user, facts):
+            yield from loginwindow.restart_loginwindow(loginwindow.uid_of(self.job.user, facts))
+        if problems := self._problems(facts):
             yield Wait(
-                look=agent_job.readiness(self.job),
-                purpose=f"wait until the Mac is ready: {'; '.join(wrong)}"
+                probe=agent_job.readiness_probe(self.job),
+                purpose=f"wait until the Mac is ready: {'; '.join(problems)}"
                 if is_made
                 else "wait until the Mac is ready",
-                within=agent_job.STARTED_WITHIN,
-                # What is wrong is told from the facts.
-                else_go_on=True,
+                timeout=agent_job.START_TIMEOUT,
+                # `verify` reports the reason from the facts.
+                ignore_failure=True,
             )
 
-    def confirm(self, seen: Facts) -> None:
-        """Tell what is not so."""
-        if login.is_sealed(seen):
-            raise login.sealed_refusal(self.job.user)
-        if wrong := self._wrong(seen):
-            raise NotConverged("; ".join(wrong))
+    def verify(self, facts: Facts) -> None:
+        """Report the unmet conditions."""
+        if loginwindow.is_password_rejected(facts):
+            raise loginwindow.rejected_password_error(self.job.user)
+        if problems := self._problems(facts):
+            raise NotConverged("; ".join(problems))
 
-    def pending(self, seen: Facts) -> str:
-        """Tell that VMs are not filtered, or not reached, until the Mac is restarted."""
-        if not firewall.is_attached(seen):
-            told = "RebootPending: the packet filter does not heed our rules before the next start of the Mac"
-            return f"{told}; {login.lost_by_restart(seen) or 'drain it of VMs and run this again'}"
-        return self._local_network.pending(seen)
+    def pending(self, facts: Facts) -> str:
+        """Return that VMs are not filtered, or not reachable, until the Mac is rebooted."""
+        if not firewall.is_attached(facts):
+            reason = "RebootPending: the packet filter does not apply our rules before the next boot of the Mac"
+            return f"{reason}; {loginwindow.reboot_blocker(facts) or 'drain it of VMs and run this again'}"
+        return self._local_network.pending(facts)
 
-    def tidy(self) -> Iterator[Command]:
-        """Yield what brings an agent back that was ended for a restart which did not come; refused if it is there."""
+    def clean_up(self) -> Iterator[Command]:
+        """Load the agent again if it was unloaded for a reboot that did not happen; launchd refuses this if it is loaded."""
         *_, loading = launch_daemon.load(launchd.AGENT)
         yield loading
 
-    def _restart(self, seen: Facts) -> Iterator[Command]:
-        # The start loads it again, and where none comes, the next run does.
+    def _reboot(self, facts: Facts) -> Iterator[Command]:
+        # The boot loads it again; if there is none, `clean_up` or the next run does.
         yield from launch_daemon.unload(launchd.AGENT)
-        yield vms.none_has_started()
-        yield Reboot(purpose="restart the Mac, since VMs are not filtered until then")
-        if login.is_set_up(self.job.user, seen):
-            # With a display the start logs the user in, and nobody must end that session.
-            yield login.await_session(login.uid_of(self.job.user, seen))
+        yield shared_probes.require_no_vms()
+        yield Reboot(purpose="reboot the Mac, because VMs are not filtered until then")
+        if loginwindow.is_set_up(self.job.user, facts):
+            # On a Mac with a display the boot logs the user in; a restart of loginwindow would end that session.
+            yield loginwindow.wait_for_session(loginwindow.uid_of(self.job.user, facts))
 
     @property
     def _local_network(self) -> LocalNetwork:
         return LocalNetwork(self.job.user)
 
-    def _wrong(self, seen: Facts) -> list[str]:
-        user = self.job.user
-        told = {
-            f"{user} is not logged in at the Mac, so no VM starts": login.has_session(user, seen),
-            f"the password of automatic login of {user} is wrong": not login.is_sealed(seen),
-            "our rules of the packet filter are not in force": firewall.is_in_force(seen),
-        }
-        agent = self._agent_trouble(seen)
-        first = [f"{agent}; {agent_log.told(seen)}"] if agent else []
-        return first + [what for what, is_so in told.items() if not is_so]
+    def _problems(self, facts: Facts) -> list[str]:
+        user, problems = self.job.user, []
+        if agent := self._agent_problem(facts):
+            problems.append(f"{agent}; {agent_daemon.describe_log(facts)}")
+        if not loginwindow.has_session(user, facts):
+            problems.append(f"{user} is not logged in at the Mac, so no VM starts")
+        if loginwindow.is_password_rejected(facts):
+            problems.append(f"the password of automatic login of {user} is wrong")
+        if not firewall.is_in_force(facts):
+            problems.append("our rules of the packet filter are not in force")
+        return problems
 
-    def _agent_trouble(self, seen: Facts) -> str:
-        if told := agent_job.trouble(self.job, seen):
-            return told
-        if seen.said(agent_job.readiness(self.job)).code == 0:
+    def _agent_problem(self, facts: Facts) -> str:
+        if problem := agent_job.health_problem(self.job, facts):
+            return problem
+        if facts.result(agent_job.readiness_probe(self.job)).code == 0:
             return ""
         return (
-            "the agent lives and does not come to terms with its API server, so its Node is not ready; see that this Mac "
-            f"reaches the server in {host.AGENT_KUBECONFIG}, and that the token there is let in; where apply makes that file, "
-            "--server names the address in it"
+            "the agent runs and cannot work with its API server, so its Node is not ready; check that this Mac reaches the server "
+            f"in {host.AGENT_KUBECONFIG} and that the server accepts the token in it; if `apply` writes that file, --server sets "
+            "the address"
         )

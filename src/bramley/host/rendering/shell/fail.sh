@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# fail TEXT: say why nothing was done, with a code that no program of ours uses.
+# fail TEXT: print an error and exit, with a code that the programs do not use.
 fail() {
     printf '%s\n' "$1" >&2
     exit 125

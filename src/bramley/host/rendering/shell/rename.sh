@@ -1,9 +1,9 @@
 # shellcheck shell=sh
-# Give another name: TOKEN PATH TO.
-token=$1 path=$2 to=$3
+# Rename: TOKEN PATH NEW_PATH.
+token=$1 path=$2 new_path=$3
 printf '%s\n' "$token"
-if [ -d "$to" ]; then
-    fail "$to is a folder"
+if [ -d "$new_path" ]; then
+    fail "$new_path is a folder"
 fi
 sync
-mv -f "$path" "$to" || fail "$path cannot get another name"
+mv -f "$path" "$new_path" || fail "$path cannot be renamed"
