@@ -9,29 +9,29 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from bramley.sim.ssh.faults import Do, Fault
+from bramley.sim.ssh.faults import Fault, FaultKind
 from tests.process.sim_mac.ssh_client import served, until
 
 
 async def test_a_line_is_cut_before_within_or_after_a_command(tmp_path: Path) -> None:
     home = tmp_path / "mac/Users/m1"
     async with served(tmp_path / "mac") as (host, mac):
-        host.faults.put(Fault(do=Do.CUT_BEFORE, match="*before*", skip=1, times=1))
+        host.faults.set(Fault(do=FaultKind.CUT_BEFORE, match="*before*", skip=1, times=1))
         await mac.output_of("echo 1 > before-1")
         assert (await mac.run("echo 2 > before-2")).exit_status is None
         await mac.output_of("echo 3 > before-3")
         assert sorted(each.name for each in home.glob("before-*")) == ["before-1", "before-3"]
 
-        host.faults.put(Fault(do=Do.CUT_AFTER, times=1))
+        host.faults.set(Fault(do=FaultKind.CUT_AFTER, times=1))
         assert (await mac.run("echo done > after")).exit_status is None
         assert (home / "after").read_text() == "done\n"
 
-        host.faults.put(Fault(do=Do.CUT_ANSWER, bytes=5, times=1))
+        host.faults.set(Fault(do=FaultKind.CUT_ANSWER, bytes=5, times=1))
         cut = await mac.run("echo an answer; sleep 1000")
         assert (cut.exit_status, cut.stdout) == (None, b"an an")
 
         # A command goes on as behind every sshd: its input ends too early, and that is for it to find out.
-        host.faults.put(Fault(do=Do.CUT_AT, bytes=70_000, times=1))
+        host.faults.set(Fault(do=FaultKind.CUT_AT, bytes=70_000, times=1))
         assert (await mac.run("cat > at; echo $? > went-on", b"x" * 200_000)).exit_status is None
         await until((home / "went-on").exists)
         assert (home / "at").stat().st_size == 70_000
@@ -39,33 +39,33 @@ async def test_a_line_is_cut_before_within_or_after_a_command(tmp_path: Path) ->
 
 async def test_a_full_disk_is_full_for_root_as_well(tmp_path: Path) -> None:
     async with served(tmp_path / "mac", may_sudo=True) as (host, mac):
-        host.faults.put(Fault(do=Do.DISK_FULL, bytes=1000))
+        host.faults.set(Fault(do=FaultKind.DISK_FULL, bytes=1000))
         assert "No space left on device" in await mac.error_of("cat > big", b"x" * 5000)
         output = await mac.error_of("sudo sh -c 'cat > /opt/big'", b"x" * 5000)
         assert "No space left on device" in output
 
-        host.faults.clear()
+        host.faults.set()
         await mac.output_of("cat > big", b"x" * 5000)
 
 
 async def test_sudo_refuses_and_commands_hang_as_long_as_configured(tmp_path: Path) -> None:
     async with served(tmp_path / "mac", may_sudo=True) as (host, mac):
-        host.faults.put(
-            Fault(do=Do.REFUSE_SUDO, times=1),
-            Fault(do=Do.HANG, match="*launchctl*"),
+        host.faults.set(
+            Fault(do=FaultKind.REFUSE_SUDO, times=1),
+            Fault(do=FaultKind.HANG, match="*launchctl*"),
         )
         assert "not in the sudoers file" in await mac.error_of("sudo true")
         await mac.output_of("sudo true")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await (await mac.connection()).run("launchctl list")
-        host.faults.clear()
+        host.faults.set()
         await mac.output_of("launchctl list")
 
 
 async def test_a_slow_line_carries_so_many_bytes_a_second(tmp_path: Path) -> None:
     async with served(tmp_path / "mac") as (host, mac):
-        host.faults.put(Fault(do=Do.SLOW, bytes=10_000))
+        host.faults.set(Fault(do=FaultKind.SLOW, bytes=10_000))
         begun = asyncio.get_running_loop().time()
         assert (await mac.output_of("wc -c", b"x" * 5000)).strip() == "5000"
         assert asyncio.get_running_loop().time() - begun >= 0.5
@@ -85,10 +85,10 @@ async def test_the_host_key_changes_and_changes_back(tmp_path: Path) -> None:
 
         with pytest.raises(asyncssh.PermissionDenied):
             await connect()
-        host.faults.put(Fault(do=Do.OTHER_HOST_KEY))
+        host.faults.set(Fault(do=FaultKind.OTHER_HOST_KEY))
         with pytest.raises(asyncssh.HostKeyNotVerifiable):
             await connect()
-        host.faults.clear()
+        host.faults.set()
         assert host.host_key == first
         host.change_host_key()
         with pytest.raises(asyncssh.HostKeyNotVerifiable):

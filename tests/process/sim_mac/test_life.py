@@ -130,7 +130,7 @@ async def test_a_mac_that_was_switched_off_keeps_its_disk_and_its_key(tmp_path: 
 
 async def test_a_mac_is_switched_on_once_and_on_a_port_of_its_own(tmp_path: Path) -> None:
     async with served(tmp_path / "mac") as (host, mac):
-        with pytest.raises(BadConfiguration, match="switched on already"):
+        with pytest.raises(BadConfiguration, match="already served by another process"):
             await SimulatedHost(tmp_path / "mac").__aenter__()
         with pytest.raises(BadConfiguration, match="Address already in use"):
             await SimulatedHost(tmp_path / "other", port=host.port).__aenter__()

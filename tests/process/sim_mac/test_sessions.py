@@ -25,7 +25,7 @@ async def test_shell_runs_for_real_as_the_user_in_the_macs_own_root(tmp_path: Pa
         assert (mine[0], mine[2:4]) == ("-rw-r-----", ["m1", "staff"])
         others = (await mac.output_of("ls -ld /private/etc/pf.conf")).split()
         assert (others[0], others[2:4]) == ("-rw-r--r--", ["root", "wheel"])
-        assert host.heard[-1] == "ls -ld /private/etc/pf.conf"
+        assert host.commands[-1] == "ls -ld /private/etc/pf.conf"
 
 
 async def test_commands_stay_in_the_macs_root_and_only_root_writes_to_its_system(

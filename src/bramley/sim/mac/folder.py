@@ -21,13 +21,13 @@ from bramley.sim.mac import shim
 from bramley.sim.mac.settings_file import SettingsFile
 from bramley.sim.tart import process as tart_process
 
-# What the agent's supervisor and its certificate need, and people who look around.
+# Needed by the agent's supervisor and its certificate, and by people who inspect the Mac.
 TOOLS = ("sh", "cat", "date", "head", "mkdir", "mv", "openssl", "rm", "sleep", "tail", "wc", "ps")
 INTERPRETERS = ("python", "sh", "dash", "bash", "zsh")
 
 
 def folders(root: Path) -> Folders:
-    """Return where the agent and the tart of a simulated Mac keep things."""
+    """Return the folders of the agent and the tart of a simulated Mac."""
     return Folders(
         state=root / "state",
         user_data=root / "userdata",

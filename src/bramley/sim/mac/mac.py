@@ -65,7 +65,7 @@ class SimulatedMac:
 
     @property
     def boot_id(self) -> str:
-        """Return the name of this boot."""
+        """Return the id of this boot."""
         return f"boot-{self.boots}"
 
     def start_agent(self) -> AgentProcess:
@@ -81,7 +81,7 @@ class SimulatedMac:
         self.session.log_in()
 
     def start(self, call: Call, *, parent: int) -> Process:
-        """Start a program in a process group of its own; ProgramMissing if it is not installed."""
+        """Start a program in a new process group; ProgramMissing if it is not installed."""
         program = self._find(call.argv[0])
         if program is None:
             raise ProgramMissing(f"{call.argv[0]}: no such program on this Mac")

@@ -1,7 +1,7 @@
 """The processes of a simulated Mac, as asyncio tasks in a table, and the locks that they hold on files.
 
 `kill` takes effect before it returns: the process is off the table, what it held is free, and not one more line of it runs.
-A process leaves nothing to its parent but its exit code, and its children go on as orphans unless somebody kills them too.
+A process leaves nothing to its parent but its exit code, and its children continue as orphans.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Table:
         group: int | None = None,
         catches: frozenset[signal.Signals] = frozenset(),
     ) -> Process:
-        """Start a process, in a group of its own unless one is given; it runs from the next turn of the loop on."""
+        """Start a process, in a new group unless one is given; it runs from the next iteration of the event loop on."""
         process = self._new(argv, parent, group)
         process.catches = catches
         process.task = self._group.create_task(self._run(process, main), name=f"pid {process.pid}")

@@ -36,7 +36,7 @@ class SettingsFile:
         self.save()
 
     def timings(self, **seconds: float) -> None:
-        """Change how long things take."""
+        """Change durations."""
         self._content.setdefault("timings", {}).update(seconds)
         self.save()
 

@@ -1,7 +1,7 @@
-"""The programs of a simulated Mac besides tart, for real processes: `launchctl`, `sudo`, `killall`, `tailscale`.
+"""The programs of a simulated Mac other than tart, for real processes: `launchctl`, `sudo`, `killall`, `tailscale`.
 
 They are called as `shim.py ROOT NAME ARGUMENT…` and touch nothing outside ROOT. Only the standard library is imported, and
-little of it: each call is a process of its own, without site-packages, and `pathlib` would double what it costs.
+little of it: each call is a process without site-packages, and `pathlib` would double its cost.
 """
 
 import os
@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 PROGRAMS = "bin"
-# tart looks for it too: while it is there, nobody is logged in.
+# While this file exists, no user is logged in; the simulated tart reads it, too.
 NO_SESSION = "tart/.sim/no-session"
-# While it is there, a new loginwindow logs nobody in.
+# While this file exists, a new loginwindow does not log in automatically.
 NO_LOGIN = "no-login"
 KICKS = "kicks"
 TAILNET_ADDRESS = "100.64.0.11"

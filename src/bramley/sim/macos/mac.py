@@ -52,17 +52,21 @@ class Mac:
 
     @classmethod
     def make(cls, root: Path, *, settings: Settings | None = None, **opening: Any) -> Mac:
-        """Lay out a bare Mac in an empty folder and start it; one that was interrupted is laid out again."""
-        unfinished = root / FOLDER / _UNFINISHED
-        # Its state holds passwords.
+        """Return a bare Mac, installed in an empty folder."""
+        mac = cls(root, **opening)
+        mac.install(settings or Settings())
+        return mac
+
+    def install(self, settings: Settings) -> None:
+        """Lay out a bare Mac and start it; after an interruption this begins again."""
+        unfinished = self.root / FOLDER / _UNFINISHED
+        # Its state has passwords.
         unfinished.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if unfinished.exists():
-            _clear(root)
+            _clear(self.root)
         unfinished.touch()
-        mac = cls(root, **opening)
-        fresh_install.lay_out(mac, settings or Settings())
+        fresh_install.lay_out(self, settings)
         unfinished.unlink()
-        return mac
 
     @staticmethod
     def is_made(root: Path) -> bool:

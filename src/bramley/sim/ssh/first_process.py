@@ -1,8 +1,8 @@
-"""Process 1 of a simulated Mac: starts programs as the users that it is told, and tells how they ended.
+"""Process 1 of a simulated Mac: starts programs as given users, and reports their exit codes.
 
-It runs inside the Mac's own root with the standard library only. Whatever it started dies with it, since it is the first
-process of its namespace; it ends when the server that it belongs to is gone. It decides nothing: that is the server's part.
-Requests come as one JSON message each, with the three standard files of the new process beside it.
+It runs inside the Mac's own root with the standard library only. All processes die with it, since it is the first process of its
+namespace; it exits when its server is gone. It decides nothing: the server does. A request is one JSON message, with the three
+standard files of the new process attached.
 """
 
 import contextlib
@@ -20,42 +20,42 @@ import time
 from pathlib import Path
 from typing import Any
 
-LONGEST = 4 * 1024 * 1024
+MAX_MESSAGE = 4 * 1024 * 1024
 STANDARD_FILES = 3
-# Of unshare(2) and mount(2).
+# Flags of unshare(2) and mount(2).
 _NEW_USERS, _NEW_MOUNTS = 0x10000000, 0x00020000
 _READ_ONLY, _NO_SETUID, _NO_DEVICES, _REMOUNT = 1, 2, 4, 32
 _BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 1 << 18
-_LOOK_EVERY = 0.02
-# As launchd waits for a job that is asked to end: 20 s.
-_LOOKS = 1000
-_WITH_SIGNALS_OF_OTHERS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_POLL_SECONDS = 0.02
+# launchd waits 20 s for a job to exit.
+_MAX_POLLS = 1000
+_IGNORED_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def main() -> None:
-    """Serve the server's requests until it is gone."""
+    """Serve the requests of the server until it is gone."""
     requests = socket.socket(fileno=int(sys.argv[1]))
     events = socket.socket(fileno=int(sys.argv[2]))
-    for line in (requests, events):
-        # Ours alone: no program is to speak for the Mac's first process.
-        line.set_inheritable(False)
-    for number in _WITH_SIGNALS_OF_OTHERS:
-        # For the first process of a Mac these are nothing: only what it handles reaches it, and it handles none.
+    for each in (requests, events):
+        # Programs must not inherit them.
+        each.set_inheritable(False)
+    for number in _IGNORED_SIGNALS:
+        # A first process receives only signals that it handles, and launchd handles none of these.
         signal.signal(number, signal.SIG_IGN)
-    woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    wakeup_read, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        ready, _, _ = select.select([requests.fileno(), woken], [], [])
-        if woken in ready:
-            os.read(woken, 4096)
+        ready, _, _ = select.select([requests.fileno(), wakeup_read], [], [])
+        if wakeup_read in ready:
+            os.read(wakeup_read, 4096)
             _reap(events)
         if requests.fileno() in ready and not _answer(requests):
             return
 
 
 def _reap(events: socket.socket) -> None:
-    """Tell of every process that has ended; those that others left behind end here, too."""
+    """Report every process that has exited, orphans included."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -66,8 +66,8 @@ def _reap(events: socket.socket) -> None:
 
 
 def _answer(requests: socket.socket) -> bool:
-    """Do one request; false when there is nobody left who could ask."""
-    message, files, _, _ = socket.recv_fds(requests, LONGEST, STANDARD_FILES)
+    """Perform one request; return False if the server is gone."""
+    message, files, _, _ = socket.recv_fds(requests, MAX_MESSAGE, STANDARD_FILES)
     if not message:
         return False
     request = json.loads(message)
@@ -83,7 +83,7 @@ def _answer(requests: socket.socket) -> bool:
 
 
 def _kill(request: dict[str, Any]) -> dict[str, Any]:
-    """Send a signal to a process, or to the group that it leads."""
+    """Send a signal to a process, or to its group."""
     send = os.killpg if request["group"] else os.kill
     try:
         send(request["kill"], request["signal"])
@@ -94,32 +94,33 @@ def _kill(request: dict[str, Any]) -> dict[str, Any]:
 
 def _spawn(request: dict[str, Any], files: list[int]) -> int:
     """Start a program and return its pid once it runs; OSError if it cannot be started."""
-    hears, tells = os.pipe2(os.O_CLOEXEC)
+    # The write end is closed by a successful exec; before that the child writes its errno to it.
+    error_read, error_write = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid == 0:
-        _become(request, files, tells)
-    os.close(tells)
-    # One that waits for another to end cannot tell yet.
-    failed = b"" if request["after"] else os.read(hears, 16)
-    os.close(hears)
+        _exec(request, files, error_write)
+    os.close(error_write)
+    # A process that waits for another one has not called exec yet.
+    failed = b"" if request["after"] else os.read(error_read, 16)
+    os.close(error_read)
     if failed:
         raise OSError(int(failed), os.strerror(int(failed)))
     return pid
 
 
-def _become(request: dict[str, Any], files: list[int], tells: int) -> None:
-    """Turn this new process into the program; never returns."""
+def _exec(request: dict[str, Any], files: list[int], error_write: int) -> None:
+    """Set up this new process and execute the program; never returns."""
     try:
-        _shed(request, files)
-        os.execvpe(request["argv"][0], request["argv"], request["env"])  # noqa: S606 - what a person or launchd asked for
+        _set_up(request, files)
+        os.execvpe(request["argv"][0], request["argv"], request["env"])  # noqa: S606 - a command of a user or a job
     except OSError as error:
-        os.write(tells, str(error.errno or errno.EIO).encode())
+        os.write(error_write, str(error.errno or errno.EIO).encode())
     finally:
         os._exit(127)
 
 
 def _make_standard(files: list[int]) -> None:
-    """Let these be the standard files, and nothing else: a child with a second copy would hold the session open after its end."""
+    """Make these the standard files and close the originals: a second copy would keep the session open after the program's end."""
     for standard, file in enumerate(files):
         os.dup2(file, standard)
     for file in files:
@@ -127,31 +128,31 @@ def _make_standard(files: list[int]) -> None:
             os.close(file)
 
 
-def _shed(request: dict[str, Any], files: list[int]) -> None:
-    """Take on everything that is the new process's own: session, files, limits, folder, and last its user."""
+def _set_up(request: dict[str, Any], files: list[int]) -> None:
+    """Set session, files, limits, user and folder of the new process."""
     signal.set_wakeup_fd(-1)
-    for number in (*_WITH_SIGNALS_OF_OTHERS, signal.SIGCHLD, signal.SIGPIPE):
+    for number in (*_IGNORED_SIGNALS, signal.SIGCHLD, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
-    _wait_for_end_of(request["after"])
+    _wait_for_exit_of(request["after"])
     _make_standard(files)
     if request["terminal"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     if request["largest_file"] is not None:
-        # Writing fails instead of killing: the program is to tell that the disk is full.
+        # A write fails instead of killing the program, as on a full disk.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
     os.umask(0o022)
-    _take_user(request)
+    _set_user(request)
     try:
         os.chdir(request["cwd"])
     except OSError:
         os.chdir("/")
 
 
-def _take_user(request: dict[str, Any]) -> None:
-    """Become the user, or, where there is only one, stand for them: with their number, and without root's folders."""
-    if request["plain"] is None:
+def _set_user(request: dict[str, Any]) -> None:
+    """Set the user; without real users, map the uid in a new namespace and make root's folders read-only."""
+    if request["mounts"] is None:
         os.setgroups(request["groups"])
         os.setgid(request["gid"])
         os.setuid(request["uid"])
@@ -160,19 +161,19 @@ def _take_user(request: dict[str, Any]) -> None:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{request['uid']} 0 1")
         Path("/proc/self/gid_map").write_text(f"{request['gid']} 0 1")
-        _close_folders(request["plain"])
+        _mount_as_user(request["mounts"])
 
 
-def _close_folders(plain: dict[str, Any]) -> None:
-    """Make folders read-only but for what is the user's own in them, and show the user's own door."""
+def _mount_as_user(mounts: dict[str, Any]) -> None:
+    """Make root's folders read-only except the user's files in them, and mount the user's own shim socket."""
     _mount("none", "/", _RECURSIVE | _PRIVATE)
-    for path in plain["opened"]:
+    for path in mounts["writable"]:
         with contextlib.suppress(FileNotFoundError):
             _mount(path, path, _BIND)
-    for folder in plain["closed"]:
+    for folder in mounts["read_only"]:
         _mount(folder, folder, _BIND | _RECURSIVE)
         _mount("none", folder, _REMOUNT | _BIND | _READ_ONLY | _NO_SETUID | _NO_DEVICES)
-    _mount(plain["run"], "/.mac/run", _BIND)
+    _mount(mounts["run"], "/.mac/run", _BIND)
 
 
 def _mount(source: str, target: str, flags: int) -> None:
@@ -187,15 +188,15 @@ def _call(name: str, *arguments: Any) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def _wait_for_end_of(pid: int) -> None:
-    """Wait until a process has gone, which somebody has asked to end; one that does not is killed."""
-    looks = 0
+def _wait_for_exit_of(pid: int) -> None:
+    """Wait until a process that was sent SIGTERM has exited; kill it after `_MAX_POLLS`."""
+    polls = 0
     with contextlib.suppress(ProcessLookupError):
         while pid:
-            # Looks are counted, not seconds: while the machine stands still, nobody could have ended.
-            looks += 1
-            os.kill(pid, signal.SIGKILL if looks > _LOOKS else 0)
-            time.sleep(_LOOK_EVERY)
+            # Polls are counted instead of seconds: a machine that was suspended must not kill the process early.
+            polls += 1
+            os.kill(pid, signal.SIGKILL if polls > _MAX_POLLS else 0)
+            time.sleep(_POLL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""launchd's jobs as real processes in the Mac's root; which ones run, and when again, is the model's matter.
+"""launchd's jobs as real processes in the Mac's root; the model decides which ones run, and when they are restarted.
 
-A job that is asked to end gets SIGTERM, and the next one of its label begins when it has gone; what it leaves behind in its
-own process group is killed, as launchd does. Programs that come with macOS and are not there are pretended.
+A job that is stopped gets SIGTERM, and the next process of its label starts when it has exited; the rest of its process group is killed,
+as by launchd. Programs of macOS that the sandbox does not have only get a pid.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from bramley.sim.macos.launchd import NO_PROGRAM, Exited, Job
 from bramley.sim.macos.mac import Mac
 from bramley.sim.ssh import processes
 from bramley.sim.ssh.processes import Identity, Processes, Start
+from bramley.sim.ssh.sandbox import SEARCH_PATH
 
 logger = log.get(__name__)
 
-_SEARCH_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 _OF_MACOS = ("/System/", "/usr/libexec/")
 
 
@@ -31,14 +31,14 @@ class ProcessSpawner:
     def __init__(self) -> None:
         self.processes: Processes | None = None
         self._targets: dict[int, str] = {}
-        # Processes that were asked to end, by the job that they belong to.
-        self._leaving: dict[str, int] = {}
+        # Processes that were sent SIGTERM, by the target of their job.
+        self._stopping: dict[str, int] = {}
 
-    def booted(self, processes: Processes) -> None:
-        """Run jobs there from now on; whatever ran before is gone."""
+    def on_boot(self, processes: Processes) -> None:
+        """Use these processes from now on; those of the last boot are gone."""
         self.processes = processes
         self._targets.clear()
-        self._leaving.clear()
+        self._stopping.clear()
 
     def start(self, mac: Mac, state: dict[str, Any], target: str) -> int | Exited:
         """Start a job's program."""
@@ -52,29 +52,29 @@ class ProcessSpawner:
         try:
             return self._start(mac, state, target)
         except (OSError, LookupError) as error:
-            logger.info("Job cannot start", mac=mac.root.name, job=target, error=str(error))
+            logger.info("Job did not start", mac=mac.root.name, job=target, error=str(error))
             return Exited(NO_PROGRAM)
 
     def stop(self, mac: Mac, pid: int) -> None:
-        """Ask a process to end."""
+        """Send SIGTERM to a process."""
         del mac
         target = self._targets.pop(pid, None)
         if target is not None and self.processes is not None:
-            self._leaving[target] = pid
+            self._stopping[target] = pid
             self.processes.signal(pid, signal.SIGTERM)
 
     def _start(self, mac: Mac, state: dict[str, Any], target: str) -> int:
-        assert self.processes is not None  # noqa: S101 - for the type checker; asked before
+        assert self.processes is not None  # noqa: S101 - for the type checker; `start` checks it
         job, processes = state["launchd"]["jobs"][target], self.processes
-        who = _user(state, target, job)
+        user = _user(state, target, job)
         with _standard_files(mac, job) as files:
             start = Start(
                 argv=[job["program"] or job["arguments"][0], *job["arguments"][1:]],
-                who=who,
+                user=user,
                 files=files,
-                environment=_environment(state, who, job),
+                environment=_environment(state, user, job),
                 folder=job["folder"],
-                after=self._leaving.get(target, 0),
+                after=self._stopping.get(target, 0),
             )
             pid = processes.start(start, lambda code: self._ended(mac, processes, pid, code))
         self._targets[pid] = target
@@ -83,8 +83,8 @@ class ProcessSpawner:
     def _ended(self, mac: Mac, processes: Processes, pid: int, code: int) -> None:
         with contextlib.suppress(OSError):
             processes.signal(pid, signal.SIGKILL, group=True)
-        for target in [job for job, leaving in self._leaving.items() if leaving == pid]:
-            del self._leaving[target]
+        for target in [job for job, stopping in self._stopping.items() if stopping == pid]:
+            del self._stopping[target]
         ended = self._targets.pop(pid, None)
         if ended is not None and processes is self.processes:
             with mac.change() as state:
@@ -99,14 +99,14 @@ def _user(state: dict[str, Any], target: str, job: Job) -> Identity:
     return processes.identity_of(state, job["user"] or "root")
 
 
-def _environment(state: dict[str, Any], who: Identity, job: Job) -> dict[str, str]:
-    mine = {"PATH": _SEARCH_PATH, "USER": who.name, "LOGNAME": who.name}
-    return {**mine, "HOME": users.home_of(state, who.name), **job["environment"]}
+def _environment(state: dict[str, Any], user: Identity, job: Job) -> dict[str, str]:
+    own = {"PATH": SEARCH_PATH, "USER": user.name, "LOGNAME": user.name}
+    return {**own, "HOME": users.home_of(state, user.name), **job["environment"]}
 
 
 @contextlib.contextmanager
 def _standard_files(mac: Mac, job: Job) -> Iterator[tuple[int, int, int]]:
-    """Open a job's input and its logs."""
+    """Open the standard files of a job."""
     with contextlib.ExitStack() as stack:
         numbers = []
         for path in ("/dev/null", job["out"], job["err"]):

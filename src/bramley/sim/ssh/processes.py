@@ -1,7 +1,7 @@
-"""The processes of a simulated Mac as its server sees them: started, signalled and heard of through the Mac's first process.
+"""The processes of a simulated Mac for its server: started, signalled and reaped through the Mac's first process.
 
-Starting is one short exchange with that process and does not wait for anything else, so that programs of the model, which are
-plain functions, can start others. When the first process ends, however it does, the kernel ends all others.
+Starting is one short exchange with that process and waits for nothing else, so programs of the model, which are plain functions, can
+start others. When the first process ends, the kernel kills all others.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from bramley.sim.macos import users
 from bramley.sim.ssh import sandbox
 from bramley.sim.ssh.sandbox import Sandbox
 
-# Of a machine that is busy with something else: waited for in full only when something is wrong.
-_ANSWERS_WITHIN = 120.0
-_ENDS_WITHIN = 120.0
+# Long, for busy machines; reached only when something is wrong.
+_REPLY_SECONDS = 120.0
+_EXIT_SECONDS = 120.0
 
 
 logger = log.get(__name__)
@@ -32,7 +32,7 @@ logger = log.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a process is on the Mac."""
+    """The user of a process, as on the Mac."""
 
     name: str
     uid: int
@@ -42,23 +42,23 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """A program to start, as whom, with which files."""
+    """A program to start, with its user and files."""
 
     argv: Sequence[str]
-    who: Identity
+    user: Identity
     files: tuple[int, int, int]
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str = "/"
     on_terminal: bool = False
-    # The largest file that it may write; None: any. A full disk is made of it.
+    # The size limit of files that it writes, None for no limit; simulates a full disk.
     largest_file: int | None = None
-    # A process that must have gone before; it was asked to.
+    # The pid of a process that was sent SIGTERM and must have exited before; 0 for none.
     after: int = 0
 
 
-Ended = Callable[[int], None]
-
-Owned = Callable[[str], tuple[str, ...]]
+OnExit = Callable[[int], None]
+# Returns the paths that a user owns.
+OwnedPaths = Callable[[str], tuple[str, ...]]
 
 
 class Processes:
@@ -66,77 +66,77 @@ class Processes:
 
     def __init__(
         self,
-        home: Sandbox,
+        mac_sandbox: Sandbox,
         process: subprocess.Popen[bytes],
         requests: socket.socket,
         events: socket.socket,
-        owned: Owned,
+        owned: OwnedPaths,
     ) -> None:
-        self._home = home
+        self._sandbox = mac_sandbox
         self._process = process
         self._requests = requests
         self._events = events
         self._owned = owned
-        self._is_heard = False
-        self._waiting: dict[int, Ended] = {}
+        self._is_running = False
+        self._on_exit: dict[int, OnExit] = {}
 
     @classmethod
-    def boot(cls, home: Sandbox, owned: Owned = lambda _: ()) -> Processes:
-        """Start the Mac's first process; `owned` tells what a user owns, where the kernel does not."""
+    def boot(cls, mac_sandbox: Sandbox, owned: OwnedPaths) -> Processes:
+        """Start the Mac's first process; `owned` is used where the kernel does not keep owners."""
         if why := sandbox.missing():
             raise BadConfiguration(why)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        hears, tells = socket.socketpair()
+        our_events, their_events = socket.socketpair()
         for each in (ours, theirs):
             each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1024 * 1024)
-        ours.settimeout(_ANSWERS_WITHIN)
-        with theirs, tells:
-            numbers = (theirs.fileno(), tells.fileno())
-            process = subprocess.Popen(  # noqa: S603 - bwrap and a file of ours
-                home.command(*map(str, numbers)),
+        ours.settimeout(_REPLY_SECONDS)
+        with theirs, their_events:
+            numbers = (theirs.fileno(), their_events.fileno())
+            process = subprocess.Popen(  # noqa: S603 - bwrap with our own program
+                mac_sandbox.command(*map(str, numbers)),
                 stdin=subprocess.DEVNULL,
                 pass_fds=numbers,
-                # Ctrl-C is for the server, which then ends everything in order.
+                # Only the server gets Ctrl-C; it then ends everything in order.
                 start_new_session=True,
             )
-        return cls(home, process, ours, hears, owned)
+        return cls(mac_sandbox, process, ours, our_events, owned)
 
     @property
     def pid(self) -> int:
-        """Return the machine's pid of the bubble, for those who look from outside."""
+        """Return the pid of the sandbox on this machine."""
         return self._process.pid
 
     async def run(self) -> None:
-        """Hear of processes that end, until the first one does."""
-        self._is_heard = True
-        events, closing = await asyncio.open_connection(sock=self._events)
+        """Receive the exits of processes, until the first process exits."""
+        self._is_running = True
+        events, writer = await asyncio.open_connection(sock=self._events)
         try:
             while line := await events.readline():
                 event = json.loads(line)
-                ended = self._waiting.pop(event["pid"], None)
-                if ended is not None:
-                    ended(event["code"])
+                on_exit = self._on_exit.pop(event["pid"], None)
+                if on_exit is not None:
+                    on_exit(event["code"])
         finally:
-            closing.close()
+            writer.close()
 
-    def start(self, start: Start, ended: Ended) -> int:
-        """Start a program and return its pid; `ended` is called with its exit code, or minus the signal that ended it."""
-        pid = self._ask(self._request(start), start.files)["pid"]
-        self._waiting[pid] = ended
+    def start(self, start: Start, on_exit: OnExit) -> int:
+        """Start a program and return its pid; `on_exit` is called with its exit code, or minus the signal that killed it."""
+        pid = self._send(self._request(start), start.files)["pid"]
+        self._on_exit[pid] = on_exit
         return int(pid)
 
     def signal(self, pid: int, number: signal.Signals, *, group: bool = False) -> bool:
-        """Send a signal; false if there is no such process any more."""
+        """Send a signal; return False if the process does not exist."""
         request = {"kill": pid, "signal": int(number), "group": group}
-        return bool(self._ask(request, ())["found"])
+        return bool(self._send(request, ())["found"])
 
     def end(self) -> None:
-        """End every process of the Mac at once."""
+        """Kill all processes of the Mac."""
         self._requests.close()
-        if not self._is_heard:
+        if not self._is_running:
             self._events.close()
         self._process.kill()
-        self._process.wait(_ENDS_WITHIN)
+        self._process.wait(_EXIT_SECONDS)
 
     def _request(self, start: Start) -> dict[str, Any]:
         return {
@@ -146,20 +146,22 @@ class Processes:
             "terminal": start.on_terminal,
             "largest_file": start.largest_file,
             "after": start.after,
-            "uid": start.who.uid,
-            "gid": start.who.gid,
-            "groups": list(start.who.groups),
-            "plain": None if sandbox.is_root() else self._plain(start.who),
+            "uid": start.user.uid,
+            "gid": start.user.gid,
+            "groups": list(start.user.groups),
+            "mounts": None if sandbox.is_root() else self._mounts(start.user),
         }
 
-    def _plain(self, who: Identity) -> dict[str, Any]:
-        """Return what makes one user of the Mac out of the only one that the machine knows."""
-        closed = [each for each in sandbox.OF_ROOT if (self._home.root / each[1:]).is_dir()]
-        inside = tuple(f"{folder}/" for folder in closed)
-        opened = [path for path in self._owned(who.name) if path.startswith(inside)]
-        return {"closed": closed, "opened": opened, "run": f"{sandbox.RUN}/{who.name}"}
+    def _mounts(self, user: Identity) -> dict[str, Any]:
+        """Return the mounts that give a process a user's permissions without that user on the machine."""
+        read_only = [
+            each for each in sandbox.ROOT_FOLDERS if (self._sandbox.root / each[1:]).is_dir()
+        ]
+        inside = tuple(f"{folder}/" for folder in read_only)
+        writable = [path for path in self._owned(user.name) if path.startswith(inside)]
+        return {"read_only": read_only, "writable": writable, "run": f"{sandbox.RUN}/{user.name}"}
 
-    def _ask(self, request: dict[str, Any], files: tuple[int, ...]) -> dict[str, Any]:
+    def _send(self, request: dict[str, Any], files: tuple[int, ...]) -> dict[str, Any]:
         try:
             socket.send_fds(self._requests, [json.dumps(request).encode()], list(files))
             answer = self._requests.recv(4096)
@@ -174,7 +176,7 @@ class Processes:
 
 
 def identity_of(state: Mapping[str, Any], name: str) -> Identity:
-    """Return a user of the Mac; LookupError if there is none of this name."""
+    """Return a user of the Mac; LookupError if it does not exist."""
     uid = users.uid_of(state, name)
     if uid is None:
         raise LookupError(name)
@@ -183,7 +185,7 @@ def identity_of(state: Mapping[str, Any], name: str) -> Identity:
 
 
 def account_files(state: Mapping[str, Any]) -> dict[str, str]:
-    """Return the files from which ordinary programs know users and groups by name."""
+    """Return /etc/passwd and /etc/group for the machine's own programs."""
     accounts = [
         f"{name}:*:{identity_of(state, name).uid}:{identity_of(state, name).gid}:{name}:{user['home']}:/bin/zsh\n"
         for name, user in state["users"].items()

@@ -1,8 +1,8 @@
-"""The bubble that a simulated Mac runs in: its own root, processes and name, made by bubblewrap.
+"""The sandbox of a simulated Mac: its own root, processes and host name, made by bubblewrap.
 
-The Mac's folder is `/`. Of the machine there are the libraries, read-only, and those of its programs that a Mac has, too; the
-network is shared, so Macs on one machine differ in ports. As root the processes have the users of the Mac; for anybody else
-they are the one user who started the server, and folders that belong to root are read-only for the rest.
+The Mac's folder is `/`. The machine's libraries are mounted read-only, and those of its programs that a Mac has, too; the network is
+shared, so Macs on one machine differ in ports. If the server runs as root, processes have the users of the Mac; otherwise all are the
+server's user, and root's folders are read-only for the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 import bramley
 from bramley.sim.ssh import shim
 
-# What macOS and Linux share; options that differ are a matter of those who write commands.
+# Programs that macOS and Linux share; their options may differ.
 TOOLS = (
     "awk", "base64", "basename", "bash", "bc", "cat", "chgrp", "chmod", "chown", "cksum", "cmp", "comm", "cp", "curl", "cut", "date",
     "dd", "diff", "dirname", "du", "echo", "ed", "egrep", "env", "expr", "false", "fgrep", "file", "find", "fold", "grep",
@@ -30,14 +30,13 @@ TOOLS = (
     "test", "top", "touch", "tr", "true", "tty", "uniq", "unlink", "uptime", "vi", "wc", "which", "whoami", "xargs", "yes",
     "zcat", "zsh", "[",
 )  # fmt: skip
-# Everything of ours that a bubble holds, and what hides the Mac's state from those within.
+# Our own files in the sandbox; the mount also hides the Mac's state.
 OURS = "/.mac"
 PYTHON = f"{OURS}/bin/python"
 RUN = f"{OURS}/run"
 SHIM = f"{OURS}/bin/shim"
 FIRST_PROCESS = f"{OURS}/lib/bramley/sim/ssh/first_process.py"
-# Where a Mac has its programs; here one folder under all four names.
-_OF_THE_MACHINE = (
+_LIBRARIES = (
     "/usr/lib",
     "/usr/lib32",
     "/usr/lib64",
@@ -46,56 +45,58 @@ _OF_THE_MACHINE = (
     "/lib",
     "/lib64",
 )
+# The folders of programs on a Mac; here one folder under all four names.
 PROGRAM_FOLDERS = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
+SEARCH_PATH = ":".join(PROGRAM_FOLDERS)
 _MACHINE = f"{OURS}/machine"
 _INTERPRETER = f"{OURS}/python"
-# What root needs on a Mac and may not do to the machine: no mounts, no devices, no clock, no network settings.
+# Root of a Mac must not change the machine: no mounts, no devices, no clock, no network settings.
 _CAPABILITIES = (
     "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
     "CAP_NET_BIND_SERVICE", "CAP_SYS_PTRACE",
 )  # fmt: skip
-# Folders that a plain user of a Mac cannot write to; what is in /var changes owners.
-OF_ROOT = ("/private/etc", "/Library", "/opt", "/usr/local", "/System", "/Applications")
-_TRIED_WITHIN = 20.0
-# What distributions turn off, each in its way.
-_ALLOW = (
+# Folders that only root of a Mac may write to, except files with other owners.
+ROOT_FOLDERS = ("/private/etc", "/Library", "/opt", "/usr/local", "/System", "/Applications")
+_TRIAL_SECONDS = 20.0
+# The settings by which distributions forbid user namespaces.
+_HINT = (
     "run it as root, or allow user namespaces: sudo sysctl -w kernel.unprivileged_userns_clone=1"
     " (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)"
 )
 
 
 def is_root() -> bool:
-    """Return whether processes here can have the users of a Mac."""
+    """Return whether processes can have the users of a Mac."""
     return os.geteuid() == 0
 
 
 @functools.cache
 def missing() -> str:
-    """Return why no bubble can be made on this machine and what to do; empty if one can."""
+    """Return why this machine cannot make sandboxes and what to do; empty if it can."""
     if sys.platform != "linux":
-        return "a simulated Mac runs programs in a root of its own by bubblewrap, which Linux has; here it can only be used in process"
+        return "a simulated Mac behind SSH needs bubblewrap, which only Linux has; use the in-process one"
     program = shutil.which("bwrap")
     if program is None:
         return "bwrap missing; run: sudo apt-get install bubblewrap"
     try:
-        tried = subprocess.run(  # noqa: S603 - the program that was just found
+        tried = subprocess.run(  # noqa: S603 - the program found above
             [program, "--ro-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "true"],
             capture_output=True,
-            timeout=_TRIED_WITHIN,
+            timeout=_TRIAL_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"bwrap does not answer within {_TRIED_WITHIN:g} s"
+        return f"bwrap does not answer within {_TRIAL_SECONDS:g} s"
     error = tried.stderr.decode(errors="replace").strip()
-    return f"bwrap cannot make a root of its own: {error}; {_ALLOW}" if tried.returncode else ""
+    return f"bwrap cannot make a sandbox: {error}; {_HINT}" if tried.returncode else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """One Mac's bubble; `lent` is a folder with what this machine lends to it."""
+    """One Mac's sandbox; `support` is the folder with its shims, their sockets and the interpreter."""
 
     root: Path
-    lent: Path
+    support: Path
     name: str = "mac"
 
     def command(self, *arguments: str) -> list[str]:
@@ -118,14 +119,14 @@ class Sandbox:
                 yield from ("--cap-add", capability)
         else:
             yield from ("--unshare-user", "--uid", "0", "--gid", "0")
-            # So that another user can stand for this root, in a namespace within this one.
+            # Needed to map other users in a nested namespace.
             yield from ("--cap-add", "CAP_SETFCAP")
 
     def _mounts(self) -> Iterator[str]:
         yield from ("--bind", str(self.root), "/")
-        for folder in _OF_THE_MACHINE:
+        for folder in _LIBRARIES:
             yield from ("--ro-bind-try", folder, folder)
-        # Nobody within sees the state of the Mac, which holds passwords.
+        # Hides the state of the Mac, which has passwords.
         yield from ("--perms", "0755", "--tmpfs", OURS)
         for folder in (_MACHINE, f"{OURS}/lib"):
             yield from ("--perms", "0755", "--dir", folder)
@@ -133,36 +134,36 @@ class Sandbox:
             yield from ("--ro-bind-try", f"/usr/{name}", f"{_MACHINE}/{name}")
         yield from ("--ro-bind", sys.base_prefix, _INTERPRETER)
         yield from ("--ro-bind", str(Path(bramley.__file__).parent), f"{OURS}/lib/bramley")
-        yield from ("--ro-bind", str(self.lent / "bin"), f"{OURS}/bin")
-        yield from ("--ro-bind", str(self.lent / "run"), RUN)
+        yield from ("--ro-bind", str(self.support / "bin"), f"{OURS}/bin")
+        yield from ("--ro-bind", str(self.support / "run"), RUN)
         for folder in PROGRAM_FOLDERS:
-            yield from ("--ro-bind", str(self.lent / "programs"), folder)
+            yield from ("--ro-bind", str(self.support / "programs"), folder)
         yield from ("--proc", "/proc", "--dev", "/dev")
-        for knobs in ("sys", "sysrq-trigger", "irq", "bus"):
-            # Those of the machine's kernel: even root of a Mac only reads them.
-            yield from ("--ro-bind-try", f"/proc/{knobs}", f"/proc/{knobs}")
+        for name in ("sys", "sysrq-trigger", "irq", "bus"):
+            # They change the machine's kernel: even root of a Mac may only read them.
+            yield from ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")
 
 
 def mounted() -> list[str]:
-    """Return the folders of a Mac that something of this machine is seen in."""
-    lent = [folder for folder in _OF_THE_MACHINE if Path(folder).exists()]
-    return [*lent, *PROGRAM_FOLDERS, "/proc", "/dev"]
+    """Return the folders of a Mac on which something of this machine is mounted."""
+    libraries = [folder for folder in _LIBRARIES if Path(folder).exists()]
+    return [*libraries, *PROGRAM_FOLDERS, "/proc", "/dev"]
 
 
 def interpreter() -> str:
-    """Return the text of the program that is this interpreter within a bubble."""
+    """Return the script that runs this interpreter in a sandbox."""
     real = os.path.realpath(sys.executable)
     inside = f"{_INTERPRETER}/{os.path.relpath(real, os.path.realpath(sys.base_prefix))}"
     libraries = Path(sys.base_prefix, "lib")
     is_shared = any(libraries.glob("libpython*.so*")) and sys.base_prefix != "/usr"
-    # Its libraries are elsewhere within the bubble than where they were built for.
+    # In the sandbox its libraries are not where it expects them.
     set_path = f"LD_LIBRARY_PATH={_INTERPRETER}/lib " if is_shared else ""
     return f'#!/bin/sh\n{set_path}exec {inside} "$@"\n'
 
 
 def machine_program(name: str) -> str | None:
-    """Return where a bubble finds a program of this machine; None if the machine has none."""
-    found = shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin")
+    """Return the path in a sandbox of a program of this machine; None if the machine does not have it."""
+    found = shutil.which(name, path=SEARCH_PATH)
     if found is None:
         return None
     folder, _, real = os.path.realpath(found).rpartition("/")
@@ -171,15 +172,15 @@ def machine_program(name: str) -> str | None:
 
 
 def lay_out(folder: Path, names: Iterable[str], owner_programs: Iterable[str]) -> None:
-    """Make the folder anew, with shims of these names; `owner_programs` are shims only where the kernel keeps no owners."""
+    """Create the support folder with shims of these names; `owner_programs` are shims only where the kernel keeps no owners."""
     shutil.rmtree(folder, ignore_errors=True)
     for part in ("bin", "programs", "run"):
         (folder / part).mkdir(parents=True)
-    # Whatever the server's umask is, users of the Mac come through.
+    # Users of the Mac must have access, whatever the server's umask is.
     for made in (folder, *folder.iterdir()):
         made.chmod(0o755)
     _install(folder / "bin" / "python", interpreter())
-    # Compiled once, and not by every call.
+    # Compiled here, so that not every call compiles it.
     py_compile.compile(shim.__file__, cfile=str(folder / "bin" / "shim"), doraise=True)
     for tool in TOOLS:
         if found := machine_program(tool):
@@ -189,20 +190,20 @@ def lay_out(folder: Path, names: Iterable[str], owner_programs: Iterable[str]) -
         path.unlink(missing_ok=True)
         _install(path, f'#!/bin/sh\nexec {PYTHON} -ISE {SHIM} {name} "$@"\n')
     if not is_root():
-        _keep_owners(folder / "programs", owner_programs)
+        _install_owner_programs(folder / "programs", owner_programs)
     if not (folder / "programs" / "zsh").is_symlink():
-        # Login shells are zsh on a Mac, and commands keep to what every shell knows.
+        # Login shells are zsh on a Mac; commands use only POSIX features.
         (folder / "programs" / "zsh").symlink_to(machine_program("sh") or "/bin/sh")
 
 
-def _keep_owners(programs: Path, names: Iterable[str]) -> None:
-    """Let the Mac's state tell owners; everything else about files the machine's own ls tells."""
-    ask = f"exec {PYTHON} -ISE {SHIM}"
+def _install_owner_programs(programs: Path, names: Iterable[str]) -> None:
+    """Install shims that use the owners of the Mac's state; for other options, ls is the machine's own."""
+    shim_call = f"exec {PYTHON} -ISE {SHIM}"
     for name in names:
         (programs / name).unlink(missing_ok=True)
-        _install(programs / name, f'#!/bin/sh\n{ask} {name} "$@"\n')
+        _install(programs / name, f'#!/bin/sh\n{shim_call} {name} "$@"\n')
     other = f'exec {machine_program("ls")} "$@"'
-    _install(programs / "ls", f'#!/bin/sh\n[ "${{1-}}" = -ld ] && {ask} ls "$@"\n{other}\n')
+    _install(programs / "ls", f'#!/bin/sh\n[ "${{1-}}" = -ld ] && {shim_call} ls "$@"\n{other}\n')
 
 
 def _install(path: Path, text: str) -> None:

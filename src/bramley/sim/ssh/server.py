@@ -1,7 +1,7 @@
-"""A simulated Mac behind SSH, whole: its model, its bubble, its doors and its SSH server, from `async with` to its end.
+"""A simulated Mac behind SSH: its model, sandbox, shim server and SSH server.
 
-Everything that runs on the Mac ends with it, also when this process is killed. A restart of the Mac breaks every line, ends
-every process, and lets nobody in until it is up again.
+Everything that runs on the Mac ends with it, also when this process is killed. A restart of the Mac aborts all connections, kills all
+processes, and refuses connections until the Mac is up again.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.state import FOLDER
 from bramley.sim.ssh import processes, sandbox, shim_server, tart_bundle
-from bramley.sim.ssh.faults import FILE, Do, Faults
+from bramley.sim.ssh.faults import FILE, FaultKind, Faults
 from bramley.sim.ssh.launchd_jobs import ProcessSpawner
 from bramley.sim.ssh.processes import Processes
 from bramley.sim.ssh.sandbox import Sandbox
-from bramley.sim.ssh.shim_server import Door
+from bramley.sim.ssh.shim_server import ShimServer
 from bramley.sim.ssh.sshd import CIPHERS, Sshd
 
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 _MACHINE_FILES = ("/etc/ssl/openssl.cnf",)
-_LOOK_EVERY = 0.1
-_LOGS_IN_WITHIN = 60.0
-_WAITING = 100
-_HELD = "served"
+_POLL_SECONDS = 0.1
+_LOGIN_SECONDS = 60.0
+_BACKLOG = 100
+_LOCK = "served"
 _KEY_KIND = "ssh-ed25519"
 
 
@@ -50,7 +50,7 @@ logger = log.get(__name__)
 
 
 class SimulatedHost:
-    """One simulated Mac, to be used as `async with SimulatedHost(folder) as host`; a folder that is empty becomes a bare Mac."""
+    """One simulated Mac, for `async with SimulatedHost(folder) as host`; a bare Mac is made in an empty folder."""
 
     def __init__(
         self,
@@ -62,17 +62,17 @@ class SimulatedHost:
         clock: Clock | None = None,
     ) -> None:
         self.root = root.absolute()
-        self.faults = Faults(self.root / FOLDER / FILE, self._notice)
+        self.faults = Faults(self.root / FOLDER / FILE, self._sync)
         self.listen = listen
         self.port = port
         self._settings = settings or Settings()
         self._clock = clock or SystemClock()
-        self._launching = ProcessSpawner()
+        self._spawner = ProcessSpawner()
         self._exits = AsyncExitStack()
-        self._lent = self.root / FOLDER / "lent"
+        self._support = self.root / FOLDER / "support"
         self._other_key: asyncssh.SSHKey | None = None
 
-    # There from the beginning of `async with` on.
+    # Set when `async with` begins.
     mac: Mac
     sshd: Sshd
     _processes: Processes
@@ -80,27 +80,27 @@ class SimulatedHost:
     _boot_id: str | None
     _acceptor: asyncssh.SSHAcceptor
     _own_key: asyncssh.SSHKey
-    _shown: asyncssh.SSHKey
+    _presented_key: asyncssh.SSHKey
 
     @property
     def host_key(self) -> str:
-        """Return the public half of the key that it shows now, as a line of known_hosts has it."""
-        kind, key, *_ = self._shown.export_public_key().decode().split()
+        """Return the public key that it presents now, in the format of known_hosts."""
+        kind, key, *_ = self._presented_key.export_public_key().decode().split()
         return f"{kind} {key}"
 
     @property
     def fingerprint(self) -> str:
-        """Return the short form of that key, as `ssh` shows it to people."""
-        return self._shown.get_fingerprint()
+        """Return the fingerprint of that key, as printed by `ssh`."""
+        return self._presented_key.get_fingerprint()
 
     @property
-    def heard(self) -> list[str]:
-        """Return the text of every command that came over SSH."""
-        return self.sshd.heard
+    def commands(self) -> list[str]:
+        """Return the text of the commands that were received over SSH."""
+        return self.sshd.commands
 
     @property
     def pid(self) -> int:
-        """Return this machine's process id of the whole Mac."""
+        """Return the pid of the sandbox on this machine."""
         return self._processes.pid
 
     async def __aenter__(self) -> Self:
@@ -116,36 +116,36 @@ class SimulatedHost:
         try:
             await self._exits.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
-            # What went wrong inside is told as it is, unless more went wrong here.
+            # An error of the block is raised as it is, unless there are other errors.
             if group.exceptions != (error,):
                 raise
 
     def end(self) -> None:
-        """End everything that runs on the Mac, at once."""
+        """Kill all processes of the Mac."""
         self._processes.end()
 
     def change_host_key(self) -> None:
-        """Show another key from the next connection on, as after a reinstallation."""
+        """Present another host key from the next connection on, as after a reinstallation."""
         self.mac.files.remove(HOST_KEY)
         self._own_key = _own_key(self.mac)
-        self._notice()
+        self._sync()
 
     @asynccontextmanager
     async def _served(self) -> AsyncIterator[None]:
-        if why := sandbox.missing():
-            raise BadConfiguration(why)
-        with self._bound() as bound, _alone(self.root):
+        if reason := sandbox.missing():
+            raise BadConfiguration(reason)
+        # The port is bound first, so that a port in use is reported before the folder changes.
+        with self._bind() as bound, _exclusive(self.root):
             self._open()
             try:
-                async with asyncio.TaskGroup() as group, self._answering(group, bound):
+                async with asyncio.TaskGroup() as group, self._serve_shims(group, bound):
                     yield
             finally:
                 self._processes.end()
 
-    def _bound(self) -> socket.socket:
-        """Take the port before anything else: a taken one is told at once."""
+    def _bind(self) -> socket.socket:
         try:
-            bound = socket.create_server((self.listen, self.port), backlog=_WAITING)
+            bound = socket.create_server((self.listen, self.port), backlog=_BACKLOG)
         except OSError as error:
             raise BadConfiguration(
                 f"cannot listen on {self.listen}:{self.port}: {error.strerror}; choose another address"
@@ -154,48 +154,39 @@ class SimulatedHost:
         return bound
 
     def _open(self) -> None:
-        """Lay the Mac out, or switch on the one that is there."""
-        is_new = not Mac.is_made(self.root)
-        self.mac = (
-            Mac.make(
-                self.root,
-                settings=self._settings,
-                clock=self._clock,
-                spawner=self._launching,
-            )
-            if is_new
-            else Mac(self.root, clock=self._clock, spawner=self._launching)
-        )
-        sandbox.lay_out(self._lent, programs.PROGRAMS, shim_server.OWNER_PROGRAMS)
-        _complete(self.mac)
+        """Open the Mac, or make a bare one, and start its first process."""
+        self._is_new = not Mac.is_made(self.root)
+        self.mac = Mac(self.root, clock=self._clock, spawner=self._spawner)
+        if self._is_new:
+            self.mac.install(self._settings)
+        sandbox.lay_out(self._support, programs.PROGRAMS, shim_server.OWNER_PROGRAMS)
+        _write_machine_files(self.mac)
         self._own_key = _own_key(self.mac)
         self.sshd = Sshd(self.mac, self.faults, lambda: self._processes)
         self._boot()
-        self._is_new = is_new
 
-    def _switch_on(self) -> None:
-        """Start what a boot starts; nothing of what ran when the Mac was served last runs any more."""
+    def _start_jobs(self) -> None:
+        """Start the jobs; an existing Mac reboots, since its processes ended with its last server."""
         if not self._is_new:
             with self.mac.change() as state:
                 boot.go_down(self.mac, state)
                 boot.start(self.mac, state)
-        self._boot_id = self._seen_boot()
+        self._boot_id = self._current_boot_id()
 
     @asynccontextmanager
-    async def _answering(
+    async def _serve_shims(
         self, group: asyncio.TaskGroup, bound: socket.socket
     ) -> AsyncIterator[None]:
-        """Let shims and SSH in."""
         names = [name for name in self.mac.state["users"] if name != "root"]
         tasks = []
-        with shim_server.opened(self._lent / "run", names) as doors:
-            # Programs of jobs come to the door as soon as they run.
-            self._switch_on()
-            at = Door(self.mac, self.faults, lambda: self._processes, self._notice)
+        with shim_server.listeners(self._support / "run", names) as listeners:
+            # The sockets must exist before the jobs start: their programs call shims at once.
+            self._start_jobs()
+            shims = ShimServer(self.mac, self.faults, lambda: self._processes, self._sync)
             try:
-                tasks += [group.create_task(at.serve(*each)) for each in doors]
+                tasks += [group.create_task(shims.serve(*each)) for each in listeners]
                 tasks.append(group.create_task(self._watch(group)))
-                async with self._listening(bound):
+                async with self._serve_ssh(bound):
                     yield
             finally:
                 self._processes.end()
@@ -203,18 +194,18 @@ class SimulatedHost:
                     task.cancel()
 
     @asynccontextmanager
-    async def _listening(self, bound: socket.socket) -> AsyncIterator[None]:
-        self._shown = self._desired_key()
+    async def _serve_ssh(self, bound: socket.socket) -> AsyncIterator[None]:
+        self._presented_key = self._desired_key()
         self._acceptor = await asyncssh.listen(
             sock=bound,
             server_factory=self.sshd.server,
             process_factory=self.sshd.run,
-            server_host_keys=[self._shown],
+            server_host_keys=[self._presented_key],
             encryption_algs=CIPHERS,
             compression_algs=None,
             encoding=None,
             line_editor=False,
-            login_timeout=_LOGS_IN_WITHIN,
+            login_timeout=_LOGIN_SECONDS,
         )
         try:
             yield
@@ -224,47 +215,48 @@ class SimulatedHost:
             await self._acceptor.wait_closed()
 
     async def _watch(self, group: asyncio.TaskGroup) -> None:
-        """Let come what is due, and hear of processes that ended, from boot to boot."""
-        hearing: tuple[Processes, asyncio.Task[None]] | None = None
+        """Carry out due events, and receive the exits of processes, across boots."""
+        watched: Processes | None = None
         while True:
-            self._notice()
-            if hearing is None or hearing[0] is not self._processes:
-                hearing = (self._processes, group.create_task(self._processes.run()))
-            # Whatever is due happens when somebody looks.
+            self._sync()
+            if watched is not self._processes:
+                watched = self._processes
+                group.create_task(watched.run())
+            # Reading the state carries out due events.
             _ = self.mac.state
             tart_bundle.mark_session(self.mac)
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(_POLL_SECONDS)
 
-    def _notice(self) -> None:
-        """Go down with the Mac, and show the key that it should."""
-        if self._boot_id != self._seen_boot():
-            self._boot_id = self._seen_boot()
+    def _sync(self) -> None:
+        """Shut down with the Mac, and present the right host key."""
+        if self._boot_id != self._current_boot_id():
+            self._boot_id = self._current_boot_id()
             if self._boot_id is None:
-                logger.info("Going down", mac=self.root.name)
+                logger.info("Simulated Mac is restarting", mac=self.root.name)
                 self.sshd.drop()
                 self._processes.end()
                 self._boot()
         key = self._desired_key()
-        if key is not self._shown:
-            self._shown = key
+        if key is not self._presented_key:
+            self._presented_key = key
             self._acceptor.update(server_host_keys=[key])
 
-    def _seen_boot(self) -> str | None:
-        """Return the name of this boot, None while there is none; nothing that is due happens by this look."""
+    def _current_boot_id(self) -> str | None:
+        """Return the id of this boot, None while the Mac is down; reads the store, so no events are carried out."""
         boot = self.mac.store.read()["boot"]
         return None if "back_at" in boot else str(boot["boot_id"])
 
     def _boot(self) -> None:
-        home = Sandbox(self.root, self._lent, self.mac.store.read()["host_name"])
-        self._processes = Processes.boot(home, self._owned)
-        self._launching.booted(self._processes)
+        host_name = self.mac.store.read()["host_name"]
+        self._processes = Processes.boot(Sandbox(self.root, self._support, host_name), self._owned)
+        self._spawner.on_boot(self._processes)
 
     def _owned(self, user: str) -> tuple[str, ...]:
         kept = self.mac.store.read()["owners"].items()
         return tuple(path for path, owner in kept if owner.partition(":")[0] == user)
 
     def _desired_key(self) -> asyncssh.SSHKey:
-        if not self.faults.has(Do.OTHER_HOST_KEY):
+        if not self.faults.has(FaultKind.OTHER_HOST_KEY):
             return self._own_key
         if self._other_key is None:
             self._other_key = asyncssh.generate_private_key(_KEY_KIND)
@@ -272,33 +264,33 @@ class SimulatedHost:
 
 
 @contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """Hold a Mac's folder: two servers of one Mac would undo each other's work."""
-    # Its state holds passwords.
+def _exclusive(root: Path) -> Iterator[None]:
+    """Lock a Mac's folder: two servers of one Mac would overwrite each other's changes."""
+    # Its state has passwords.
     (root / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (root / FOLDER / _HELD).open("ab") as held:
+    with (root / FOLDER / _LOCK).open("ab") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise BadConfiguration(
-                f"the Mac in {root} is switched on already, by another process"
+                f"the Mac in {root} is already served by another process; stop that one first"
             ) from error
         yield
 
 
 def _own_key(mac: Mac) -> asyncssh.SSHKey:
-    """Return the Mac's own key, which it makes when it has none."""
-    kept = mac.files.read(HOST_KEY)
-    if kept is None:
-        kept = asyncssh.generate_private_key(_KEY_KIND).export_private_key()
-        mac.files.write(HOST_KEY, kept, mode=0o600)
-    return asyncssh.import_private_key(kept)
+    """Return the Mac's own host key; a new one if it has none."""
+    key = mac.files.read(HOST_KEY)
+    if key is None:
+        key = asyncssh.generate_private_key(_KEY_KIND).export_private_key()
+        mac.files.write(HOST_KEY, key, mode=0o600)
+    return asyncssh.import_private_key(key)
 
 
-def _complete(mac: Mac) -> None:
-    """Write what ordinary programs of this machine look for and a model does not need."""
+def _write_machine_files(mac: Mac) -> None:
+    """Write the files that programs of this machine need, and the model does not."""
     for folder in sandbox.mounted():
-        # Else the bubble makes them, at some moment after the Mac has begun to answer.
+        # Otherwise bwrap makes them, perhaps after the first snapshot of the Mac.
         if not mac.files.exists(folder):
             mac.files.make_folder(folder)
     for path, text in processes.account_files(mac.state).items():
@@ -311,7 +303,7 @@ def _complete(mac: Mac) -> None:
 
 
 def make_ready(mac: Mac) -> None:
-    """Do by hand what preparing a Mac does; done twice it changes nothing more."""
+    """Set up sudo without a password and automatic login; idempotent."""
     user, password = mac.state["settings"]["user"], mac.state["settings"]["password"]
     line = f"{user} ALL=(ALL) NOPASSWD: ALL\n"
     mac.files.write(host.sudoers(user), line.encode(), mode=0o440)

@@ -1,7 +1,7 @@
-"""One command over SSH: run for real in the Mac's root, on pipes or on a terminal, with whatever goes wrong on the way.
+"""One command over SSH: runs in the sandbox, on pipes or on a terminal, with the faults of the connection.
 
-When the line breaks, a command on pipes goes on, as with every sshd: it sees the end of its input and nobody reads what it
-writes. One on a terminal is hung up.
+When the connection is lost, a command on pipes continues, as with every sshd: its input ends, and its output fails. One on a terminal
+gets SIGHUP.
 """
 
 from __future__ import annotations
@@ -19,60 +19,60 @@ from typing import TYPE_CHECKING
 
 import asyncssh
 
-from bramley.sim.ssh.faults import Do, Fault, Faults
+from bramley.sim.ssh.faults import Fault, FaultKind, Faults
 from bramley.sim.ssh.processes import Identity, Processes, Start
+from bramley.sim.ssh.sandbox import SEARCH_PATH
 
 if TYPE_CHECKING:
     Channel = asyncssh.SSHServerProcess[bytes]
 
 BLOCK = 64 * 1024
-# Modes of the client that we follow: where each stands in a terminal's settings.
+# The index of the local modes in the attributes of a terminal, and the supported modes.
 _LOCAL = 3
 _MODES = (
     (asyncssh.PTY_ECHO, termios.ECHO),
     (asyncssh.PTY_ICANON, termios.ICANON),
     (asyncssh.PTY_ISIG, termios.ISIG),
 )
-SEARCH_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 _SHELL = "/bin/zsh"
 _END_OF_INPUT = b"\x04"
 _FULL, _TOO_LARGE = b"No space left on device", b"File too large"
 _NOT_STARTED = 126
-_ON_ITS_WAY = 0.05
-_LINE_BROKEN = (ConnectionError, asyncssh.Error)
+_FLUSH_SECONDS = 0.05
+_DISCONNECTED = (ConnectionError, asyncssh.Error)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """How many bytes a second the line carries; None: as many as come."""
+class Throttle:
+    """The bandwidth of a connection; None for no limit."""
 
     bytes_per_second: int | None = None
 
     @property
     def block(self) -> int:
-        """Return how much is taken at once: a slow line delivers evenly."""
+        """Return the size of blocks; small for a slow connection, so that it delivers evenly."""
         if self.bytes_per_second is None:
             return BLOCK
         return max(1, min(BLOCK, self.bytes_per_second // 10))
 
-    async def carry(self, count: int) -> None:
-        """Wait as long as these bytes are on the line."""
+    async def delay(self, count: int) -> None:
+        """Wait for as long as these bytes take."""
         if self.bytes_per_second is not None:
             await asyncio.sleep(count / self.bytes_per_second)
 
 
-class File:
-    """One end of a pipe, or of a terminal, that never makes anybody else wait."""
+class AsyncFile:
+    """One end of a pipe or a terminal, read and written without blocking the event loop."""
 
     def __init__(self, number: int) -> None:
         self._number = number
         self._is_open = True
         self._loop = asyncio.get_running_loop()
-        self._woken = asyncio.Event()
+        self._ready = asyncio.Event()
         os.set_blocking(number, False)
 
     async def read(self, most: int) -> bytes:
-        """Return what has come, nothing at the end."""
+        """Return the next bytes; empty at the end."""
         while self._is_open:
             try:
                 return os.read(self._number, most)
@@ -83,7 +83,7 @@ class File:
         return b""
 
     async def write(self, block: bytes) -> bool:
-        """Write all of it; false if nobody reads it any more."""
+        """Write all bytes; return False if the reader is gone."""
         left = memoryview(block)
         while left and self._is_open:
             try:
@@ -95,10 +95,10 @@ class File:
         return self._is_open
 
     def close(self) -> None:
-        """Let go of it, also for one who waits on it; the other side sees the end."""
+        """Close it, and wake up a task that waits for it."""
         if self._is_open:
             self._is_open = False
-            self._woken.set()
+            self._ready.set()
             self._loop.remove_reader(self._number)
             self._loop.remove_writer(self._number)
             os.close(self._number)
@@ -108,79 +108,84 @@ class File:
         watch: Callable[[int, Callable[[], None]], None],
         unwatch: Callable[[int], object],
     ) -> None:
-        self._woken.clear()
-        watch(self._number, self._woken.set)
+        self._ready.clear()
+        watch(self._number, self._ready.set)
         try:
-            await self._woken.wait()
+            await self._ready.wait()
         finally:
             if self._is_open:
                 unwatch(self._number)
 
 
-async def bring(file: File, put: Callable[[bytes], Awaitable[None]], line: Line) -> None:
-    """Bring what a process writes to the other side, until its end; the file is closed then."""
+async def _forward(
+    file: AsyncFile, write: Callable[[bytes], Awaitable[None]], throttle: Throttle
+) -> None:
+    """Forward the output of a process to the client until its end, then close the file."""
     try:
-        while block := await file.read(line.block):
-            await line.carry(len(block))
-            await put(block)
+        while block := await file.read(throttle.block):
+            await throttle.delay(len(block))
+            await write(block)
     finally:
         file.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Whose session it is, where it begins and where it comes from."""
+    """The user of a session, its home folder and SSH_CONNECTION."""
 
-    who: Identity
+    user: Identity
     home: str
     peer: str
 
     def environment(self) -> dict[str, str]:
-        """Return the whole environment of a session, as a Mac's sshd gives it."""
-        name = self.who.name
-        mine = {"HOME": self.home, "USER": name, "LOGNAME": name, "SHELL": _SHELL}
-        return {**mine, "PATH": SEARCH_PATH, "SSH_CONNECTION": self.peer}
+        """Return the environment of a session, as set by a Mac's sshd."""
+        name = self.user.name
+        own = {"HOME": self.home, "USER": name, "LOGNAME": name, "SHELL": _SHELL}
+        return {**own, "PATH": SEARCH_PATH, "SSH_CONNECTION": self.peer}
 
 
 @dataclass(slots=True)
 class Session:
-    """One command from its request to its end."""
+    """One command."""
 
     channel: Channel
     login: Login
     processes: Processes
     faults: Faults
     _ended: asyncio.Future[int] = field(init=False)
-    _line: Line = field(init=False, default_factory=Line)
+    _throttle: Throttle = field(init=False, default_factory=Throttle)
     _cut_at: Fault | None = field(init=False, default=None)
-    # How many bytes the line still carries back; None: all.
+    # The number of bytes of output until the connection is cut; None for no cut.
     _answer_left: int | None = field(init=False, default=None)
     _full_at: int | None = field(init=False, default=None)
     _pid: int = field(init=False, default=0)
 
     async def run(self) -> None:
-        """Run the command, and answer unless a fault forbids it."""
+        """Run the command and send its exit code, unless a fault prevents it."""
         self._ended = asyncio.get_running_loop().create_future()
         text = self.channel.command or ""
-        if self.faults.wrong:
-            self._refuse(self.faults.wrong)
-        elif self.faults.strike(Do.CUT_BEFORE, text):
+        if error := self.faults.file_error:
+            self._refuse(error)
+        elif self.faults.take(FaultKind.CUT_BEFORE, text):
             self._cut()
-        elif self.faults.strike(Do.HANG, text):
+        elif self.faults.take(FaultKind.HANG, text):
             await self.channel.wait_closed()
         else:
             await self._run(text)
 
     async def _run(self, text: str) -> None:
-        slow, full = self.faults.strike(Do.SLOW, text), self.faults.strike(Do.DISK_FULL, text)
-        self._line = Line(max(1, slow.bytes) if slow else None)
+        slow, full = (
+            self.faults.take(FaultKind.SLOW, text),
+            self.faults.take(FaultKind.DISK_FULL, text),
+        )
+        self._throttle = Throttle(max(1, slow.bytes) if slow else None)
         self._full_at = full.bytes if full else None
-        self._cut_at = self.faults.strike(Do.CUT_AT, text)
-        answer = self.faults.strike(Do.CUT_ANSWER, text)
+        self._cut_at = self.faults.take(FaultKind.CUT_AT, text)
+        answer = self.faults.take(FaultKind.CUT_ANSWER, text)
         self._answer_left = answer.bytes if answer else None
-        cut_after = self.faults.strike(Do.CUT_AFTER, text)
+        cut_after = self.faults.take(FaultKind.CUT_AFTER, text)
         try:
-            code = await self._to_its_end(text)
+            code = await self._run_to_end(text)
         except OSError as error:
             self._refuse(f"the simulated Mac cannot run a shell: {error}")
             return
@@ -189,10 +194,10 @@ class Session:
         elif code is not None and self._answer_left != 0:
             self._answer(code)
 
-    async def _to_its_end(self, text: str) -> int | None:
-        """Run the command until it has ended and nobody holds its output any more; None if the line broke before."""
+    async def _run_to_end(self, text: str) -> int | None:
+        """Run the command until it has exited and its output is closed; None if the connection was lost before."""
         on_terminal = self.channel.term_type is not None
-        ours, theirs = open_for(self.channel) if on_terminal else _pipes()
+        ours, theirs = _terminal(self.channel) if on_terminal else _pipes()
         try:
             self._start(text, theirs, on_terminal=on_terminal)
         except OSError:
@@ -200,12 +205,13 @@ class Session:
             raise
         finally:
             _close(theirs)
-        return await self._carry([File(file) for file in ours], on_terminal=on_terminal)
+        files = [AsyncFile(file) for file in ours]
+        return await self._forward_until_exit(files, on_terminal=on_terminal)
 
     def _start(self, text: str, files: tuple[int, int, int], *, on_terminal: bool) -> None:
         start = Start(
             argv=[_SHELL, "-c", text] if text else [_SHELL],
-            who=self.login.who,
+            user=self.login.user,
             files=files,
             environment=self.login.environment(),
             folder=self.login.home,
@@ -218,17 +224,17 @@ class Session:
         if not self._ended.done():
             self._ended.set_result(code)
 
-    async def _carry(self, files: list[File], *, on_terminal: bool) -> int | None:
-        """Carry bytes both ways until the end of the command, or of the line."""
-        puts = [self._to(self.channel.stdout), self._to_error]
+    async def _forward_until_exit(self, files: list[AsyncFile], *, on_terminal: bool) -> int | None:
+        """Forward bytes in both directions until the end of the command or of the connection."""
+        writes = [self._writer(self.channel.stdout), self._write_stderr]
         async with asyncio.TaskGroup() as group:
             others = [
                 group.create_task(self._feed(files[0], on_terminal=on_terminal)),
-                group.create_task(self._let_go_with_line(files)),
+                group.create_task(self._close_on_disconnect(files)),
             ]
             outputs = [
-                group.create_task(bring(file, put, self._line))
-                for file, put in zip(files[1:], puts, strict=False)
+                group.create_task(_forward(file, write, self._throttle))
+                for file, write in zip(files[1:], writes, strict=False)
             ]
             await asyncio.wait([self._ended])
             await asyncio.wait(outputs)
@@ -237,14 +243,14 @@ class Session:
         files[0].close()
         return None if self._ended.cancelled() else self._ended.result()
 
-    async def _let_go_with_line(self, files: list[File]) -> None:
+    async def _close_on_disconnect(self, files: list[AsyncFile]) -> None:
         await self.channel.wait_closed()
         for file in files:
             file.close()
         self._ended.cancel()
 
-    async def _feed(self, file: File, *, on_terminal: bool) -> None:
-        """Give the command what the other side sends, and its signals."""
+    async def _feed(self, file: AsyncFile, *, on_terminal: bool) -> None:
+        """Forward input and signals of the client to the command."""
         left = self._cut_at.bytes if self._cut_at else None
         while block := await self._received():
             if left is not None and len(block) >= left:
@@ -252,7 +258,7 @@ class Session:
                 self._cut()
                 return
             left = None if left is None else left - len(block)
-            await self._line.carry(len(block))
+            await self._throttle.delay(len(block))
             await file.write(block)
         if on_terminal:
             await file.write(_END_OF_INPUT)
@@ -260,60 +266,60 @@ class Session:
             file.close()
 
     async def _received(self) -> bytes:
-        """Return the next block of input; nothing at its end."""
+        """Return the next block of input; empty at its end."""
         while True:
             try:
-                return await self.channel.stdin.read(self._line.block)
+                return await self.channel.stdin.read(self._throttle.block)
             except asyncssh.SignalReceived as received:
                 with contextlib.suppress(KeyError, OSError):
                     number = signal.Signals[f"SIG{received.signal}"]
                     self.processes.signal(self._pid, number, group=True)
             except (asyncssh.BreakReceived, asyncssh.TerminalSizeChanged):
                 continue
-            except _LINE_BROKEN:
+            except _DISCONNECTED:
                 return b""
 
-    def _to(self, writer: asyncssh.SSHWriter[bytes]) -> Callable[[bytes], Awaitable[None]]:
-        async def put(block: bytes) -> None:
-            with contextlib.suppress(*_LINE_BROKEN):
+    def _writer(self, writer: asyncssh.SSHWriter[bytes]) -> Callable[[bytes], Awaitable[None]]:
+        async def write(block: bytes) -> None:
+            with contextlib.suppress(*_DISCONNECTED):
                 writer.write(block if self._answer_left is None else block[: self._answer_left])
                 await writer.drain()
                 self._count_answer(len(block))
 
-        return put
+        return write
 
     def _count_answer(self, count: int) -> None:
         if self._answer_left is None:
             return
         self._answer_left = max(0, self._answer_left - count)
         if not self._answer_left:
-            # What was written is on its way before the line breaks.
-            asyncio.get_running_loop().call_later(_ON_ITS_WAY, self._cut)
+            # Leaves time to send what was written.
+            asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._cut)
 
-    async def _to_error(self, block: bytes) -> None:
-        # The disk is full by a limit on files, and programs tell the limit.
+    async def _write_stderr(self, block: bytes) -> None:
+        # A full disk is simulated by a file size limit; programs report the limit.
         shown = block if self._full_at is None else block.replace(_TOO_LARGE, _FULL)
-        await self._to(self.channel.stderr)(shown)
+        await self._writer(self.channel.stderr)(shown)
 
     def _cut(self) -> None:
-        """Break the line, without a word."""
+        """Abort the connection."""
         self.channel.get_extra_info("connection").abort()
 
-    def _refuse(self, why: str) -> None:
-        with contextlib.suppress(*_LINE_BROKEN):
-            self.channel.stderr.write(f"{why}\n".encode())
+    def _refuse(self, message: str) -> None:
+        with contextlib.suppress(*_DISCONNECTED):
+            self.channel.stderr.write(f"{message}\n".encode())
         self._answer(_NOT_STARTED)
 
     def _answer(self, code: int) -> None:
-        with contextlib.suppress(*_LINE_BROKEN):
+        with contextlib.suppress(*_DISCONNECTED):
             if code >= 0:
                 self.channel.exit(code)
             else:
                 self.channel.exit_with_signal(signal.Signals(-code).name.removeprefix("SIG"))
 
 
-def open_for(channel: Channel) -> tuple[tuple[int, ...], tuple[int, int, int]]:
-    """Return our side of a new terminal, once to write and once to read, and the command's three files."""
+def _terminal(channel: Channel) -> tuple[tuple[int, ...], tuple[int, int, int]]:
+    """Return our side of a new terminal, one descriptor to write and one to read, and the command's three files."""
     ours, theirs = os.openpty()
     columns, rows, width, height = channel.term_size
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, width, height))
@@ -328,12 +334,8 @@ def open_for(channel: Channel) -> tuple[tuple[int, ...], tuple[int, int, int]]:
 
 def _pipes() -> tuple[tuple[int, ...], tuple[int, int, int]]:
     """Return our ends of three pipes, and the command's."""
-    (their_in, our_in), (our_out, their_out), (our_error, their_error) = (
-        os.pipe(),
-        os.pipe(),
-        os.pipe(),
-    )
-    return (our_in, our_out, our_error), (their_in, their_out, their_error)
+    stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
+    return (stdin[1], stdout[0], stderr[0]), (stdin[0], stdout[1], stderr[1])
 
 
 def _close(files: tuple[int, ...]) -> None:

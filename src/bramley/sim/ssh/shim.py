@@ -1,10 +1,10 @@
-"""A program of the simulated Mac within its root: hands the call to the server, does what it asks for, and ends as it says.
+"""A program of the simulated Mac in its sandbox: sends the call to the server, and exits with the server's result.
 
-It knows no program itself. The server may ask for standard input, or for a line typed at a prompt; the answer then goes out on
-the program's own files. Each call is a process, so next to nothing is imported: `shim.py NAME ARGUMENT…`.
+It has no program logic. The server may request standard input, or a line typed at a prompt; the result is then printed. Each call is a
+process, so very little is imported: `shim.py NAME ARGUMENT…`.
 
-The call is sent as words that end in NUL, behind their length and with the three standard files. Answers are a letter and
-three texts, each behind its length: E(nd) with code, output and errors, P(rompt) and I(nput), which want bytes sent back.
+The call is sent as NUL-terminated words, preceded by their length, with the three standard files attached. Replies are a letter and
+three texts, each preceded by its length: E(nd) with code, stdout and stderr; P(rompt) and I(nput), which are answered with bytes.
 """
 
 import os
@@ -15,7 +15,7 @@ import sys
 from _socket import AF_UNIX, SCM_RIGHTS, SOL_SOCKET, socket
 
 RUN = "/.mac/run"
-DOOR = "door"
+SOCKET = "socket"
 END, PROMPT, INPUT = b"E", b"P", b"I"
 _NOT_FOUND = 127
 _HIDDEN = "LD_LIBRARY_PATH="
@@ -23,23 +23,23 @@ _THREE_FILES = (0).to_bytes(4, "little") + (1).to_bytes(4, "little") + (2).to_by
 
 
 def main() -> int:
-    """Let the server answer one call, and return its exit code."""
-    door = socket(AF_UNIX)
+    """Send one call to the server and return its exit code."""
+    server = socket(AF_UNIX)
     try:
-        door.connect(f"{RUN}/{DOOR}")
+        server.connect(f"{RUN}/{SOCKET}")
         call = b"".join(word + b"\0" for word in _words())
         sized = len(call).to_bytes(4, "big")
-        door.sendmsg([sized], [(SOL_SOCKET, SCM_RIGHTS, _THREE_FILES)])
-        door.sendall(call)
-        return _talk(door)
+        server.sendmsg([sized], [(SOL_SOCKET, SCM_RIGHTS, _THREE_FILES)])
+        server.sendall(call)
+        return _converse(server)
     except OSError as error:
         _print(2, f"{sys.argv[1]}: the simulated Mac does not answer: {error.strerror}\n".encode())
         return _NOT_FOUND
 
 
 def _words() -> list[bytes]:
-    """Return what this call is: terminal, limit, folder, how many arguments and environment."""
-    # A full disk stays full for what another user does on our behalf.
+    """Return the call: whether on a terminal, file size limit, folder, number of arguments, arguments, environment."""
+    # A full disk is simulated by this limit; it must hold for sudo, too.
     largest_file = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     words = [str(int(os.isatty(0))), str(largest_file), _folder(), str(len(sys.argv) - 1)]
     given = [f"{key}={each}" for key, each in os.environ.items()]
@@ -54,27 +54,27 @@ def _folder() -> str:
         return "/"
 
 
-def _talk(door: socket) -> int:
-    """Answer what the server asks until it says how the call ended."""
-    while kind := _exactly(door, 1):
+def _converse(server: socket) -> int:
+    """Answer the server's requests until it sends the result."""
+    while kind := _exactly(server, 1):
         code, out, error = (
-            _exactly(door, int.from_bytes(_exactly(door, 4), "big")) for _ in range(3)
+            _exactly(server, int.from_bytes(_exactly(server, 4), "big")) for _ in range(3)
         )
         if kind == END:
             _print(1, out)
             _print(2, error)
             return int(code)
         _print(2, error)
-        given = _typed(out) if kind == PROMPT else _all_of_it()
-        door.sendall(len(given).to_bytes(4, "big") + given)
-    # The Mac went down in the middle of it.
+        given = _typed(out) if kind == PROMPT else _read_all()
+        server.sendall(len(given).to_bytes(4, "big") + given)
+    # The Mac was shut down during the call.
     return 1
 
 
-def _exactly(door: socket, size: int) -> bytes:
+def _exactly(server: socket, size: int) -> bytes:
     content = b""
     while len(content) < size:
-        part = door.recv(size - len(content))
+        part = server.recv(size - len(content))
         if not part:
             return b""
         content += part
@@ -82,7 +82,7 @@ def _exactly(door: socket, size: int) -> bytes:
 
 
 def _typed(prompt: bytes) -> bytes:
-    """Return a line, from a terminal without echo; of a pipe not one byte more is taken."""
+    """Return a line, from a terminal without echo; not one byte more is read from a pipe."""
     import termios
 
     try:
@@ -102,7 +102,7 @@ def _typed(prompt: bytes) -> bytes:
 
 
 def _line() -> bytes:
-    """Return a line with its end, which is missing where the input has ended."""
+    """Return a line with its newline, which is missing at the end of the input."""
     line = b""
     while one := os.read(0, 1):
         line += one
@@ -111,7 +111,7 @@ def _line() -> bytes:
     return line
 
 
-def _all_of_it() -> bytes:
+def _read_all() -> bytes:
     blocks = []
     while block := os.read(0, 65536):
         blocks.append(block)

@@ -1,7 +1,6 @@
-"""Where shims come to: every program of the model that runs in the Mac's root is answered here, by the one process that holds the model.
+"""The server of the shims: runs the programs of the model that are called in the sandbox.
 
-Who calls is what the kernel says about the other end; where the machine has but one user for all of a Mac's, each of these has
-a door of their own.
+The calling user is the peer of the socket; where the processes of all users have the same uid, each user has a separate socket.
 """
 
 from __future__ import annotations
@@ -28,44 +27,44 @@ from bramley.sim.macos.programs import dscl, unix_tools
 from bramley.sim.ssh import sandbox
 from bramley.sim.ssh.faults import Faults
 from bramley.sim.ssh.processes import Processes
-from bramley.sim.ssh.shim import DOOR, END, INPUT, PROMPT
+from bramley.sim.ssh.shim import END, INPUT, PROMPT, SOCKET
 from bramley.sim.ssh.sudo import Sudo
 
-LONGEST = 16 * 1024 * 1024
+MAX_CALL = 16 * 1024 * 1024
 _STANDARD_FILES = 3
 _CREDENTIALS = struct.Struct("3i")
-_WAITING = 128
+_BACKLOG = 128
 
 
 logger = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """The door of one Mac; `done` is called behind every call."""
+class ShimServer:
+    """The server of one Mac; `on_done` is called after every call."""
 
     mac: Mac
     faults: Faults
     processes: Callable[[], Processes]
-    done: Callable[[], None]
+    on_done: Callable[[], None]
 
-    async def serve(self, line: socket.socket, owner: str | None) -> None:
-        """Let shims in until cancelled; without an owner, each is who the kernel says."""
+    async def serve(self, listener: socket.socket, owner: str | None) -> None:
+        """Serve shims until cancelled; without an owner, the user is the peer of the socket."""
         async with asyncio.TaskGroup() as group:
             while True:
-                await _called(line)
-                # Taken without a wait in between: what asyncio accepts for somebody who is cancelled just then stays open.
+                await _readable(listener)
+                # No await until the task exists: a cancelled `loop.sock_accept` would leak the accepted socket.
                 with contextlib.suppress(BlockingIOError, ConnectionError):
-                    accepted, _ = line.accept()
+                    accepted, _ = listener.accept()
                     answering = group.create_task(self._answer(accepted, owner))
-                    # Also if it is cancelled before its first step.
+                    # Closes the socket also if the task is cancelled before its first step.
                     answering.add_done_callback(functools.partial(_close, accepted))
 
-    async def _answer(self, line: socket.socket, owner: str | None) -> None:
-        with line, contextlib.suppress(ConnectionError):
-            line.setblocking(False)
-            connection = ShimConnection(line)
-            shim_call = await connection.hear()
+    async def _answer(self, accepted: socket.socket, owner: str | None) -> None:
+        with accepted, contextlib.suppress(ConnectionError):
+            accepted.setblocking(False)
+            connection = ShimConnection(accepted)
+            shim_call = await connection.receive_call()
             try:
                 user = owner or users.name_of(self.mac.state, connection.uid()) or "nobody"
                 result = await self._result(connection, shim_call, user)
@@ -83,24 +82,24 @@ class Door:
         return self._run(shim_call, user, stdin)
 
     async def _authonly(self, connection: ShimConnection, shim_call: ShimCall, user: str) -> Result:
-        """Ask for the password where it is not shown; the model tells prompt and answer at once, we have asked before."""
+        """Read the password without echo; the prompt in the model's result was printed before and is removed."""
         line = await connection.typed(dscl.PROMPT)
         result = self._run(shim_call, user, line)
         out = result.out.removeprefix(f"{dscl.PROMPT}\n")
         return Result(result.code, out, result.err.removeprefix(dscl.PROMPT))
 
     def _run(self, shim_call: ShimCall, user: str, stdin: bytes) -> Result:
-        call = Call(_placed(shim_call), user, stdin, on_terminal=shim_call.on_terminal)
+        call = Call(_absolute(shim_call), user, stdin, on_terminal=shim_call.on_terminal)
         try:
             result = self._program(shim_call.argv[0])(self.mac, call)
         except OSError as error:
             message = f"{shim_call.argv[0]}: {error.strerror}: {error.filename or ''}".rstrip(": ")
             result = Result(1, err=f"{message}\n")
         except LookupError as error:
-            # A user or a group that the Mac does not have.
+            # An unknown user or group.
             result = Result(1, err=f"{shim_call.argv[0]}: {error}\n")
-        # At once: nothing that is due may come between a restart and what it ends.
-        self.done()
+        # At once: after a restart no event may run before the processes are ended.
+        self.on_done()
         return result
 
     def _program(self, name: str) -> Program:
@@ -109,38 +108,34 @@ class Door:
 
 
 @contextlib.contextmanager
-def opened(run: Path, names: list[str]) -> Iterator[list[tuple[socket.socket, str | None]]]:
-    """Open the doors below a folder: one for all, or root's and one for each other user."""
+def listeners(run: Path, names: list[str]) -> Iterator[list[tuple[socket.socket, str | None]]]:
+    """Listen below a folder: with one socket for all users, or one for root and one for each other user."""
     with contextlib.ExitStack() as stack:
-        if sandbox.is_root():
-            yield [(stack.enter_context(_listen(run)), None)]
-            return
-        doors: list[tuple[socket.socket, str | None]] = [
-            (stack.enter_context(_listen(run)), "root")
-        ]
-        for name in names:
+        owner = None if sandbox.is_root() else "root"
+        opened = [(stack.enter_context(_listen(run)), owner)]
+        for name in names if owner else ():
             (run / name).mkdir(exist_ok=True)
-            doors.append((stack.enter_context(_listen(run / name)), name))
-        yield doors
+            opened.append((stack.enter_context(_listen(run / name)), name))
+        yield opened
 
 
-async def _called(line: socket.socket) -> None:
-    """Wait until somebody is at a door."""
+async def _readable(waited: socket.socket) -> None:
+    """Wait until a socket has a connection or bytes."""
     loop = asyncio.get_running_loop()
-    called = asyncio.Event()
-    loop.add_reader(line, called.set)
+    readable = asyncio.Event()
+    loop.add_reader(waited, readable.set)
     try:
-        await called.wait()
+        await readable.wait()
     finally:
-        loop.remove_reader(line)
+        loop.remove_reader(waited)
 
 
-def _close(line: socket.socket, _: asyncio.Task[None]) -> None:
-    line.close()
+def _close(accepted: socket.socket, _: asyncio.Task[None]) -> None:
+    accepted.close()
 
 
-def _placed(shim_call: ShimCall) -> tuple[str, ...]:
-    """Return the words of a call, with paths that begin in its folder where only paths are meant."""
+def _absolute(shim_call: ShimCall) -> tuple[str, ...]:
+    """Return the arguments of a call; those of `OWNER_PROGRAMS` are paths and become absolute."""
     if sandbox.is_root() or shim_call.argv[0] not in OWNER_PROGRAMS:
         return shim_call.argv
     first = 2 if shim_call.argv[0] == "chown" else 1
@@ -152,25 +147,25 @@ def _placed(shim_call: ShimCall) -> tuple[str, ...]:
 
 
 def _listen(folder: Path) -> socket.socket:
-    """Listen below a folder, however long its path is."""
-    place = os.open(folder, os.O_PATH | os.O_DIRECTORY)
-    line = socket.socket(socket.AF_UNIX)
+    """Listen below a folder; by its descriptor, since the path of a socket must be short."""
+    opened = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    listener = socket.socket(socket.AF_UNIX)
     try:
-        line.bind(f"/proc/self/fd/{place}/{DOOR}")
-        (folder / DOOR).chmod(0o666)
-        line.listen(_WAITING)
-        line.setblocking(False)
+        listener.bind(f"/proc/self/fd/{opened}/{SOCKET}")
+        (folder / SOCKET).chmod(0o666)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
     except OSError:
-        line.close()
+        listener.close()
         raise
     finally:
-        os.close(place)
-    return line
+        os.close(opened)
+    return listener
 
 
 @dataclass(frozen=True, slots=True)
 class ShimCall:
-    """A call as it came from a shim."""
+    """A call that a shim sent."""
 
     argv: tuple[str, ...]
     folder: str
@@ -180,7 +175,7 @@ class ShimCall:
     files: tuple[int, int, int]
 
     def close(self) -> None:
-        """Let go of its files."""
+        """Close its files."""
         for file in self.files:
             os.close(file)
 
@@ -189,24 +184,18 @@ class ShimCall:
 class ShimConnection:
     """One shim's connection."""
 
-    line: socket.socket
+    connected: socket.socket
 
     def uid(self) -> int:
-        """Return the number of the user at the other end."""
-        found = self.line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        """Return the uid of the peer."""
+        found = self.connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         uid: int = _CREDENTIALS.unpack(found)[1]
         return uid
 
-    async def hear(self) -> ShimCall:
-        """Return what was called; ConnectionError if the shim does not say it."""
-        loop = asyncio.get_running_loop()
-        readable = asyncio.Event()
-        loop.add_reader(self.line, readable.set)
-        try:
-            await readable.wait()
-        finally:
-            loop.remove_reader(self.line)
-        header, files, _, _ = socket.recv_fds(self.line, 4, _STANDARD_FILES)
+    async def receive_call(self) -> ShimCall:
+        """Return the call; ConnectionError if the shim does not send one."""
+        await _readable(self.connected)
+        header, files, _, _ = socket.recv_fds(self.connected, 4, _STANDARD_FILES)
         if len(header) < 4 or len(files) != _STANDARD_FILES:
             for file in files:
                 os.close(file)
@@ -217,39 +206,36 @@ class ShimConnection:
     async def input(self) -> bytes:
         """Return all of its standard input."""
         await self._send(INPUT)
-        return await self._given()
+        return await self._sized(await self._exactly(4))
 
     async def typed(self, prompt: str, *, before: str = "") -> bytes:
-        """Return one line with its end, typed at a prompt or sent on a pipe."""
+        """Return one line with its newline, typed at a prompt or read from a pipe."""
         await self._send(PROMPT, "", prompt, before)
-        return await self._given()
+        return await self._sized(await self._exactly(4))
 
     async def finish(self, result: Result) -> None:
-        """Tell how the call ended and what it prints."""
+        """Send the result of the call."""
         await self._send(END, str(result.code), result.out, result.err)
 
     async def until_gone(self) -> None:
-        """Wait until nobody is at the other end."""
-        await asyncio.get_running_loop().sock_recv(self.line, 1)
+        """Wait until the shim has closed the connection."""
+        await asyncio.get_running_loop().sock_recv(self.connected, 1)
 
     async def _send(self, kind: bytes, *texts: str) -> None:
         parts = [text.encode("utf-8", "surrogateescape") for text in (*texts, "", "", "")[:3]]
         content = kind + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-        await asyncio.get_running_loop().sock_sendall(self.line, content)
-
-    async def _given(self) -> bytes:
-        return await self._sized(await self._exactly(4))
+        await asyncio.get_running_loop().sock_sendall(self.connected, content)
 
     async def _sized(self, header: bytes) -> bytes:
         size = int.from_bytes(header, "big")
-        if size > LONGEST:
-            raise ConnectionError("too long a call")
+        if size > MAX_CALL:
+            raise ConnectionError("the call is too long")
         return await self._exactly(size)
 
     async def _exactly(self, size: int) -> bytes:
         loop, parts = asyncio.get_running_loop(), bytearray()
         while len(parts) < size:
-            part = await loop.sock_recv(self.line, size - len(parts))
+            part = await loop.sock_recv(self.connected, size - len(parts))
             if not part:
                 raise ConnectionError("the program was killed")
             parts += part
@@ -270,14 +256,14 @@ def _parse_call(words: list[str], files: tuple[int, int, int]) -> ShimCall:
 
 
 def chown(mac: Mac, call: Call) -> Result:
-    """Note a file's owner."""
+    """Record a file's owner in the state."""
     if not call.is_root:
         return Result(1, err=f"chown: {call.argv[-1]}: Operation not permitted\n")
     return unix_tools.chown(mac, call)
 
 
 def mv(mac: Mac, call: Call) -> Result:
-    """Give a file another name, and let its owner go with it."""
+    """Rename a file with its recorded owner."""
     paths = [word for word in call.argv[1:] if word not in {"-f", "--"}]
     if len(paths) != 2 or any(path.startswith("-") for path in paths):
         return not_modelled(call)
@@ -296,7 +282,7 @@ def mv(mac: Mac, call: Call) -> Result:
 
 
 def ls(mac: Mac, call: Call) -> Result:
-    """Describe each path on a line."""
+    """Print one line for each path."""
     result, wrong = [], []
     for path in call.argv[2:]:
         found = mac.files.find(path)

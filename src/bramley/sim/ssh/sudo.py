@@ -1,6 +1,6 @@
-"""sudo behind SSH: the model decides, and what it grants runs for real as the other user, with the caller's own files.
+"""sudo behind SSH: the model decides, and the program runs as the other user with the caller's standard files.
 
-The shim that asks has no rights of its own; it hands its files over and waits. Killed, it takes what it started with it.
+The shim has no permissions; it passes its files and waits. If it is killed, the program is terminated.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from bramley.sim.macos.call import Call, Result
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import sudo, sudoers
 from bramley.sim.ssh import processes
-from bramley.sim.ssh.faults import Do, Faults
+from bramley.sim.ssh.faults import FaultKind, Faults
 from bramley.sim.ssh.processes import Processes, Start
 
 if TYPE_CHECKING:
     from bramley.sim.ssh.shim_server import ShimCall, ShimConnection
 
-# What goes through although the environment is made anew; HOME is a Mac's own habit.
+# Variables that env_reset keeps; HOME only on macOS.
 _KEPT = ("HOME", "LANG", "LC_ALL", "PATH", "SSH_CONNECTION", "TERM", "TZ")
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _BY_SIGNAL = 128
@@ -40,8 +40,8 @@ class Sudo:
     processes: Processes
 
     async def answer(self, connection: ShimConnection, shim_call: ShimCall, user: str) -> Result:
-        """Run a program as another user, if that is allowed, and return how it ended."""
-        if self.faults.strike(Do.REFUSE_SUDO, " ".join(shim_call.argv)):
+        """Run a program as another user if that is allowed, and return its result."""
+        if self.faults.take(FaultKind.REFUSE_SUDO, " ".join(shim_call.argv)):
             return Result(1, err=f"{user} is not in the sudoers file.\n")
         decision = await self._decide(connection, shim_call, user)
         if isinstance(decision, Result):
@@ -57,18 +57,18 @@ class Sudo:
         self, connection: ShimConnection, shim_call: ShimCall, user: str
     ) -> sudo.Granted | Result:
         call = Call(shim_call.argv, user, on_terminal=shim_call.on_terminal)
-        wish = sudo.parse(shim_call.argv[1:])
+        request = sudo.parse(shim_call.argv[1:])
         rules = sudoers.rules_for(self.mac, user)
-        is_free = call.is_root or not rules.may or rules.without_password
-        may_ask = wish is not None and (wish.reads_stdin or shim_call.on_terminal)
-        if wish is None or is_free or wish.is_silent or not may_ask:
+        needs_password = not call.is_root and rules.may and not rules.without_password
+        can_read = request is not None and (request.reads_stdin or shim_call.on_terminal)
+        if request is None or not needs_password or request.is_silent or not can_read:
             return sudo.decide(self.mac, call)
-        return await self._authenticate(connection, call, wish.prompt)
+        return await self._authenticate(connection, call, request.prompt)
 
     async def _authenticate(
         self, connection: ShimConnection, call: Call, prompt: str
     ) -> sudo.Granted | Result:
-        """Ask for the password, one line at a time: what follows it on a pipe is the program's."""
+        """Read the password, one line at a time: what follows it on a pipe is the program's."""
         before = ""
         for wrong in range(sudo.TRIES):
             line = await connection.typed(prompt, before=before)
@@ -88,36 +88,36 @@ class Sudo:
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         start = Start(
             argv=granted.argv,
-            who=processes.identity_of(self.mac.state, granted.user),
+            user=processes.identity_of(self.mac.state, granted.user),
             files=shim_call.files,
             environment=_environment(self.mac, shim_call, granted, user),
             folder=shim_call.folder,
             largest_file=shim_call.largest_file,
         )
-        pid = self.processes.start(start, functools.partial(_settle, ended))
+        pid = self.processes.start(start, functools.partial(_set_result, ended))
         async with asyncio.TaskGroup() as group:
-            watching = group.create_task(self._end_with(connection, pid, ended))
+            watching = group.create_task(self._terminate_with_caller(connection, pid, ended))
             code = await ended
             watching.cancel()
         return code if code >= 0 else _BY_SIGNAL - code
 
-    async def _end_with(
+    async def _terminate_with_caller(
         self, connection: ShimConnection, pid: int, ended: asyncio.Future[int]
     ) -> None:
-        """End the program when nobody waits for it any more."""
+        """Terminate the program when the shim is gone."""
         await connection.until_gone()
         with contextlib.suppress(OSError):
             self.processes.signal(pid, signal.SIGTERM, group=True)
-        _settle(ended, -signal.SIGTERM)
+        _set_result(ended, -signal.SIGTERM)
 
 
-def _settle(ended: asyncio.Future[int], code: int) -> None:
+def _set_result(ended: asyncio.Future[int], code: int) -> None:
     if not ended.done():
         ended.set_result(code)
 
 
 def _environment(mac: Mac, shim_call: ShimCall, granted: sudo.Granted, user: str) -> dict[str, str]:
-    """Return the environment that sudo makes: little of the caller's, unless it is asked to keep all."""
+    """Return the environment of the program: some variables of the caller, or all with -E."""
     options = shim_call.argv[1 : len(shim_call.argv) - len(granted.argv)]
     keeps_all = any(re.fullmatch(r"-[nSHk]*E[nSHk]*", word) for word in options)
     inherited: Mapping[str, str] = shim_call.environment

@@ -1,7 +1,7 @@
-"""The simulated tart as the artifact that a bootstrap installs: tart's bundle, with a program in it that runs VMs.
+"""The simulated tart as the artifact that a bootstrap installs: tart's bundle, with a program that runs simulated VMs.
 
-The program is a script for the interpreter that is lent to every simulated Mac, so the same bytes work on each. Its VMs and
-images lie in `~/.tart` of whoever calls it, or where TART_HOME says.
+The program is a script for the interpreter of the sandbox, so the same bytes work on each simulated Mac. Its VMs and images are in
+`~/.tart` of the calling user, or in TART_HOME.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bramley.sim.tart.settings import TOP
 
 _FOLDER = ".tart/.sim"
 VERSION = str(TOP["version"])
-# The third line is a command for the shell and a text for Python; tart is seen by its own path in the process table.
+# The third line is a command for the shell and a string for Python; so the process table shows tart's own path.
 _EXECUTABLE = f"""\
 #!/bin/sh
 # simulated tart {VERSION}
@@ -28,12 +28,12 @@ process.main(os.path.join(os.environ.get("HOME", "/var/root"), ".tart"))
 
 
 def archive() -> bytes:
-    """Return the artifact: a compressed archive, the same to the byte each time."""
+    """Return the artifact: a compressed archive, always with the same bytes."""
     return stand_ins.tart(VERSION, executable=_EXECUTABLE.encode())
 
 
 def mark_session(mac: Mac) -> None:
-    """Mark the user's tart, once there is one, as without a session, or take the mark away."""
+    """Create or remove the file by which the user's tart, if it exists, finds that there is no session."""
     user = str(mac.state["settings"]["user"])
     home = users.home_of(mac.state, user)
     if not mac.files.is_folder(f"{home}/.tart"):

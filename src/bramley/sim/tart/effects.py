@@ -4,7 +4,7 @@ The model reads and writes files under TART_HOME itself; time, output, locks, si
 is the driver with real processes and locks, `in_process` the one under virtual time with locks in memory.
 
 Rules for a driver:
-- A signal is delivered by throwing `Interrupted` at the next effect that waits (`Sleep`, `Flock`, `AwaitGuest`, `Ask`, `Listen`), or at the one now waiting.
+- A signal is delivered by throwing `Interrupted` at the next effect that waits (`Sleep`, `Flock`, `AwaitGuest`, `RunInGuest`, `Listen`), or at the one now waiting.
 - SIGKILL and SIGTERM drop the generator. The model has no cleanup in `finally`, so closing it is harmless.
 - When a process ends, its locks are released; its guest dies, too, unless it `outlives`.
 - Paths are `str`: `pathlib` alone would cost a call of the shim a third of its time.
@@ -110,7 +110,7 @@ class Plan(NamedTuple):
     vm: str
     mac: str
     shares: dict[str, dict[str, Any]]  # by name: {"path": …, "read_only": …}
-    outlives: bool  # a fault: it goes on when its tart is gone
+    outlives: bool  # a fault: it continues when its tart is gone
 
 
 class Boot(NamedTuple):

@@ -1,6 +1,6 @@
 """A guest: it gets an address, its agent runs commands, its script waits, works, reports into the status share and ends.
 
-It runs in a process of its own, or as a generator beside its tart. Its script comes from its image, its VM's name and its Pod:
+It runs in a separate process, or as a generator. Its script comes from its image, its VM's name and its Pod:
 `BRAMLEY_SIM_<FIELD>=<JSON or text>` in the environment file of the env share changes a field. A script may make it hostile: it can
 leave links and pipes where the host expects files.
 """

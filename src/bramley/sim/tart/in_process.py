@@ -90,7 +90,7 @@ class Driver:
         self._process = process
         self._call = call
         self._guest = guest
-        self._at_once: dict[type, Callable[[Any], Any]] = {
+        self._immediate: dict[type, Callable[[Any], Any]] = {
             effects.Out: lambda effect: call.out(effect.line),
             effects.Err: lambda effect: call.err(effect.line),
             effects.Write: lambda effect: _write(call, effect),
@@ -131,8 +131,8 @@ class Driver:
         gate = self._process.gate
         if gate is not None and not gate.is_set():
             await gate.wait()
-        at_once = self._at_once.get(type(effect))
-        return at_once(effect) if at_once is not None else await self._wait(effect)
+        immediate = self._immediate.get(type(effect))
+        return immediate(effect) if immediate is not None else await self._wait(effect)
 
     async def _wait(self, effect: effects.Effect) -> Any:
         process = self._process
@@ -252,7 +252,7 @@ async def _guest_exit_code(guest: Guest) -> int:
 
 
 async def _run_guest(tart: TartSimulation, plan: effects.Plan, process: Process) -> int:
-    # A guest has no output of its own: it writes into its shares.
+    # A guest has no stdout: it writes into its shares.
     call = Call((), out=_discard, err=_discard)
     driver = Driver(tart, process, call, tart.guests[plan.vm])
     try:

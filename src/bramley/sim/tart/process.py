@@ -200,7 +200,7 @@ def _service(home: str) -> str:
 
 
 def _become_guest(argv: list[str], environment: Mapping[str, str], *, plan: int, slot: int) -> None:
-    """Leave tart's session and turn into the guest; never returns."""
+    """Start a new session and execute the guest; never returns."""
     try:
         os.setsid()
         silence = os.open(os.devnull, os.O_RDWR)

@@ -85,7 +85,7 @@ def into_cache(context: Context, request: PullRequest) -> Substeps:
 def _manifest(context: Context, request: PullRequest) -> Generator[Effect, Any, Remote]:
     yield Out("pulling manifest...")
     yield from request_manifest(context, request.on, str(request.reference), "pulling manifest")
-    remote = registry.look_up(context, request.reference)
+    remote = registry.find_image(context, request.reference)
     if remote is None:
         raise http_status("pulling manifest", 404)
     registry.check_login(context, request.reference, remote.facts)

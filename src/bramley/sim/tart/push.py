@@ -100,7 +100,7 @@ def _send(
     registry.check_login(context, reference, remote.facts)
     yield Out("pushing disk... this will take a while...")
     total = registry.compressed(remote.facts)
-    done = total if registry.look_up(context, reference.at(remote.digest)) else 0
+    done = total if registry.find_image(context, reference.at(remote.digest)) else 0
     transfer = Transfer("push", name, total, done, concurrency)
     yield from move(context, transfer, lambda _: None, "pushing blob")
 
@@ -116,7 +116,7 @@ def _push_manifests(
 
 def _retag(context: Context, source: Reference, references: list[Reference]) -> Substeps:
     layout.found(context.home, str(source))
-    remote = registry.look_up(context, source)
+    remote = registry.find_image(context, source)
     if remote is None:
         raise Failed(1, "Error: the image is not in its registry any more")
     yield from _push_manifests(context, str(source), remote, references)

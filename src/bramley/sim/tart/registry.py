@@ -31,7 +31,7 @@ class Remote(NamedTuple):
     facts: Mapping[str, Any]
 
 
-def look_up(context: Context, reference: Reference) -> Remote | None:
+def find_image(context: Context, reference: Reference) -> Remote | None:
     """Return the image that a name refers to now."""
     return _pushed(context, reference) or next(_described(context, reference), None)
 

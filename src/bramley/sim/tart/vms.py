@@ -90,7 +90,7 @@ def _macs(context: Context) -> set[str]:
 
 
 def _leave_half(context: Context, staged: str, name: str, *, lacking: str) -> None:
-    """Leave what a crash during the move leaves: a folder that tart does not list."""
+    """Simulate a crash during the move: the folder is incomplete, and tart does not list it."""
     os.unlink(os.path.join(staged, lacking))
     _move(staged, layout.vm(context.home, name))
     raise Failed(1, f"Error: The file “{lacking}” couldn’t be copied.")

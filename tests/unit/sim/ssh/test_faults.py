@@ -9,36 +9,36 @@ from typing import Any
 
 import pytest
 
-from bramley.sim.ssh.faults import Do, Fault, Faults
+from bramley.sim.ssh.faults import Fault, FaultKind, Faults
 
 
 def test_a_fault_strikes_matching_commands_after_those_it_skips_as_often_as_it_may(
     tmp_path: Path,
 ) -> None:
     faults = Faults(tmp_path / "faults.json")
-    faults.put(Fault(do=Do.HANG, match="*pfctl*", skip=1, times=2))
+    faults.set(Fault(do=FaultKind.HANG, match="*pfctl*", skip=1, times=2))
     commands = ["pfctl -s info", "true", "pfctl -e", "sudo pfctl -E", "pfctl -d"]
 
-    struck = [text for text in commands if faults.strike(Do.HANG, text)]
+    struck = [text for text in commands if faults.take(FaultKind.HANG, text)]
 
     assert struck == ["pfctl -e", "sudo pfctl -E"]
-    assert faults.strike(Do.SLOW, "pfctl -e") is None
-    faults.clear()
-    assert not faults.has(Do.HANG)
+    assert faults.take(FaultKind.SLOW, "pfctl -e") is None
+    faults.set()
+    assert not faults.has(FaultKind.HANG)
 
 
 def test_the_file_is_read_again_when_it_changes_and_forgotten_when_it_goes(tmp_path: Path) -> None:
     path = tmp_path / "faults.json"
     faults = Faults(path)
-    assert faults.strike(Do.SLOW) is None
+    assert faults.take(FaultKind.SLOW) is None
     path.write_text(json.dumps([{"do": "slow", "bytes": 9, "times": 1}]))
-    assert faults.strike(Do.SLOW) == Fault(do=Do.SLOW, bytes=9, times=1)
-    assert faults.strike(Do.SLOW) is None
+    assert faults.take(FaultKind.SLOW) == Fault(do=FaultKind.SLOW, bytes=9, times=1)
+    assert faults.take(FaultKind.SLOW) is None
     path.unlink()
     path.write_text(json.dumps([{"do": "refuse"}]))
-    assert faults.strike(Do.REFUSE)
+    assert faults.take(FaultKind.REFUSE)
     path.unlink()
-    assert faults.strike(Do.REFUSE) is None
+    assert faults.take(FaultKind.REFUSE) is None
 
 
 def test_a_file_that_is_written_twice_in_one_tick_of_the_clock_is_read_again(
@@ -50,7 +50,7 @@ def test_a_file_that_is_written_twice_in_one_tick_of_the_clock_is_read_again(
     for text in ("[", json.dumps([{"do": "refuse"}])):
         path.write_text(text)
         os.utime(path, ns=(1, 1))
-        found.append((bool(faults.wrong), faults.has(Do.REFUSE)))
+        found.append((bool(faults.file_error), faults.has(FaultKind.REFUSE)))
 
     assert found == [(True, False), (False, True)]
 
@@ -72,6 +72,6 @@ def test_a_fault_that_cannot_be_meant_is_told(tmp_path: Path, content: Any, told
 
     faults = Faults(path)
 
-    assert told in faults.wrong
-    assert str(path) in faults.wrong
-    assert faults.strike(Do.SLOW) is None
+    assert told in faults.file_error
+    assert str(path) in faults.file_error
+    assert faults.take(FaultKind.SLOW) is None
