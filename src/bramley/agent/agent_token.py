@@ -1,7 +1,7 @@
-"""The agent's own token: renewed before it ends, kept in the state folder, and given up for the one it began with.
+"""The agent's own token: renewed before it expires, stored in the state folder, with the kubeconfig's token as the fallback.
 
-A renewed token is bound to the Node and dies with it. The token of the kubeconfig stays the fallback, so that a Node that was
-deleted can be registered again for as long as that one lives. Identities of other kinds are used as they are.
+A renewed token is bound to the Node and becomes invalid with it. The token of the kubeconfig stays the fallback, so that a Node
+that was deleted can be registered again for as long as that token is valid. Other kinds of credentials are used unchanged.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from bramley.agent import atomic_file
 from bramley.api.core import Node
 from bramley.api.meta import ObjectMeta
 from bramley.api.names import access, agent
-from bramley.base import jwt_claims as tokens
-from bramley.base import errors, log
+from bramley.base import errors, jwt_claims, log
 from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
 from bramley.kube import credentials
@@ -29,75 +28,76 @@ from bramley.kube.credentials import Credential, Credentials
 logger = log.get(__name__)
 
 RENEWED_AFTER = 0.8
-LONGEST_REST = timedelta(minutes=5)
+MAX_SLEEP = timedelta(minutes=5)
 _RETRY = Backoff(timedelta(seconds=10), timedelta(minutes=5))
 _BEARER = "Bearer "
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """What a token says of itself."""
+    """The claims of a token that renewal needs."""
 
     sub: str
     iat: int
     exp: int
 
     @property
-    def life(self) -> timedelta:
-        """Return for how long it was made."""
+    def lifetime(self) -> timedelta:
+        """Return how long the token is valid in total."""
         return timedelta(seconds=self.exp - self.iat)
 
     @property
-    def due(self) -> datetime:
-        """Return when it is to be renewed."""
-        return datetime.fromtimestamp(self.iat, UTC) + self.life * RENEWED_AFTER
+    def renew_at(self) -> datetime:
+        """Return when to renew the token."""
+        return datetime.fromtimestamp(self.iat, UTC) + self.lifetime * RENEWED_AFTER
 
 
 class AgentToken:
-    """Credentials that prefer the renewed token, where there is one; implements `Credentials`."""
+    """Credentials that prefer the renewed token over those of the kubeconfig; implements `Credentials`."""
 
-    def __init__(self, given: Credentials, file: Path) -> None:
-        self._given = given
+    def __init__(self, kubeconfig: Credentials, file: Path) -> None:
+        self._kubeconfig = kubeconfig
         self._file = file
-        self._renewed = self._kept()
-        self._aside: Credential | None = None
+        self._renewed = self._load()
+        self._rejected: Credential | None = None
 
     async def current(self) -> Credential:
-        """Return what to show now."""
-        return self._renewed or await self._given.current()
+        """Return the credential to send."""
+        return self._renewed or await self._kubeconfig.current()
 
     async def refused(self, credential: Credential) -> bool:
-        """Go from the renewed token to the first one when its Node is gone, and back if that one is worth less."""
+        """Fall back to the kubeconfig's token, and return to the renewed one if that is refused too."""
         if credential == self._renewed:
-            logger.warning("Going back to the first token", reason="the renewed one was refused")
-            self._aside, self._renewed = self._renewed, None
+            logger.warning("Falling back to the kubeconfig's token", reason="renewed token refused")
+            self._rejected, self._renewed = self._renewed, None
             return True
-        if await self._given.refused(credential):
+        if await self._kubeconfig.refused(credential):
             return True
-        # A server that refused the renewed one by mistake must not leave us with nothing.
-        self._renewed, self._aside = self._aside, None
+        # The server may have refused the renewed token by mistake, and it is the only other credential.
+        self._renewed, self._rejected = self._rejected, None
         return self._renewed is not None
 
-    def take(self, token: str) -> None:
+    def store(self, token: str) -> None:
         """Use this token from now on, also after a restart."""
+        # On disk first: a token that is used and not stored would be lost with the process.
         atomic_file.replace(self._file, token.encode())
         self._renewed = Credential(credentials.bearer(token, str(self._file)))
 
-    def _kept(self) -> Credential | None:
+    def _load(self) -> Credential | None:
         try:
             token = self._file.read_text()
-            kept = Credential(credentials.bearer(token, str(self._file)))
+            stored = Credential(credentials.bearer(token, str(self._file)))
         except (OSError, UnicodeDecodeError, errors.BadConfiguration):
             return None
-        # Whether it is still worth anything is the server's to say: our clock may be wrong, and the first token long over.
-        return kept if claims(kept) is not None else None
+        # Its expiry is left to the server: our clock may be wrong, and the kubeconfig's token may have expired long ago.
+        return stored if claims(stored) is not None else None
 
 
 class AgentTokenRenewal:
-    """Renews the token of one Node's agent; `uid` tells which Node that is now."""
+    """Renews the token of one Node's agent; `uid` returns the current uid of the Node."""
 
     def __init__(
         self,
-        own: AgentToken,
+        token: AgentToken,
         kube: Client,
         *,
         node: str,
@@ -105,7 +105,7 @@ class AgentTokenRenewal:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        self._own = own
+        self._token = token
         self._kube = kube
         self._node = node
         self._uid = uid
@@ -113,38 +113,39 @@ class AgentTokenRenewal:
         self._rng = rng
 
     async def run(self) -> None:
-        """Renew whenever it is due, until cancelled."""
+        """Renew the token when it is due, until cancelled."""
         failures = 0
         while True:
-            rest = LONGEST_REST
+            delay = MAX_SLEEP
             try:
-                await self.look()
+                await self.renew_if_due()
                 failures = 0
             except (errors.BramleyError, OSError) as error:
                 failures += 1
-                rest = _RETRY.delay(failures, self._rng)
-                logger.warning("The agent's token cannot be renewed yet", error=str(error))
-            await asyncio.sleep(rest.total_seconds())
+                delay = _RETRY.delay(failures, self._rng)
+                logger.warning("Agent token not renewed", error=str(error), retry_after=delay)
+            await asyncio.sleep(delay.total_seconds())
 
-    async def look(self) -> bool:
-        """Renew the token if it is ours to renew and due; tell whether that was so."""
-        said, uid = claims(await self._own.current()), self._uid()
-        is_ours = said is not None and said.sub == f"{access.USER_PREFIX}{self._node}"
-        if said is None or not is_ours or not uid or self._clock.now() < said.due:
+    async def renew_if_due(self) -> bool:
+        """Renew the token if it belongs to this agent and is due; return whether it was renewed."""
+        current, uid = claims(await self._token.current()), self._uid()
+        if current is None or current.sub != f"{access.USER_PREFIX}{self._node}":
+            return False
+        if not uid or self._clock.now() < current.renew_at:
             return False
         issued = await self._kube.request_token(
             agent.service_account(self._node),
             access.NAMESPACE,
             audiences=(),
-            expires=said.life,
+            expires=current.lifetime,
             bound_to=Node(metadata=ObjectMeta(name=self._node, uid=uid)),
         )
-        self._own.take(issued.token.reveal())
-        logger.info("Renewed the agent's token", until=issued.expires)
+        self._token.store(issued.token.reveal())
+        logger.info("Renewed agent token", expires=issued.expires)
         return True
 
 
 def claims(credential: Credential) -> Claims | None:
-    """Return what the token of a credential says; None if it is no token that says anything."""
-    shown = credential.authorization.reveal() if credential.authorization else ""
-    return tokens.read(shown.removeprefix(_BEARER), Claims)
+    """Return the claims of a credential's token; None if it has no token, or one without these claims."""
+    header = credential.authorization.reveal() if credential.authorization else ""
+    return jwt_claims.decode(header.removeprefix(_BEARER), Claims)

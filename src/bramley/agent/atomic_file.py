@@ -1,4 +1,4 @@
-"""One small file, written so that a crash leaves the old or the new content and never a mix."""
+"""Atomic writes of small files: a crash leaves either the old or the new content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
 
 def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Write a private file under a temporary name, sync it, give it its name and sync the folder."""
+    """Write a private file under a temporary name, sync it, rename it and sync the folder."""
     draft = path.with_name(path.name + SUFFIX)
     try:
         _write(draft, content, durable=durable)
@@ -27,14 +27,14 @@ def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
 
 
 def remove(path: Path, *, durable: bool = True) -> None:
-    """Remove a file for good; it may be gone already."""
+    """Remove a file durably; succeeds if it does not exist."""
     path.unlink(missing_ok=True)
     if durable:
         sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names in a folder survive a power cut."""
+    """Make the entries of a folder survive a power failure."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -45,7 +45,7 @@ def sync_folder(folder: Path) -> None:
 def _write(path: Path, content: bytes, *, durable: bool) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=0) as file:
-        # An unbuffered write may be cut short, on a disk that is almost full.
+        # An unbuffered write may be short on a disk that is almost full.
         rest = memoryview(content)
         while rest:
             rest = rest[file.write(rest) :]
@@ -55,7 +55,7 @@ def _write(path: Path, content: bytes, *, durable: bool) -> None:
 
 def _sync(handle: int) -> None:
     if _FULL_SYNC is not None:
-        # Not every volume knows it; those get what everybody has.
+        # Not every volume supports it; the others get a plain fsync.
         with contextlib.suppress(OSError):
             fcntl.fcntl(handle, _FULL_SYNC)
             return

@@ -1,7 +1,7 @@
-"""Parts of the agent that last: one that meets a bug of ours begins anew after a while and ends nothing but its own turn.
+"""Restarts a component of the agent after an unexpected error, instead of ending the agent.
 
-What a Pod, a guest or a person with an annotation writes reaches many parts. If it ended the agent there, it would end every
-next one too, and nobody would look after the other Pods of this host.
+Components process what Pods, guests and annotations contain. If such input ended the agent, it would end each restarted agent
+too, and the other Pods of this host would have none.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ logger = log.get(__name__)
 PAUSE = timedelta(seconds=10)
 
 
-async def restart_on_crash(part: str, run: Callable[[], Awaitable[object]]) -> None:
-    """Run a part until it ends by itself or is cancelled."""
+async def restart_on_crash(component: str, run: Callable[[], Awaitable[object]]) -> None:
+    """Run a component until it returns or is cancelled."""
     while True:
         with Captured() as caught:
             await run()
         if caught.error is None:
             return
-        logger.error("A part of the agent has a bug", exc=caught.error, part=part, again=PAUSE)
+        logger.error(
+            "Agent component crashed", exc=caught.error, component=component, retry_after=PAUSE
+        )
         await asyncio.sleep(PAUSE.total_seconds())

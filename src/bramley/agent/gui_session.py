@@ -132,4 +132,4 @@ class GuiSession:
     async def _launchctl(self, limit: timedelta, *words: str) -> Finished:
         # -n: sudo must fail instead of waiting for a password.
         argv = ("sudo", "-n", "launchctl", *words)
-        return await running.within(limit, self._programs, argv)
+        return await running.run_with_timeout(limit, self._programs, argv)

@@ -1,4 +1,4 @@
-"""The seam to the machine itself: what only the operating system can tell. `platform` has the sides for macOS and Linux."""
+"""The interface to the operating system of the host; `platform` implements it for macOS and Linux."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Room on a volume, in bytes; `free` is what an ordinary user may take."""
+    """The size of a volume in bytes; `free` is what an unprivileged user may allocate."""
 
     total: int
     free: int
@@ -23,7 +23,7 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class GuestProcess:
-    """A process that holds a VM: `tart run`, or what the framework started for it."""
+    """A process that holds a VM: `tart run`, or the process that the Virtualization framework started for it."""
 
     pid: int
     argv: tuple[str, ...]
@@ -31,7 +31,7 @@ class GuestProcess:
 
 @dataclass(frozen=True, slots=True)
 class HostProcess:
-    """Any process of this machine whose arguments can be seen."""
+    """Any process of this machine whose arguments are readable."""
 
     pid: int
     argv: tuple[str, ...]
@@ -39,42 +39,42 @@ class HostProcess:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process and its descendants have taken so far."""
+    """CPU time and memory of a process and its descendants."""
 
     cpu: timedelta
     resident_bytes: int
 
 
 class Host(Protocol):
-    """Tells facts about this machine; every call is quick and spawns nothing.
+    """Reads facts about this machine; every call is fast and starts no process.
 
-    Errors: OSError, where the system does not answer.
+    Errors: OSError if a system call fails.
     """
 
     def boot_id(self) -> str:
-        """Return a text that changes with each boot."""
+        """Return an id that changes with each boot."""
         ...
 
     def lock_holder(self, path: Path) -> int | None:
-        """Return the process that holds a POSIX lock on the file, without taking it: tart's sign of a running VM."""
+        """Return the process that holds a POSIX lock on the file, without acquiring it; tart holds one while a VM runs."""
         ...
 
     def space(self, path: Path) -> Space:
-        """Return the room on the volume of this path."""
+        """Return the size of the volume that contains this path."""
         ...
 
     def guest_processes(self) -> list[GuestProcess]:
-        """Return all processes that hold a VM, whoever started them."""
+        """Return all processes that hold a VM, also those of other programs."""
         ...
 
     def processes(self) -> list[HostProcess]:
-        """Return all processes of this machine with their arguments, as far as they can be seen; whoever started them."""
+        """Return all processes of this machine whose arguments are readable."""
         ...
 
     def usage(self, pid: int) -> Usage | None:
-        """Return what a process has used, or None when it is gone."""
+        """Return the usage of a process, or None if it does not exist."""
         ...
 
     def address(self) -> str | None:
-        """Return the first IPv4 address that others can reach: up, no loopback, no link-local, no `bridge*` or `vmnet*`."""
+        """Return the first IPv4 address that is reachable: up, no loopback, no link-local, no `bridge*` or `vmnet*`."""
         ...

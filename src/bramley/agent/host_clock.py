@@ -1,8 +1,8 @@
-"""The host's clocks, and how long ago something was whatever was done to the time of day since.
+"""The host's clocks, and the age of recorded dates across jumps of the time of day.
 
-A time of day is set, by people and by time servers. How far it is ahead of the seconds since the host's start is noted whenever
-it has jumped, and kept on disk for the next agent, so that a date which was written before a jump still tells how long ago it
-was. Where nobody can tell, the time of day is believed; nothing is ever older than any reading allows.
+Administrators and time servers set the time of day. Its offset to the monotonic clock is recorded whenever it has jumped, and
+stored on disk for the next agent, so that the age of a date that was written before a jump is still known. Without a record the
+time of day is used; if several ages are possible, the smallest one is.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from bramley.base.clock import Clock
 
 logger = log.get(__name__)
 
-# What a time server corrects without a jump is less than this in the life of a VM.
+# A time server that slews the clock corrects less than this during the life of a VM.
 JUMP_SECONDS = 1.0
-# Dates are told in whole seconds.
+# Dates are recorded in whole seconds.
 _TOLERANCE = 2.0
-_MOST_MARKS = 64
+_MAX_OFFSETS = 64
 
 
-class Mark(NamedTuple):
-    """From this monotonic second on the time of day was so much ahead of it."""
+class ClockOffset(NamedTuple):
+    """The offset of the time of day to the monotonic clock, from this monotonic second on."""
 
     since: float
-    ahead: float
+    seconds: float
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _Stored(msgspec.Struct, frozen=True):
     boot_id: str
-    marks: list[Mark]
+    offsets: list[ClockOffset] = msgspec.field(name="marks")
 
 
 class HostClock:
@@ -45,71 +45,72 @@ class HostClock:
     def __init__(self, clock: Clock, file: Path, *, boot_id: Callable[[], str]) -> None:
         self._clock = clock
         self._file = file
-        self._boot_id = _told(boot_id)
-        self._marks = self._kept()
-        self._notice()
+        self._boot_id = _read_boot_id(boot_id)
+        self._offsets = self._load()
+        self._record_jump()
 
     def now(self) -> datetime:
-        """Return the time of day, right or wrong."""
-        self._notice()
+        """Return the time of day, which may be wrong."""
+        self._record_jump()
         return self._clock.now()
 
     def monotonic(self) -> float:
-        """Return seconds that only ever grow."""
+        """Return seconds that only increase."""
         return self._clock.monotonic()
 
     def age(self, moment: datetime) -> timedelta:
-        """Return how long ago this host wrote a date; the least that is possible, and nothing for what is to come."""
-        self._notice()
+        """Return how long ago this host recorded a date: the smallest possible age, and zero for a date in the future."""
+        self._record_jump()
         now, date = self._clock.monotonic(), moment.timestamp()
-        told = [now - second for second in self._seconds(date)]
-        seconds = min(told, default=self._clock.now().timestamp() - date)
+        ages = [now - second for second in self._seconds(date)]
+        seconds = min(ages, default=self._clock.now().timestamp() - date)
         return timedelta(seconds=max(seconds, 0.0))
 
     def rebased(self, moment: datetime) -> datetime:
-        """Return a date as the time of day now would have it."""
+        """Return a date converted to the current time of day."""
         return self._clock.now() - self.age(moment)
 
     def _seconds(self, date: float) -> Iterator[float]:
-        """Yield each monotonic second at which the time of day was this; after it was set back there are several."""
-        ends = [mark.since for mark in self._marks[1:]] + [self._clock.monotonic()]
-        for index, (mark, end) in enumerate(zip(self._marks, ends, strict=True)):
-            second = date - mark.ahead
-            # What was before the first mark was as it is.
-            begins = mark.since - _TOLERANCE if index else second
+        """Yield each monotonic second at which the time of day was this; there are several after it was set back."""
+        ends = [offset.since for offset in self._offsets[1:]] + [self._clock.monotonic()]
+        for index, (offset, end) in enumerate(zip(self._offsets, ends, strict=True)):
+            second = date - offset.seconds
+            # The first offset also applies to the time before it.
+            begins = offset.since - _TOLERANCE if index else second
             if begins <= second <= end + _TOLERANCE:
                 yield second
 
-    def _notice(self) -> None:
-        second = self._clock.monotonic()
-        ahead = self._clock.now().timestamp() - second
-        if self._marks and abs(ahead - self._marks[-1].ahead) < JUMP_SECONDS:
-            return
-        if self._marks:
-            logger.warning("The time of day has jumped", seconds=ahead - self._marks[-1].ahead)
-        self._marks = [*self._marks, Mark(second, ahead)][-_MOST_MARKS:]
-        self._keep()
+    def _record_jump(self) -> None:
+        now = self._clock.monotonic()
+        seconds = self._clock.now().timestamp() - now
+        if self._offsets:
+            jump = seconds - self._offsets[-1].seconds
+            if abs(jump) < JUMP_SECONDS:
+                return
+            logger.warning("Time of day has jumped", seconds=jump)
+        self._offsets = [*self._offsets, ClockOffset(now, seconds)][-_MAX_OFFSETS:]
+        self._save()
 
-    def _kept(self) -> list[Mark]:
-        """Return what earlier agents of this boot have noted; nothing if it cannot be of this boot."""
+    def _load(self) -> list[ClockOffset]:
+        """Return the offsets that earlier agents recorded in this boot."""
         try:
-            kept = msgspec.json.decode(self._file.read_bytes(), type=_Kept)
+            stored = msgspec.json.decode(self._file.read_bytes(), type=_Stored)
         except (OSError, msgspec.MsgspecError):
             return []
-        is_ours = bool(self._boot_id) and kept.boot_id == self._boot_id
-        is_past = all(mark.since <= self._clock.monotonic() for mark in kept.marks)
-        return kept.marks if is_ours and is_past else []
+        is_this_boot = bool(self._boot_id) and stored.boot_id == self._boot_id
+        is_past = all(offset.since <= self._clock.monotonic() for offset in stored.offsets)
+        return stored.offsets if is_this_boot and is_past else []
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            kept = msgspec.json.encode(_Kept(self._boot_id, self._marks))
-            atomic_file.replace(self._file, kept, durable=False)
+            content = msgspec.json.encode(_Stored(self._boot_id, self._offsets))
+            atomic_file.replace(self._file, content, durable=False)
         except OSError as error:
-            logger.warning("Not written down", file=str(self._file), error=str(error))
+            logger.warning("Clock offsets not stored", file=str(self._file), error=str(error))
 
 
-def _told(boot_id: Callable[[], str]) -> str:
+def _read_boot_id(boot_id: Callable[[], str]) -> str:
     try:
         return boot_id()
     except OSError:

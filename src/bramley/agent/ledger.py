@@ -1,7 +1,7 @@
-"""What the agent made on this host: one record per VM and one per image, on disk before the deed.
+"""The ledger of what the agent created on this host: one record per VM and per image, written before the action it stands for.
 
-There is one writer per folder; the agent's lock sees to that. A VM's state never moves back, so a disk that may have run a job
-stays known as such.
+There is one writer per folder, ensured by the agent's lock. A VM's state never moves back, so a disk that may have run a job
+is never taken for an unused one.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from bramley.base import errors, log
 logger = log.get(__name__)
 
 _RECORD = ".json"
-_ASIDE = ".unreadable"
+_UNREADABLE = ".unreadable"
 
 
 class Versioned(Protocol):
-    """What every record has."""
+    """The common field of all records."""
 
     @property
     def version(self) -> int:
-        """Return the version of the format it is written in."""
+        """Return the version of the record's format."""
         ...
 
 
@@ -38,12 +38,12 @@ R = TypeVar("R", bound=Versioned)
 
 
 class LedgerUnavailable(errors.Unavailable):
-    """The disk does not take the record; what it would say has not happened yet."""
+    """The record cannot be written, so the action that it stands for must not happen."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A record that was set aside: the file's name tells what it stood for."""
+class UnreadableRecord:
+    """A record that cannot be decoded; the name of its file is the name of the VM or image."""
 
     kind: str
     name: str
@@ -54,8 +54,8 @@ class _Header(msgspec.Struct, frozen=True):
     version: int
 
 
-class Shelf(Generic[R]):
-    """Keeps the records of one kind."""
+class RecordStore(Generic[R]):
+    """The records of one kind, as files in one folder."""
 
     def __init__(self, folder: Path, kind: type[R], *, durable: bool) -> None:
         self._folder = folder
@@ -66,7 +66,7 @@ class Shelf(Generic[R]):
         self._load()
 
     def put(self, name: str, record: R) -> None:
-        """Write a record; it counts only once it is on disk."""
+        """Write a record; it is visible only once it is on disk."""
         try:
             atomic_file.replace(
                 self._path(name), msgspec.json.encode(record), durable=self._durable
@@ -76,24 +76,24 @@ class Shelf(Generic[R]):
         self.records[name] = record
 
     def drop(self, name: str) -> None:
-        """Forget a record, and one of this name that was set aside; done if there is none."""
+        """Remove a record, also an unreadable one of this name; succeeds if there is none."""
         try:
             atomic_file.remove(self._path(name), durable=self._durable)
-            atomic_file.remove(self._path(name).with_suffix(_ASIDE), durable=False)
+            atomic_file.remove(self._path(name).with_suffix(_UNREADABLE), durable=False)
         except OSError as error:
             raise LedgerUnavailable(f"the record of {name} was not removed: {error}") from error
         self.records.pop(name, None)
 
-    def unreadable(self) -> Iterator[Unreadable]:
-        """Yield what was set aside, also by an earlier agent, and has no new record since."""
-        for path in sorted(self._folder.glob(f"*{_ASIDE}")):
-            name = path.name.removesuffix(_ASIDE)
+    def unreadable(self) -> Iterator[UnreadableRecord]:
+        """Yield unreadable records, also those that an earlier agent found, that have not been replaced by a new record."""
+        for path in sorted(self._folder.glob(f"*{_UNREADABLE}")):
+            name = path.name.removesuffix(_UNREADABLE)
             if name not in self.records:
-                yield Unreadable(self._folder.name, name, path)
+                yield UnreadableRecord(self._folder.name, name, path)
 
     def _path(self, name: str) -> Path:
         if not name or "/" in name or name.startswith("."):
-            raise ValueError(f"no record can be called {name!r}")
+            raise ValueError(f"{name!r} is not a valid record name")
         return self._folder / f"{name}{_RECORD}"
 
     def _load(self) -> None:
@@ -111,32 +111,32 @@ class Shelf(Generic[R]):
             if version <= VERSION:
                 return self._decoder.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            self._set_aside(path, error)
+            self._quarantine(path, error)
             return None
         raise errors.BadConfiguration(
-            f"{path} is of version {version}, and this agent knows {VERSION}: run the newer agent"
+            f"{path} has version {version}, and this agent supports {VERSION}: run the newer agent"
         )
 
-    def _set_aside(self, path: Path, error: Exception) -> None:
-        aside = path.rename(path.with_suffix(_ASIDE))
-        logger.error("Set aside a record that cannot be read", path=str(aside), error=str(error))
+    def _quarantine(self, path: Path, error: Exception) -> None:
+        renamed = path.rename(path.with_suffix(_UNREADABLE))
+        logger.error("Ledger record is unreadable", path=str(renamed), error=str(error))
 
 
 VERSION = 1
 
 
 class VmState(StrEnum):
-    """How far a VM has come."""
+    """The state of a VM; the order of the members is the order of its life."""
 
-    CLAIMED = "claimed"  # the name is ours; a clone may exist and has never run
-    CLONED = "cloned"  # the clone is whole, has its identity and its size, and has never run
-    STARTED = "started"  # tart run was or will be issued: this disk never boots again
-    ENDED = "ended"  # the run is over and how is written down here
+    CLAIMED = "claimed"  # the name is reserved; a clone may exist and has never run
+    CLONED = "cloned"  # the clone is complete, has its identity and size, and has never run
+    STARTED = "started"  # `tart run` was or will be executed: this disk never boots again
+    ENDED = "ended"  # the run has ended and its exit is in the record
     REPORTED = "reported"  # the API server has acknowledged the terminal status
 
 
 class VmRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One VM of ours."""
+    """One VM that the agent created or adopted."""
 
     vm: str
     namespace: str
@@ -154,17 +154,17 @@ class VmRecord(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     exit_reason: str = ""
     exit_message: str = ""
-    # Taken over from an agent that kept no ledger.
+    # Adopted from an agent without a ledger.
     is_adopted: bool = False
-    # Its guest has run a command for us, so from then on its silence means something.
+    # Its guest has run a command for the agent, so from then on no response means that it hangs.
     has_answered: bool = False
     version: int = VERSION
 
 
 class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One image that we pulled, and the golden base made of it, if it came to that.
+    """One image that the agent pulled, and the golden base made of it, if there is one.
 
-    `references` are all names it was asked for by; `last_used` is renewed while a Pod or a VM needs it.
+    `references` are all names by which it was requested; `last_used` is renewed while a Pod or a VM needs it.
     """
 
     digest: str
@@ -182,21 +182,21 @@ _ORDER = {state: position for position, state in enumerate(VmState)}
 
 
 class Ledger:
-    """Keeps the records of VMs and images; every write is durable when it returns.
+    """The records of VMs and images; every write is durable when it returns.
 
-    Errors: LedgerUnavailable where the disk refuses, BadConfiguration for records of a newer release.
+    Errors: LedgerUnavailable if the disk cannot be written, BadConfiguration for records of a newer release.
     """
 
     def __init__(self, folder: Path, *, durable: bool = True) -> None:
-        self._vms = Shelf(folder / "vms", VmRecord, durable=durable)
-        self._images = Shelf(folder / "images", ImageRecord, durable=durable)
+        self._vms = RecordStore(folder / "vms", VmRecord, durable=durable)
+        self._images = RecordStore(folder / "images", ImageRecord, durable=durable)
 
     def vms(self) -> Mapping[str, VmRecord]:
-        """Return all records of VMs by name; a view that follows changes."""
+        """Return a live view of all records of VMs by name."""
         return MappingProxyType(self._vms.records)
 
     def vm(self, name: str) -> VmRecord | None:
-        """Return the record of one VM, if it is ours."""
+        """Return the record of one VM, if it has one."""
         return self._vms.records.get(name)
 
     def find_by_uid(self, uid: str) -> VmRecord | None:
@@ -211,7 +211,7 @@ class Ledger:
         self._vms.put(record.vm, record)
 
     def drop(self, vm: str) -> None:
-        """Forget a VM; done if it is unknown."""
+        """Remove the record of a VM; succeeds if it has none."""
         self._vms.drop(vm)
 
     def images(self) -> Mapping[str, ImageRecord]:
@@ -219,7 +219,7 @@ class Ledger:
         return {record.digest: record for record in self._images.records.values()}
 
     def image(self, digest: str) -> ImageRecord | None:
-        """Return the record of one image, if it is ours."""
+        """Return the record of one image, if it has one."""
         return self._images.records.get(_hex(digest))
 
     def put_image(self, record: ImageRecord) -> None:
@@ -227,11 +227,11 @@ class Ledger:
         self._images.put(_hex(record.digest), record)
 
     def drop_image(self, digest: str) -> None:
-        """Forget an image; done if it is unknown."""
+        """Remove the record of an image; succeeds if it has none."""
         self._images.drop(_hex(digest))
 
-    def unreadable(self) -> list[Unreadable]:
-        """Return records that were set aside: things of ours in a state that nobody knows."""
+    def unreadable(self) -> list[UnreadableRecord]:
+        """Return the unreadable records: VMs and images of the agent in an unknown state."""
         return [*self._vms.unreadable(), *self._images.unreadable()]
 
 

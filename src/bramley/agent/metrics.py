@@ -1,6 +1,6 @@
-"""Every metric of the agent, declared once per registry; `docs/reference/metrics.md` tells people what they mean.
+"""The metrics of the agent, declared once per registry and documented in `docs/reference/metrics.md`.
 
-Names, labels and buckets stand in `api.names.metrics`, because dashboards of existing fleets read them.
+Names, labels and buckets are in `api.names.metrics`, because dashboards of existing fleets depend on them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class AgentMetrics:
         self.token_renewals = _counter(
             registry, names.TOKEN_RENEWALS, "Tokens minted anew for running guests."
         )
-        # An alert on a rate sees the first one only if there was a zero before it.
+        # A rate counts the first increment only if the counter was exported as zero before.
         for operation in OPERATIONS:
             self.tart_timeouts.of(operation)
         for result in (DONE, FAILED):
@@ -82,12 +82,12 @@ class AgentMetrics:
             self.image_pulls.of(result)
 
     def provisioned(self, pool: str, seconds: float, *, is_warm: bool) -> None:
-        """Count a VM that has its disk, and how it came to it."""
+        """Observe the provisioning of a VM, and whether its golden base existed."""
         self.provision_work.of(pool, WARM if is_warm else COLD).observe(seconds)
         (self.golden_reused if is_warm else self.golden_materialized).of(pool).inc()
 
     def guest_disks(self, percents: Mapping[str, float]) -> None:
-        """Say how full the disks of all running guests are; those that are not named have no value any more."""
+        """Set the disk usage of all running guests; the values of all other guests are removed."""
         for gone in self._guests - percents.keys():
             self._guest_disk.forget(gone)
         for vm, percent in percents.items():

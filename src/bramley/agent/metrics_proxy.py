@@ -167,7 +167,7 @@ class MetricsProxy:
         with contextlib.ExitStack() as undo:
             connection = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             connection.setblocking(False)
-            interfaces.towards(connection, address)
+            interfaces.bind_towards(connection, address)
             async with asyncio.timeout(self.limits.dial.total_seconds()):
                 await asyncio.get_running_loop().sock_connect(connection, (address, listener.port))
             opened = await asyncio.open_connection(sock=connection)

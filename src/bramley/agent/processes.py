@@ -1,6 +1,6 @@
-"""Programs as real processes: each in a session of its own, killed with all it started, and never waited for beyond measure.
+"""Programs as real processes: each in its own session, killed with its descendants, and awaited for a bounded time.
 
-Popen starts them and asyncio only watches descriptors: asyncio's own processes need a thread each, and wait for pipes that a
+Popen starts them and asyncio only watches descriptors: asyncio's own subprocesses need a thread each, and wait for pipes that a
 grandchild keeps open.
 """
 
@@ -20,140 +20,133 @@ from bramley.agent.platform import System, fd_events, system
 from bramley.agent.programs import Finished, ProgramMissing
 from bramley.base import errors, log
 
+logger = log.get(__name__)
+
+MAX_STDOUT_BYTES = 4 * 1024 * 1024
+MAX_STDERR_BYTES = 32 * 1024
+MAX_LINE_BYTES = 64 * 1024
+# How long pipes may stay open, and a killed process may take to exit, after the program has ended.
+EXIT_GRACE_SECONDS = 2.0
+GATE_POLL_SECONDS = 0.05
+_BLOCK = 64 * 1024
+_NOT_EXECUTABLE = {
+    *(errno.ENOENT, errno.EACCES, errno.EPERM),
+    *(errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP),
+}
+_OUT_OF_RESOURCES = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+
 
 class ProcessJournal:
-    """Notes of running programs in one folder; a note that cannot be written is done without."""
+    """Records running programs in one folder, for the next agent; a record that cannot be written is skipped."""
 
     def __init__(self, folder: Path, system: System) -> None:
         self._folder = folder
         self._system = system
         self._ours: set[int] = set()
 
-    def note(self, pid: int) -> None:
-        """Write down that a program of ours runs."""
+    def add(self, pid: int) -> None:
+        """Record a program that this agent runs."""
         self._ours.add(pid)
-        began = self._system.began(pid)
-        if began is None:
+        started = self._system.start_time(pid)
+        if started is None:
             return
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (self._folder / str(pid)).write_text(f"{self._system.boot_id()} {began}")
+            (self._folder / str(pid)).write_text(f"{self._system.boot_id()} {started}")
 
-    def strike(self, pid: int) -> None:
-        """Drop the note of a program that has ended."""
+    def remove(self, pid: int) -> None:
+        """Remove the record of a program that has ended."""
         self._ours.discard(pid)
         with contextlib.suppress(OSError):
             (self._folder / str(pid)).unlink(missing_ok=True)
 
-    async def clear(self) -> None:
-        """End what an earlier agent left; only for an agent that knows itself to be the only one."""
+    async def kill_leftovers(self) -> None:
+        """Kill the programs of an earlier agent; only for an agent that holds the host's lock."""
         with contextlib.suppress(FileNotFoundError):
-            notes = [path for path in self._folder.iterdir() if path.name.isdigit()]
-            for path in notes:
+            records = [path for path in self._folder.iterdir() if path.name.isdigit()]
+            for path in records:
                 if int(path.name) not in self._ours:
-                    self._end(path)
+                    self._kill(path)
 
-    def _end(self, path: Path) -> None:
+    def _kill(self, path: Path) -> None:
         pid = int(path.name)
         with contextlib.suppress(OSError):
-            boot, _, began = path.read_text().partition(" ")
-            is_left = bool(began) and boot == self._system.boot_id()
-            if is_left and self._system.began(pid) == began:
-                logger.warning("Ending a program that an earlier agent left", pid=pid)
+            boot, _, started = path.read_text().partition(" ")
+            # Compared by boot and start time, because the pid may have been reused.
+            is_same_boot = bool(started) and boot == self._system.boot_id()
+            if is_same_boot and self._system.start_time(pid) == started:
+                logger.warning("Killing program of an earlier agent", pid=pid)
                 system.signal_group(pid, signal.SIGKILL)
             path.unlink(missing_ok=True)
 
 
-HEAD = 4 * 1024 * 1024
-TAIL = 32 * 1024
-LINE = 64 * 1024
+class HeadBuffer:
+    """Keeps the first bytes of a stream."""
 
-
-class Head:
-    """Keeps the first bytes and lets the rest go by."""
-
-    def __init__(self, limit: int = HEAD) -> None:
+    def __init__(self, limit: int = MAX_STDOUT_BYTES) -> None:
         self._limit = limit
         self._kept = bytearray()
 
     def feed(self, block: bytes) -> None:
-        """Take what came."""
+        """Append a block."""
         self._kept += block[: self._limit - len(self._kept)]
 
     def text(self) -> str:
-        """Return what was kept; bytes that are no text are shown as such."""
+        """Return the kept bytes as text; bytes that are not valid UTF-8 are replaced."""
         return self._kept.decode(errors="replace")
 
 
-class Tail:
-    """Keeps the last bytes."""
-
-    def __init__(self, limit: int = TAIL) -> None:
-        self._limit = limit
-        self._kept = bytearray()
+class TailBuffer(HeadBuffer):
+    """Keeps the last bytes of a stream."""
 
     def feed(self, block: bytes) -> None:
-        """Take what came."""
+        """Append a block."""
         self._kept += block
         del self._kept[: -self._limit]
 
-    def text(self) -> str:
-        """Return what was kept."""
-        return self._kept.decode(errors="replace")
 
+class LineSplitter:
+    """Calls `on_line` for each line, without its end; a line that is too long is split."""
 
-class Lines:
-    """Tells each line without its end; one that is too long is told in pieces."""
-
-    def __init__(self, tell: Callable[[str], None], limit: int = LINE) -> None:
-        self._tell = tell
+    def __init__(self, on_line: Callable[[str], None], limit: int = MAX_LINE_BYTES) -> None:
+        self._on_line = on_line
         self._limit = limit
         self._rest = b""
 
     def feed(self, block: bytes) -> None:
-        """Take what came."""
+        """Append a block."""
         *whole, self._rest = (self._rest + block).split(b"\n")
         for line in whole:
-            self._say(line)
+            self._emit(line)
         if len(self._rest) >= self._limit:
             self.close()
 
     def close(self) -> None:
-        """Tell what came after the last line's end."""
+        """Emit the last line if it has no end."""
         if self._rest:
-            self._say(self._rest)
+            self._emit(self._rest)
         self._rest = b""
 
-    def _say(self, line: bytes) -> None:
-        self._tell(line.rstrip(b"\r").decode(errors="replace"))
-
-
-logger = log.get(__name__)
-
-# How long pipes may stay open, and a killed process may take to go, after the program has ended.
-PATIENCE_SECONDS = 2.0
-GATE_SECONDS = 0.05
-_BLOCK = 64 * 1024
-_NOT_THERE = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP}
-_CANNOT_START = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+    def _emit(self, line: bytes) -> None:
+        self._on_line(line.rstrip(b"\r").decode(errors="replace"))
 
 
 class Sink(Protocol):
-    """Takes what a program says."""
+    """Receives the output of a program."""
 
     def feed(self, block: bytes) -> None:
-        """Take what came."""
+        """Append a block."""
         ...
 
 
 class SystemPrograms:
-    """Runs programs of this machine; implements `Programs`. `environment` is ours, told by who started us."""
+    """Runs programs of this machine; implements `Programs`. `environment` is the agent's own."""
 
     def __init__(
         self, environment: Mapping[str, str], *, journal: ProcessJournal | None = None
     ) -> None:
         self._environment = dict(environment)
-        self._leftovers = journal
+        self._journal = journal
         self._unreaped: list[subprocess.Popen[bytes]] = []
 
     async def run(
@@ -167,19 +160,19 @@ class SystemPrograms:
     ) -> Finished:
         """Run a program to its end; see `Programs`."""
         process = self._start(argv, environment or {}, has_input=bool(stdin))
-        if self._leftovers:
-            self._leftovers.note(process.pid)
+        if self._journal:
+            self._journal.add(process.pid)
         try:
-            return await _followed(process, stdin=stdin, on_line=on_line, gate=gate)
+            return await _communicate(process, stdin=stdin, on_line=on_line, gate=gate)
         finally:
-            await self._bury(process)
+            await self._kill_and_reap(process)
 
     def _start(
         self, argv: Sequence[str], environment: Mapping[str, str], *, has_input: bool
     ) -> subprocess.Popen[bytes]:
         self._unreaped = [each for each in self._unreaped if each.poll() is None]
         try:
-            return subprocess.Popen(  # noqa: S603 - what we run is ours to choose
+            return subprocess.Popen(  # noqa: S603 - the agent chooses the program
                 list(argv),
                 env={**self._environment, **environment},
                 stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
@@ -189,50 +182,52 @@ class SystemPrograms:
                 start_new_session=True,
             )
         except OSError as error:
-            raise _told(argv[0], error) from error
+            raise _start_error(argv[0], error) from error
         except ValueError as error:
-            # A zero byte in a word or a variable.
-            raise errors.Refused(f"{argv[0]} cannot be run as asked: {error}") from error
+            # A NUL byte in an argument or a variable.
+            raise errors.Refused(
+                f"{argv[0]} cannot be run with these arguments: {error}"
+            ) from error
 
-    async def _bury(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill what is left when nobody waits any more, reap it and close the pipes."""
+    async def _kill_and_reap(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill the program if it still runs, reap it and close the pipes."""
         try:
             if process.poll() is None:
                 system.signal_group(process.pid, signal.SIGKILL)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(PATIENCE_SECONDS):
+                    async with asyncio.timeout(EXIT_GRACE_SECONDS):
                         await fd_events.wait_for_exit(process.pid)
         finally:
             for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
             if process.poll() is None:
-                # The system holds it in a call that cannot be broken; the next start looks again.
-                logger.warning("A killed program does not go away", pid=process.pid)
+                # It is in an uninterruptible system call; the next start tries to reap it again.
+                logger.warning("Killed program does not exit", pid=process.pid)
                 self._unreaped.append(process)
-            elif self._leftovers:
-                self._leftovers.strike(process.pid)
+            elif self._journal:
+                self._journal.remove(process.pid)
 
 
-async def _followed(
+async def _communicate(
     process: subprocess.Popen[bytes],
     *,
     stdin: bytes,
     on_line: Callable[[str], None] | None,
     gate: asyncio.Event | None,
 ) -> Finished:
-    """Read all that a program says until it ends, and a little longer while its pipes are open."""
-    head, tail = Head(), Tail()
-    lines = Lines(on_line) if on_line else None
-    said: list[Sink] = [head, lines] if lines else [head]
-    async with _halting(process.pid, gate), asyncio.TaskGroup() as group:
+    """Read the output of a program until it ends, and shortly after while its pipes are open."""
+    head, tail = HeadBuffer(), TailBuffer(MAX_STDERR_BYTES)
+    lines = LineSplitter(on_line) if on_line else None
+    async with _stopped_by(gate, process.pid), asyncio.TaskGroup() as group:
         streams = [
-            group.create_task(_read(process.stdout, said)),
+            group.create_task(_read(process.stdout, [head, lines] if lines else [head])),
             group.create_task(_read(process.stderr, [tail])),
             group.create_task(_write(process.stdin, stdin)),
         ]
         await fd_events.wait_for_exit(process.pid)
-        await asyncio.wait(streams, timeout=PATIENCE_SECONDS)
+        # Not until the pipes are closed: a grandchild may keep them open for ever.
+        await asyncio.wait(streams, timeout=EXIT_GRACE_SECONDS)
         for stream in streams:
             stream.cancel()
     if lines:
@@ -246,7 +241,7 @@ async def _read(pipe: IO[bytes] | None, sinks: Sequence[Sink]) -> None:
     handle = pipe.fileno()
     os.set_blocking(handle, False)
     while True:
-        # Also yields to others: who talks without end is heard, but not alone.
+        # Also yields to other tasks, so that a program that prints without end does not block them.
         await fd_events.wait_readable(handle)
         try:
             block = os.read(handle, _BLOCK)
@@ -264,7 +259,7 @@ async def _write(pipe: IO[bytes] | None, content: bytes) -> None:
     handle = pipe.fileno()
     os.set_blocking(handle, False)
     rest = memoryview(content)
-    # Who does not read all of its input has its reasons.
+    # A program may exit or close its stdin without reading all of it.
     with contextlib.suppress(BrokenPipeError):
         while rest:
             await fd_events.wait_writable(handle)
@@ -274,33 +269,33 @@ async def _write(pipe: IO[bytes] | None, content: bytes) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _halting(leader: int, gate: asyncio.Event | None) -> AsyncIterator[None]:
-    """Keep a process group stopped while the gate is not set."""
+async def _stopped_by(gate: asyncio.Event | None, leader: int) -> AsyncIterator[None]:
+    """Keep a process group stopped (SIGSTOP) while the gate is not set."""
     if gate is None:
         yield
         return
     async with asyncio.TaskGroup() as group:
-        porter = group.create_task(_stand_at(gate, leader))
+        follower = group.create_task(_follow_gate(gate, leader))
         try:
             yield
         finally:
-            porter.cancel()
+            follower.cancel()
 
 
-async def _stand_at(gate: asyncio.Event, leader: int) -> None:
+async def _follow_gate(gate: asyncio.Event, leader: int) -> None:
     while True:
         if gate.is_set():
-            # An Event does not tell when it is cleared.
-            await asyncio.sleep(GATE_SECONDS)
+            # Polled: an Event cannot be awaited until it is cleared.
+            await asyncio.sleep(GATE_POLL_SECONDS)
             continue
         system.signal_group(leader, signal.SIGSTOP)
         await gate.wait()
         system.signal_group(leader, signal.SIGCONT)
 
 
-def _told(program: str, error: OSError) -> errors.BramleyError:
-    if error.errno in _CANNOT_START:
+def _start_error(program: str, error: OSError) -> errors.BramleyError:
+    if error.errno in _OUT_OF_RESOURCES:
         return errors.Unavailable(f"{program} cannot be started now: {error.strerror}")
-    if error.errno in _NOT_THERE:
+    if error.errno in _NOT_EXECUTABLE:
         return ProgramMissing(f"{program} cannot be run: {error.strerror}")
-    return errors.Refused(f"{program} cannot be run as asked: {error.strerror}")
+    return errors.Refused(f"{program} cannot be run with these arguments: {error.strerror}")

@@ -1,7 +1,7 @@
-"""The seam to the programs of the host: whatever the agent runs and waits for goes through `Programs`.
+"""The interface to the programs of the host: the agent runs every program that it waits for through `Programs`.
 
-The real side starts processes, the simulated one answers the same command lines under virtual time. Deadlines are kept by
-`within`, above the seam, so that both sides are held to the same ones.
+The real implementation starts processes; the simulated one executes the same command lines in virtual time. Deadlines are
+enforced above this interface, by `run_with_timeout`, so that they are the same for both.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from bramley.base import errors
 
 
 class ProgramMissing(errors.Refused):
-    """The program is not installed, or may not be executed; this says nothing about what it was asked for."""
+    """The program is not installed or not executable; its arguments were never checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a program ended: its exit code, or minus the signal that killed it, and what it said."""
+    """How a program ended: its exit code, or minus the signal that killed it, and its output."""
 
     code: int
     stdout: str = ""
@@ -33,7 +33,7 @@ class Programs(Protocol):
 
     Guarantees: cancelling `run` kills the program with its whole process group, and waits at most 2 s for pipes that a
     grandchild keeps open; output is bounded (the head of stdout is kept, and the tail of stderr); nothing is read from stdin
-    but `stdin`. While a `gate` is not set the process group is stopped (SIGSTOP), and goes on (SIGCONT) when it is set again;
+    but `stdin`. While a `gate` is not set the process group is stopped (SIGSTOP), and continued (SIGCONT) when it is set again;
     killing works in both states.
     Errors: ProgramMissing.
     """
@@ -47,11 +47,11 @@ class Programs(Protocol):
         on_line: Callable[[str], None] | None = None,
         gate: asyncio.Event | None = None,
     ) -> Finished:
-        """Run a program; `environment` is added to ours, `on_line` hears each line of stdout as it comes, `gate` halts it."""
+        """Run a program; `environment` extends ours, `on_line` is called for each line of stdout, `gate` stops and continues it."""
         ...
 
 
-async def within(
+async def run_with_timeout(
     limit: timedelta,
     programs: Programs,
     argv: Sequence[str],
@@ -61,13 +61,15 @@ async def within(
     on_line: Callable[[str], None] | None = None,
     gate: asyncio.Event | None = None,
 ) -> Finished:
-    """Run a program that has to end in time; TimedOut, after it was killed, if it does not."""
+    """Run a program with a deadline; TimedOut, after it was killed, if it does not end in time."""
     try:
         async with asyncio.timeout(limit.total_seconds()):
             return await programs.run(
                 argv, environment=environment, stdin=stdin, on_line=on_line, gate=gate
             )
     except TimeoutError as error:
-        # The arguments may hold names of guests, never secrets: those travel by stdin or environment.
-        told = " ".join(argv[:3])
-        raise errors.TimedOut(f"{told} did not end within {limit.total_seconds():g} s") from error
+        # Arguments never contain secrets; those are passed by stdin or environment.
+        command = " ".join(argv[:3])
+        raise errors.TimedOut(
+            f"{command} did not end within {limit.total_seconds():g} s"
+        ) from error

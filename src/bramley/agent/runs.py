@@ -1,7 +1,7 @@
-"""The seam to running VMs: `tart run` under a supervisor that outlives the agent.
+"""The interface to running VMs: `tart run` under a supervisor that outlives the agent.
 
-A run is a folder on disk. The supervisor, a session of its own, keeps tart's output in the VM's log (0600) and writes down
-exit code and time when it ends, whether or not an agent is there to see it.
+A run is a folder on disk. The supervisor has its own session, writes tart's output to the VM's log (0600), and records exit code
+and time when tart ends, whether or not an agent runs at that moment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended: tart's exit code (minus the signal that killed it), and when; code None if nobody could tell."""
+    """How a run ended: tart's exit code (minus the signal that killed it), and when; code None if that is unknown."""
 
     code: int | None
     at: datetime | None
@@ -22,7 +22,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is to be run for one VM."""
+    """The command line and environment for one VM."""
 
     vm: str
     argv: Sequence[str]
@@ -30,40 +30,40 @@ class Run:
 
 
 class Runs(Protocol):
-    """Starts and follows `tart run`, one per VM name.
+    """Starts and monitors `tart run`, one per VM name.
 
-    Guarantees: a run survives the agent; its end is written down before `wait` returns; after the run of a name was begun it
-    is never begun again until it was forgotten.
+    Guarantees: a run survives the agent; its exit is on disk before `wait` returns; a name whose run was started is not started
+    again until the run was forgotten.
     """
 
     async def start(self, run: Run) -> None:
-        """Begin the run and return once its supervisor lives; AlreadyExists if this name was begun before."""
+        """Start the run and return once its supervisor runs; AlreadyExists if this name was started before."""
         ...
 
-    def is_begun(self, vm: str) -> bool:
-        """Tell whether a run of this name was ever begun and not forgotten since."""
+    def exists(self, vm: str) -> bool:
+        """Return whether a run of this name was started and not forgotten since."""
         ...
 
     def is_alive(self, vm: str) -> bool:
-        """Tell whether the supervisor, or the tart that it watches, still lives."""
+        """Return whether the supervisor or its tart is alive."""
         ...
 
     def ended(self, vm: str) -> Ended | None:
-        """Return how the run ended; None while it lives or if it was never begun. A run whose supervisor was lost has no code."""
+        """Return how the run ended; None while it is alive or if it does not exist. A run whose supervisor was killed has no code."""
         ...
 
     async def wait(self, vm: str) -> Ended:
-        """Wait until the run has ended; also for runs that an earlier agent began. NotFound if it was never begun."""
+        """Wait until the run has ended, also for runs that an earlier agent started. NotFound if it does not exist."""
         ...
 
     def kill(self, vm: str) -> None:
-        """Kill tart and what it started, when stopping it in peace did not work."""
+        """Kill tart and its descendants, after `tart stop` did not work."""
         ...
 
     def output_tail(self, vm: str) -> str:
-        """Return the last lines of what tart printed, bounded and without passwords."""
+        """Return the last lines of tart's output, bounded and without passwords."""
         ...
 
     def forget(self, vm: str) -> None:
-        """Drop the folder of a run that has ended; Conflict while it lives. The log stays for as long as logs are kept."""
+        """Remove the folder of a run that has ended; Conflict while it is alive. The log is kept by the retention of VM logs."""
         ...

@@ -1,7 +1,4 @@
-"""What an agent is told at its start, whoever tells it: the command line, or a simulated fleet.
-
-Everything is resolved here already: names are names, addresses are addresses, and `auto` has become a choice.
-"""
+"""The settings of an agent, from the command line or from a simulated fleet, already validated."""
 
 from __future__ import annotations
 
@@ -11,19 +8,19 @@ from pathlib import Path
 
 from bramley.api.names import agent, host
 
-# What a Mac mini of the fleet has, and what Apple's licence allows; a zero given by somebody means these.
+# The size of a Mac mini of the fleet, and the limit of Apple's licence; a configured zero means these.
 HOST_CPU = 8
 HOST_MEMORY_MB = 16384
 MAX_PODS = 2
 
-# Where the Node's address comes from when none is given.
+# Sources of the Node's address when none is configured.
 AUTO = "auto"
 TAILSCALE = "tailscale"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What the Node says of this Mac."""
+    """The settings of the Node object."""
 
     name: str
     provider_id: str = ""
@@ -36,7 +33,7 @@ class NodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where the agent and tart keep things."""
+    """The folders of the agent and of tart."""
 
     state: Path = Path(host.AGENT_STATE)
     user_data: Path = Path(host.VM_USER_DATA)
@@ -45,27 +42,27 @@ class Folders:
 
     @property
     def lock(self) -> Path:
-        """Return the file that only one agent at a time holds."""
+        """Return the file that the running agent keeps locked."""
         return self.state / agent.LOCK_FILE
 
     @property
     def ledger(self) -> Path:
-        """Return the folder of what the agent made on this host."""
+        """Return the folder of the ledger."""
         return self.state / "ledger"
 
     @property
     def clock(self) -> Path:
-        """Return the file of what the host's time of day has done since the host was started."""
+        """Return the file of the clock offsets of this boot."""
         return self.state / "clock"
 
     @property
-    def own_token(self) -> Path:
-        """Return the file of the agent's own token, once it was renewed."""
+    def agent_token(self) -> Path:
+        """Return the file of the agent's renewed token."""
         return self.state / "token"
 
     @property
     def leases(self) -> Path:
-        """Return the folder of the leases that keep the collector away."""
+        """Return the folder of the leases that block garbage collection."""
         return self.state / "leases"
 
 
@@ -75,17 +72,17 @@ class Endpoint:
 
     host: str
     port: int
-    # Nobody chose it, so it may move to the tailnet.
+    # Not configured, so it may be replaced by the address in the tailnet.
     is_default: bool = False
 
     def __str__(self) -> str:
-        told = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{told}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Where the kubelet's endpoints listen, and how callers and we prove who we are."""
+    """Where the kubelet endpoints listen, their certificate, and the authority of client certificates."""
 
     endpoint: Endpoint
     certificate: Path | None = None
@@ -95,19 +92,19 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All of it; an endpoint that is None is not served."""
+    """All settings of an agent; an endpoint that is None is not served."""
 
     node: NodeSettings
     address_source: str = AUTO
     folders: Folders = field(default_factory=Folders)
     tart_binary: str = host.TART_BINARY
-    # The user whose GUI session VMs need; None where no session is looked after.
-    session_of: int | None = None
-    collects: bool = True
+    # The user whose GUI session VMs need; None if the agent does not manage a session.
+    gui_session_uid: int | None = None
+    gc_enabled: bool = True
     metrics: Endpoint | None = None
     health: Endpoint | None = None
     serving: Serving | None = None
     registry_credentials: Path | None = None
-    # None: as fast as it goes.
+    # None: without a limit.
     stage_megabytes_per_second: float | None = None
     scrape_allowed: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""One agent per host: an exclusive lock in the state folder, held for as long as the agent runs and gone with its process."""
+"""The folders of the agent, and the exclusive lock in the state folder that ensures one agent per host."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bramley.api.names.flags import Flag
 from bramley.base import errors
 
 PRIVATE = 0o700
-# Where people look for logs; the files in it are private.
+# The log folder is readable by all users; the files in it are private.
 OPEN = 0o755
 
 
 def make_folders(folders: Folders) -> None:
-    """Make the folders that are not there."""
+    """Create the missing folders."""
     _make(folders.state, PRIVATE, flags.STATE_DIR)
     _make(folders.user_data, PRIVATE, flags.USERDATA_DIR)
     _make(folders.vm_logs, OPEN, flags.VM_LOG_DIR)
@@ -35,12 +35,12 @@ def _make(folder: Path, mode: int, flag: Flag) -> None:
 
 
 class AnotherAgent(errors.Refused):
-    """Another agent runs on this host; two would run each other's Pods twice."""
+    """Another agent runs on this host; two agents would run each Pod twice."""
 
 
 @contextlib.contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Hold the lock of this host; AnotherAgent if somebody else does."""
+    """Hold the lock of this host; AnotherAgent if another process does. The lock ends with the process."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         _acquire(descriptor, path)

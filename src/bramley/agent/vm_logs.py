@@ -1,6 +1,6 @@
-"""What tart printed for each VM: one private file each, cut when it grows too long and removed when it is old.
+"""The output of tart for each VM: one private file per VM, rotated when it grows too large and removed when it is old.
 
-The files hold what tart said, passwords of its screen sharing included; whoever reads them through here gets none.
+The files contain tart's output unchanged, including passwords of its screen sharing; `tail` redacts them.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _READ = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is kept: of one VM before its log is cut, of all VMs together, and for how long after the last word."""
+    """Retention: the size of one log before it is rotated, the size of all logs, and the age since the last write."""
 
-    one_bytes: int = 8 * 1024 * 1024
-    all_bytes: int = 256 * 1024 * 1024
-    age: timedelta = timedelta(days=7)
-    every: timedelta = timedelta(minutes=1)
+    max_log_bytes: int = 8 * 1024 * 1024
+    max_total_bytes: int = 256 * 1024 * 1024
+    max_age: timedelta = timedelta(days=7)
+    period: timedelta = timedelta(minutes=1)
 
 
 class VmLogs:
-    """Keeps the logs of VMs in one folder."""
+    """The logs of VMs in one folder."""
 
     def __init__(self, folder: Path, *, clock: Clock, limits: Limits | None = None) -> None:
         self._folder = folder
@@ -44,11 +44,11 @@ class VmLogs:
         self._limits = limits or Limits()
 
     def path(self, vm: str) -> Path:
-        """Return where the log of a VM is, whether or not it is there."""
+        """Return the path of a VM's log, whether or not it exists."""
         return self._folder / f"{vm}{_SUFFIX}"
 
     def open(self, vm: str) -> int:
-        """Return a descriptor to append to a VM's log; the file is ours alone, also if an older agent made it."""
+        """Return a descriptor to append to a VM's log; the file becomes private even if an older agent created it."""
         self._folder.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(self.path(vm), flags, 0o600)
@@ -56,7 +56,7 @@ class VmLogs:
         return handle
 
     def tail(self, vm: str, lines: int = 20) -> str:
-        """Return the last lines, without passwords; empty if there are none."""
+        """Return the last lines, without passwords; empty if there is no log."""
         try:
             with self.path(vm).open("rb") as file:
                 skipped = file.seek(max(0, os.fstat(file.fileno()).st_size - _READ))
@@ -64,45 +64,45 @@ class VmLogs:
         except FileNotFoundError:
             return ""
         whole = text.splitlines()
-        # Half a line may be half an address, whose password nobody would know as one.
+        # An incomplete first line may contain the end of an address, whose password the pattern would miss.
         return redacted("\n".join(whole[1 if skipped and len(whole) > 1 else 0 :][-lines:]))
 
     async def run(self) -> None:
-        """Keep the folder within its limits for ever."""
+        """Enforce the limits until cancelled."""
         while True:
-            self.tend()
-            await asyncio.sleep(self._limits.every.total_seconds())
+            self.enforce_limits()
+            await asyncio.sleep(self._limits.period.total_seconds())
 
-    def tend(self) -> None:
-        """Cut what is too long, and remove what is too old or too much, the oldest first."""
+    def enforce_limits(self) -> None:
+        """Rotate logs that are too large, and remove those that are too old or exceed the total, the oldest first."""
         with contextlib.suppress(FileNotFoundError):
             for path in self._folder.glob(f"*{_SUFFIX}"):
-                self._cut(path)
+                self._rotate(path)
             self._remove_surplus()
 
-    def _cut(self, path: Path) -> None:
-        """Move the later half aside and empty the file: tart appends, so it goes on at the new end."""
+    def _rotate(self, path: Path) -> None:
+        """Copy the later half to the older file and truncate: tart appends, so it continues at the new end."""
         try:
             size = path.stat().st_size
-            if size <= self._limits.one_bytes:
+            if size <= self._limits.max_log_bytes:
                 return
             with path.open("rb") as file:
-                file.seek(size - self._limits.one_bytes // 2)
+                file.seek(size - self._limits.max_log_bytes // 2)
                 _write_private(
                     path.with_name(path.name.removesuffix(_SUFFIX) + _OLDER), file.read()
                 )
             os.truncate(path, 0)
         except OSError as error:
-            logger.warning("The log of a VM was not cut", path=str(path), error=str(error))
+            logger.warning("VM log not rotated", path=str(path), error=str(error))
 
     def _remove_surplus(self) -> None:
         found = [(path.stat(), path) for path in self._folder.iterdir() if _is_log(path)]
         found.sort(key=lambda each: each[0].st_mtime, reverse=True)
-        oldest = self._clock.now().timestamp() - self._limits.age.total_seconds()
+        oldest = self._clock.now().timestamp() - self._limits.max_age.total_seconds()
         total = 0
         for stat, path in found:
             total += stat.st_size
-            if stat.st_mtime < oldest or total > self._limits.all_bytes:
+            if stat.st_mtime < oldest or total > self._limits.max_total_bytes:
                 path.unlink(missing_ok=True)
 
 

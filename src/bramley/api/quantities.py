@@ -21,8 +21,8 @@ _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)")
 
 
-class NoQuantity(ValueError):
-    """A text that is no quantity."""
+class InvalidQuantity(ValueError):
+    """The text is not a quantity."""
 
 
 class Quantity(NamedTuple):
@@ -39,10 +39,10 @@ class Quantity(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Quantity:
-    """Read a quantity; raise NoQuantity."""
+    """Parse a quantity; InvalidQuantity if it is not one."""
     match = PATTERN.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None or not _NUMBER.fullmatch(match.group(1)):
-        raise NoQuantity(text)
+        raise InvalidQuantity(text)
     number, suffix = Fraction(match.group(1)), match.group(2)
     if suffix in _BINARY:
         return Quantity(_rounded(number * 1024 ** _BINARY[suffix]), "binary")
@@ -51,7 +51,7 @@ def parse(text: str) -> Quantity:
     exponent = _EXPONENT.fullmatch(suffix)
     # A larger exponent than any real amount has would make numbers of any size out of a few bytes.
     if exponent is None or abs(int(exponent.group(1))) > 30:
-        raise NoQuantity(text)
+        raise InvalidQuantity(text)
     return Quantity(_rounded(number * Fraction(10) ** int(exponent.group(1))), "exponent")
 
 

@@ -128,7 +128,7 @@ def _connect(
 
     explicit = Path(kubeconfig) if kubeconfig else None
     found = config_loader.load(explicit, environment=environment, clock=clock)
-    own = AgentToken(found.credentials, settings.folders.own_token)
+    own = AgentToken(found.credentials, settings.folders.agent_token)
     return own, Client(HttpTransport(replace(found, credentials=own)), clock=clock)
 
 
@@ -162,5 +162,5 @@ def _host_deps(
         clock=clock,
         rng=rng,
         registry=CollectorRegistry(),
-        background_tasks=(journal.clear, logs.run),
+        background_tasks=(journal.kill_leftovers, logs.run),
     )

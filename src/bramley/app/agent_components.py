@@ -71,12 +71,12 @@ class AgentComponents:
         self.manager = self._new_manager()
         self.image_store = ImageStore(self.ledger, settings.folders.tart_home, deps.clock)
         # Without the collector nothing may delete images on a full disk either.
-        self.collector = self._new_collector() if settings.collects else None
+        self.collector = self._new_collector() if settings.gc_enabled else None
         self.images = self._new_images()
         self.staging = self._new_staging()
         self.user_data = UserData(settings.folders.user_data)
         self.guest_tokens = Tokens(
-            deps.kube, self.user_data, clock=deps.clock, rng=deps.rng, counted=self.metrics
+            deps.kube, self.user_data, clock=deps.clock, rng=deps.rng, metrics=self.metrics
         )
         self.guests = self._new_guests()
         self.metrics_proxy = self._new_metrics_proxy()
@@ -104,12 +104,12 @@ class AgentComponents:
         """Yield the tasks of the agent; each runs until it is cancelled."""
         yield self.lease.run()
         yield self.node.run()
-        yield from self.host_probes.jobs()
+        yield from self.host_probes.runnables()
         yield self.images.run()
         yield restart_on_crash("staging", self.staging.run)
         yield restart_on_crash("tokens", self.guest_tokens.run)
         if self.endpoints is not None:
-            yield from self.endpoints.jobs()
+            yield from self.endpoints.runnables()
             yield self._publish_port(self.endpoints)
         if self.collector is not None:
             yield restart_on_crash("collector", self.collector.run)
@@ -153,15 +153,15 @@ class AgentComponents:
             tart=self.tart,
             host=deps.host,
             clock=deps.clock,
-            most=self._settings.node.max_pods,
+            max_vms=self._settings.node.max_pods,
         )
 
     def _new_session(self) -> GuiSession | None:
-        if self._settings.session_of is None:
+        if self._settings.gui_session_uid is None:
             return None
         deps = self._deps
         return GuiSession(
-            self._settings.session_of,
+            self._settings.gui_session_uid,
             deps.programs,
             clock=deps.clock,
             rng=deps.rng,

@@ -267,5 +267,5 @@ def _cached(record: ImageRecord, facts: Facts) -> tuple[str, ...]:
     if not record.is_pulled or facts.listed is None:
         return ()
     parsed = (references.parse(name) for name in record.references)
-    ours = {reference.at(record.digest) for reference in parsed if reference is not None}
+    ours = {reference.with_digest(record.digest) for reference in parsed if reference is not None}
     return tuple(sorted(ours & facts.listed.images))

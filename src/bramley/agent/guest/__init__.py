@@ -1,1 +1,1 @@
-"""What host and guest tell each other through shared folders."""
+"""The shared folders of host and guest: variables, tokens, exit codes and logs."""

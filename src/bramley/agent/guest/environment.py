@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Protocol
 
-from bramley.agent.pods import fields
+from bramley.agent import pod_fields
 from bramley.api import quantities
 from bramley.api.core import ConfigMap, Secret
 from bramley.api.meta import K
@@ -61,7 +61,7 @@ def of_resource(
     selector: ResourceFieldSelector, pod: Pod, node_facts: NodeFacts, *, label: str
 ) -> str:
     """Return an amount of the container's resources in units of the divisor, rounded up."""
-    container = fields.container(pod)
+    container = pod_fields.container(pod)
     if selector.container_name not in {"", container.name}:
         raise Unresolved(f"{label}: there is no container {selector.container_name}")
     side, _, resource = selector.resource.partition(".")
@@ -80,7 +80,7 @@ def _fields(pod: Pod, node_facts: NodeFacts) -> Mapping[str, str]:
         "metadata.namespace": pod.namespace or "",
         "metadata.uid": pod.uid,
         "spec.nodeName": pod.spec.node_name or node_facts.node,
-        "spec.serviceAccountName": fields.service_account(pod),
+        "spec.serviceAccountName": pod_fields.service_account(pod),
         "status.hostIP": node_facts.host,
         "status.hostIPs": node_facts.host,
         "status.podIP": pod.status.pod_ip,
@@ -92,7 +92,7 @@ def _in_units(amount: Quantity, divisor: Quantity, label: str) -> str:
     try:
         value = quantities.parse(str(amount)).value
         unit = quantities.parse(str(divisor or "1")).value
-    except quantities.NoQuantity as error:
+    except quantities.InvalidQuantity as error:
         raise Unresolved(f"{label}: {error} is not a quantity") from error
     return str(ceil(value / (unit or 1)))
 
@@ -118,7 +118,7 @@ async def resolve(pod: Pod, kube: ObjectReader, node_facts: NodeFacts) -> dict[s
     The VM's address is known only once it runs: until then variables with it are omitted, see `awaits_address`.
     """
     objects = _Objects(kube, pod.namespace or "")
-    container = fields.container(pod)
+    container = pod_fields.container(pod)
     found: dict[str, str] = {}
     for source in container.env_from:
         found |= await _variables_of_object(source, objects)

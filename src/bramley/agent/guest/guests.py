@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from bramley.agent import pod_fields
 from bramley.agent.guest import environment, report
 from bramley.agent.guest.environment import NodeFacts, ObjectReader
 from bramley.agent.guest.folders import Shares, UserData
 from bramley.agent.guest.report import Report
 from bramley.agent.guest.tokens import Tokens
-from bramley.agent.pods import fields
 from bramley.api.pod import Pod
 
 _AMBIGUOUS = re.compile(r"(\\*)([\n\r])|(\\+)(?=[nr])")
@@ -83,14 +83,14 @@ class Guests:
         values = await environment.resolve(pod, self._kube, self._node_facts)
         shares = self._folders.prepare(vm)
         self._folders.write_environment(vm, render_env_file(values))
-        if fields.wants_token(pod):
-            await self._tokens.give(pod, vm)
+        if pod_fields.needs_token(pod):
+            await self._tokens.issue(pod, vm)
         return shares
 
     def renew_token(self, pod: Pod, vm: str) -> None:
         """Renew the token of a running VM from now on, whichever agent started it."""
-        if fields.wants_token(pod):
-            self._tokens.keep(pod, vm)
+        if pod_fields.needs_token(pod):
+            self._tokens.track(pod, vm)
 
     async def write_address(self, pod: Pod, vm: str) -> None:
         """Write the variables again if one of them is the VM's address, which is now in the Pod's status."""

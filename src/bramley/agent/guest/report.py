@@ -27,7 +27,7 @@ def kept_log_path(logs: Path, vm: str) -> Path:
 
 def keep_log(folders: UserData, vm: str, logs: Path) -> None:
     """Copy the end of the guest's log, with its date, before its folders are removed. Errors are only logged."""
-    file = folders.open_guests_file(vm, guest.LOG_FILE)
+    file = folders.open_guest_file(vm, guest.LOG_FILE)
     if file is None:
         return
     with file:
@@ -63,7 +63,7 @@ class Report:
 
 def read(folders: UserData, vm: str) -> Report:
     """Return the exit that the guest reported."""
-    file = folders.open_guests_file(vm, guest.EXIT_CODE_FILE)
+    file = folders.open_guest_file(vm, guest.EXIT_CODE_FILE)
     if file is None:
         return Report()
     with file:
@@ -87,7 +87,7 @@ def finished_at(
 
 def log_tail(folders: UserData, vm: str) -> str:
     """Return the last lines of the guest's log, without an incomplete first one; empty if there is no log."""
-    file = folders.open_guests_file(vm, guest.LOG_FILE)
+    file = folders.open_guest_file(vm, guest.LOG_FILE)
     if file is None:
         return ""
     with file:

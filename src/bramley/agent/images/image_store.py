@@ -72,7 +72,7 @@ class ImageStore:
 
     def has_golden(self, reference: Reference) -> bool:
         """Return whether the golden base of an image by digest is complete, with a record or without."""
-        return self.is_complete(agent.golden_vm(reference.at(reference.digest)))
+        return self.is_complete(agent.golden_vm(reference.with_digest(reference.digest)))
 
     def is_cached(self, reference: Reference, digest: str) -> bool:
         """Return whether an image is complete in tart's cache."""
@@ -112,13 +112,13 @@ class ImageStore:
             if not self.is_cached(reference, reference.digest):
                 self._put_references(image, reference, reference.digest, is_pulled=True)
         elif self._ledger.image(_pending(image)) is None:
-            before = (reference.at(digest) for digest in sorted(self.cached(reference)))
+            before = (reference.with_digest(digest) for digest in sorted(self.cached(reference)))
             self._ledger.put_image(ImageRecord(digest=_pending(image), references=(image, *before)))
 
     def record_pulled(self, reference: Reference, image: str, digest: str) -> ImageRecord:
         """Record the digest that a name has now; the name is removed from every other record."""
         pending = self._ledger.image(_pending(image))
-        is_ours = pending is not None and reference.at(digest) not in pending.references
+        is_ours = pending is not None and reference.with_digest(digest) not in pending.references
         record = self._put_references(image, reference, digest, is_pulled=is_ours)
         self._move_tag(image, but=digest)
         self._ledger.drop_image(_pending(image))
@@ -133,7 +133,7 @@ class ImageStore:
         """Record the result of an interrupted pull, if its digest was not cached before."""
         pending = self._ledger.image(_pending(image))
         with _ignoring_full_disk():
-            if pending is not None and reference.at(digest) not in pending.references:
+            if pending is not None and reference.with_digest(digest) not in pending.references:
                 self.record_pulled(reference, image, digest)
 
     def drop_pending(self, image: str) -> None:
@@ -143,7 +143,7 @@ class ImageStore:
 
     def record_golden(self, record: ImageRecord, reference: Reference) -> ImageRecord:
         """Record the name of an image's golden base before it is made, and return the record."""
-        golden = record.golden or agent.golden_vm(reference.at(record.digest))
+        golden = record.golden or agent.golden_vm(reference.with_digest(record.digest))
         return self._put(record, golden=golden)
 
     def record_golden_complete(self, record: ImageRecord) -> ImageRecord:
@@ -165,7 +165,7 @@ class ImageStore:
         self, image: str, reference: Reference, digest: str, *, is_pulled: bool
     ) -> ImageRecord:
         known = self._ledger.image(digest) or ImageRecord(digest=digest)
-        names = (*known.references, image, reference.at(digest))
+        names = (*known.references, image, reference.with_digest(digest))
         return self._put(
             known,
             references=tuple(dict.fromkeys(names)),

@@ -252,7 +252,7 @@ class Images:
         record = self._adopted_golden(pull) or await self._pulled_record(pull)
         async with self.store.lock(record.golden):
             if not self.store.is_complete(record.golden):
-                await self._make_golden(pull.reference.at(record.digest), record.golden)
+                await self._make_golden(pull.reference.with_digest(record.digest), record.golden)
             self.store.record_golden_complete(record)
 
     def _adopted_golden(self, pull: Pull) -> ImageRecord | None:

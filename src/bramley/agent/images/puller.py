@@ -134,7 +134,7 @@ class Puller:
             except (Preempted, Throttled, Stalled, NoSpace) as error:
                 if not await self._recover(error, retries):
                     raise
-                image = order.reference.spelt
+                image = order.reference.normalized
                 logger.warning(
                     "Retrying image pull", image=image, reason=error.reason, error=str(error)
                 )
@@ -145,7 +145,7 @@ class Puller:
 
     async def _is_up_to_date(self, order: PullOrder) -> bool:
         """Return whether a cached tag is up to date; tart checks that without waiting for other pulls."""
-        name = order.reference.spelt
+        name = order.reference.normalized
         if self._tart.resolve(name) is None:
             return False
         try:
@@ -184,7 +184,7 @@ class Puller:
         concurrency = max(1, most >> (settings.throttled_retries - throttled))
         await watch.run(
             self._tart.pull(
-                order.reference.spelt,
+                order.reference.normalized,
                 credentials=order.credentials,
                 concurrency=concurrency,
                 on_line=control.progress.feed_line,

@@ -43,7 +43,7 @@ def _interface_address(host: Host) -> str:
 
 async def _tailnet_address(programs: Programs) -> str:
     """Return the tailnet's address. Without one the agent must not start, because it would listen on all interfaces."""
-    result = await running.within(LIMIT, programs, (host.TAILSCALE_BINARY, "ip", "-4"))
+    result = await running.run_with_timeout(LIMIT, programs, (host.TAILSCALE_BINARY, "ip", "-4"))
     for word in result.stdout.split():
         try:
             return str(ipaddress.IPv4Address(word))

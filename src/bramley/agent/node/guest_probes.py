@@ -60,7 +60,7 @@ async def _probe_guest(guests: GuestExec, vm: str) -> Finished | None:
         return Finished(code=-1)
     except errors.BramleyError:
         return None
-    is_over = failures.says_not_running(done) or failures.says_missing(done)
+    is_over = failures.is_not_running(done) or failures.is_missing(done)
     return None if is_over else done
 
 

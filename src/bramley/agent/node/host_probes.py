@@ -162,7 +162,7 @@ class HostProbes:
             ensure = self.session.ensure
             self._session = Probe("GUI session", ensure, on_change=changed, timings=SLOW)
 
-    def jobs(self) -> Iterator[Coroutine[Any, Any, object]]:
+    def runnables(self) -> Iterator[Coroutine[Any, Any, object]]:
         """Yield the probes; each runs until it is cancelled."""
         probes: list[Probe[Any]] = [
             self._tart,

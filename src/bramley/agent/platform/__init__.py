@@ -1,4 +1,4 @@
-"""What differs between macOS and Linux: `current()` gives the side of the machine that we run on."""
+"""The parts of the agent that differ between macOS and Linux; `current()` returns the implementation for this machine."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ __all__ = ["System", "current"]
 
 def current(*, tart_home: Path | None = None) -> System:
     """Return this machine; on Linux only VMs of this TART_HOME are counted, because simulated Macs share the machine."""
-    return _darwin() if sys.platform == "darwin" else _linux(tart_home)
+    # Imported here, because each module works only on its own system.
+    if sys.platform == "darwin":
+        from bramley.agent.platform.darwin import DarwinHost
 
-
-def _darwin() -> System:
-    from bramley.agent.platform.darwin import DarwinHost
-
-    return DarwinHost()
-
-
-def _linux(tart_home: Path | None) -> System:
+        return DarwinHost()
     from bramley.agent.platform.linux import LinuxHost
 
     return LinuxHost(tart_home=tart_home)

@@ -1,6 +1,6 @@
-"""Hearing of a process's end at once, whether or not it is our child: a pidfd on Linux, a kqueue on macOS.
+"""Waits for descriptors, and for the exit of any process, child or not: with a pidfd on Linux and a kqueue on macOS.
 
-Both become readable when the process ends, also while nobody has reaped it.
+Both become readable when the process exits, even before it is reaped.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ async def wait_for_exit(pid: int) -> None:
     except ProcessLookupError:
         return
     except OSError:
-        # No descriptor is free, or the system knows no such call: then looking has to do.
+        # No descriptor is free, or the system does not support the call.
         await _poll(pid)
 
 
 async def _poll(pid: int) -> None:
     system = platform.current()
-    while system.began(pid) is not None:  # noqa: ASYNC110 - nobody tells
+    while system.start_time(pid) is not None:  # noqa: ASYNC110 - there is no event
         await asyncio.sleep(POLL_SECONDS)
 
 

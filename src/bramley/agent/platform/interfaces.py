@@ -1,4 +1,4 @@
-"""The host's own address, by the system's list of network interfaces; the questions have other numbers on each system."""
+"""The addresses of the host's network interfaces; the ioctl requests differ between systems."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from dataclasses import dataclass
 _IP_BOUND_IF = 25
 
 
-def towards(connection: socket.socket, address: str) -> None:
-    """Make a socket fit to reach a guest at this address; nothing is needed where routes do it."""
+def bind_towards(connection: socket.socket, address: str) -> None:
+    """Bind a socket to the interface of a guest's network; needed only on macOS, elsewhere routes suffice."""
     if sys.platform == "darwin":
-        name = owning(all_interfaces(DARWIN), address)
+        name = interface_of(all_interfaces(DARWIN), address)
         if name is not None:
             connection.setsockopt(socket.IPPROTO_IP, _IP_BOUND_IF, socket.if_nametoindex(name))
 
 
-def owning(there: Iterable[Interface], address: str) -> str | None:
-    """Return the interface in whose network an address is; the networks of guests have 256 addresses."""
+def interface_of(interfaces: Iterable[Interface], address: str) -> str | None:
+    """Return the interface whose network contains an address; the networks of guests are /24."""
     network = address.rpartition(".")[0]
-    return next((each.name for each in there if each.address.rpartition(".")[0] == network), None)
+    names = (each.name for each in interfaces if each.address.rpartition(".")[0] == network)
+    return next(names, None)
 
 
 _UP = 0x1
 _LOOPBACK = 0x8
-# Where guests live, not where others reach us.
+# The networks of guests, in which the host is not reachable for other machines.
 _GUEST_NETWORKS = ("bridge", "vmnet")
 _LINK_LOCAL = "169.254."
 _NAME_BYTES = 16
@@ -36,7 +37,7 @@ _NAME_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One interface as the system tells it."""
+    """One network interface."""
 
     name: str
     flags: int
@@ -44,39 +45,39 @@ class Interface:
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
-    """The numbers of the calls that tell an interface's flags and address, and the size of what they fill."""
+class IoctlRequests:
+    """The ioctl requests for an interface's flags and address, and the size of struct ifreq."""
 
     flags: int
     address: int
     size: int
 
 
-LINUX = Questions(flags=0x8913, address=0x8915, size=40)
-DARWIN = Questions(flags=0xC0206911, address=0xC0206921, size=32)
+LINUX = IoctlRequests(flags=0x8913, address=0x8915, size=40)
+DARWIN = IoctlRequests(flags=0xC0206911, address=0xC0206921, size=32)
 
 
-def reachable(interfaces: Iterable[Interface]) -> str | None:
-    """Return the first address that others can reach."""
+def first_reachable(interfaces: Iterable[Interface]) -> str | None:
+    """Return the first address that other machines can reach."""
     return next((each.address for each in interfaces if _is_reachable(each)), None)
 
 
-def all_interfaces(questions: Questions) -> Iterator[Interface]:
+def all_interfaces(requests: IoctlRequests) -> Iterator[Interface]:
     """Yield the interfaces that have an IPv4 address, in the system's order."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
-            question = struct.pack(f"{_NAME_BYTES}s{questions.size - _NAME_BYTES}x", name.encode())
+            ifreq = struct.pack(f"{_NAME_BYTES}s{requests.size - _NAME_BYTES}x", name.encode())
             try:
-                flags = fcntl.ioctl(asking, questions.flags, question)
-                address = fcntl.ioctl(asking, questions.address, question)
+                flags = fcntl.ioctl(any_socket, requests.flags, ifreq)
+                address = fcntl.ioctl(any_socket, requests.address, ifreq)
             except OSError:
-                # It has no such address, or was taken away just now.
+                # It has no IPv4 address, or was removed meanwhile.
                 continue
             yield decode(name, flags=flags, address=address)
 
 
 def decode(name: str, *, flags: bytes, address: bytes) -> Interface:
-    """Read what the system filled in: flags behind the name, and an address behind family and port."""
+    """Parse struct ifreq: the flags follow the name; the address follows family and port."""
     (bits,) = struct.unpack_from("=H", flags, _NAME_BYTES)
     return Interface(name, bits, socket.inet_ntoa(address[_NAME_BYTES + 4 : _NAME_BYTES + 8]))
 

@@ -1,4 +1,4 @@
-"""Linux, where the agent is developed and simulated Macs run: facts come from /proc."""
+"""Linux, where the agent is developed and simulated Macs run: reads facts from /proc."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLOCK = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """What /proc/<pid>/stat tells, as far as we ask."""
+    """The fields of /proc/<pid>/stat that the agent uses."""
 
     state: str
     parent: int
@@ -28,42 +28,44 @@ class ProcessStat:
 
 
 class LinuxHost:
-    """Implements `System`. Several simulated Macs share one Linux, so only VMs of our own TART_HOME are ours to count."""
+    """Implements `System`. Several simulated Macs share one Linux, so only VMs of this TART_HOME are counted."""
 
     def __init__(self, *, tart_home: Path | None = None, proc: Path = PROC) -> None:
         self._proc = proc
         self._tart_home = tart_home
 
     def boot_id(self) -> str:
-        """Return the kernel's own id of this boot."""
+        """Return the kernel's id of this boot."""
         return (self._proc / "sys/kernel/random/boot_id").read_text().strip()
 
     def lock_holder(self, path: Path) -> int | None:
-        """Return who holds the POSIX lock of a file."""
+        """Return the process that holds the POSIX lock of a file."""
         return locks.holder(path, locks.LINUX)
 
     def space(self, path: Path) -> Space:
-        """Return the room on the volume of this path."""
+        """Return the size of the volume that contains this path."""
         return system.space(path)
 
     def processes(self) -> list[HostProcess]:
         """Return all processes that have arguments; kernel threads have none."""
-        told = ((pid, self._argv(pid)) for pid in self._pids())
-        return [HostProcess(pid, argv) for pid, argv in told if argv]
+        found = ((pid, split_arguments(self._cmdline(pid))) for pid in self._pids())
+        return [HostProcess(pid, argv) for pid, argv in found if argv]
 
     def guest_processes(self) -> list[GuestProcess]:
         """Return the processes that hold a VM of this TART_HOME."""
-        told = ((pid, self._cmdline(pid)) for pid in self._pids())
-        # Most processes are of no interest, and reading their arguments is most of the work.
+        lines = ((pid, self._cmdline(pid)) for pid in self._pids())
+        # Filtered before the arguments are split, which is most of the work.
         likely = (
             HostProcess(pid, split_arguments(line))
-            for pid, line in told
+            for pid, line in lines
             if system.may_hold_vm(line)
         )
-        return [each for each in system.among(likely) if self._is_of_our_home(each.pid)]
+        return [
+            each for each in system.guest_processes_of(likely) if self._is_of_our_home(each.pid)
+        ]
 
     def usage(self, pid: int) -> Usage | None:
-        """Return what a process and its descendants have used."""
+        """Return the usage of a process and its descendants."""
         if self._stat(pid) is None:
             return None
         family = system.descendants(pid, self._parents())
@@ -73,24 +75,24 @@ class LinuxHost:
         return Usage(timedelta(seconds=seconds), pages * os.sysconf("SC_PAGE_SIZE"))
 
     def address(self) -> str | None:
-        """Return the first address that others can reach."""
-        return interfaces.reachable(interfaces.all_interfaces(interfaces.LINUX))
+        """Return the first reachable address."""
+        return interfaces.first_reachable(interfaces.all_interfaces(interfaces.LINUX))
 
-    def began(self, pid: int) -> str | None:
+    def start_time(self, pid: int) -> str | None:
         """Return the clock ticks between boot and the start of a process; None if it has ended."""
         stat = self._stat(pid)
         return None if stat is None else stat.start_ticks
 
-    def is_same(self, pid: int, began: str) -> bool:
-        """Tell whether this process is still the one that began then; one that nobody noted the start of counts as it."""
-        now = self.began(pid)
-        return now is not None and (not began or now == began)
+    def is_same_process(self, pid: int, started: str) -> bool:
+        """Return whether this is still the process that started then; True if no start time was recorded."""
+        now = self.start_time(pid)
+        return now is not None and (not started or now == started)
 
     def _pids(self) -> list[int]:
-        return [int(each) for each in os.listdir(self._proc) if each.isdigit()]  # noqa: PTH208 - pathlib would make an object of each process
+        return [int(each) for each in os.listdir(self._proc) if each.isdigit()]  # noqa: PTH208 - pathlib would create an object per process
 
     def _parents(self) -> dict[int, int]:
-        """Return the parent of each process; no more is read than that takes, for there are hundreds."""
+        """Return the parent of each process; only that field is parsed, because there are hundreds of processes."""
         found = {}
         for pid in self._pids():
             with contextlib.suppress(OSError):
@@ -103,9 +105,6 @@ class LinuxHost:
             return None if stat.state in _ENDED else stat
         return None
 
-    def _argv(self, pid: int) -> tuple[str, ...]:
-        return split_arguments(self._cmdline(pid))
-
     def _cmdline(self, pid: int) -> bytes:
         try:
             return self._read(pid, "cmdline")
@@ -113,11 +112,11 @@ class LinuxHost:
             return b""
 
     def _read(self, pid: int, name: str) -> bytes:
-        """Return one of the small files of a process; bare calls, for every look reads hundreds of them."""
+        """Return a small file of a process; with bare system calls, because every scan reads hundreds of them."""
         handle = os.open(f"{self._proc}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             parts = [os.read(handle, _BLOCK)]
-            # These files are told whole, so what does not fill a block is the end.
+            # The kernel returns as much as fits, so a read that does not fill the block is the last one.
             while len(parts[-1]) == _BLOCK:
                 parts.append(os.read(handle, _BLOCK))
         finally:
@@ -125,7 +124,7 @@ class LinuxHost:
         return b"".join(parts)
 
     def _is_of_our_home(self, pid: int) -> bool:
-        """Tell whether a VM's process has our TART_HOME; one that hides its environment might."""
+        """Return whether a VM's process has our TART_HOME; True if its environment is not readable."""
         if self._tart_home is None:
             return True
         with contextlib.suppress(OSError):
@@ -135,9 +134,9 @@ class LinuxHost:
 
 
 def parse_stat(line: str) -> ProcessStat:
-    """Read a line of /proc/<pid>/stat; the program's name stands in brackets and may hold anything."""
+    """Parse /proc/<pid>/stat; the program's name is in brackets and may contain anything."""
     fields = line.rpartition(")")[2].split()
-    # Counted from the third field, the state.
+    # Indices from the third field on, the state.
     return ProcessStat(
         state=fields[0],
         parent=int(fields[1]),
@@ -148,5 +147,5 @@ def parse_stat(line: str) -> ProcessStat:
 
 
 def split_arguments(text: bytes) -> tuple[str, ...]:
-    """Read /proc/<pid>/cmdline: each argument ends with a zero byte."""
+    """Parse /proc/<pid>/cmdline: each argument ends with a NUL byte."""
     return tuple(os.fsdecode(each) for each in text.split(b"\0")[:-1])

@@ -1,4 +1,4 @@
-"""Who holds the POSIX lock of a file: `F_GETLK` asks without taking it, over a struct that each system lays out its own way."""
+"""The holder of a POSIX lock: `F_GETLK` returns it without acquiring the lock; `struct flock` differs between systems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class FlockLayout:
-    """How a system lays out `struct flock`, and the numbers of its lock types and of the question."""
+    """The layout of `struct flock` on a system, and the values of F_GETLK, F_RDLCK and F_UNLCK."""
 
     format: str
     fields: tuple[str, ...]
@@ -20,18 +20,18 @@ class FlockLayout:
     read: int
     unlocked: int
 
-    def question(self) -> bytes:
-        """Return the struct that asks who stands in the way of a read lock on the whole file."""
+    def request(self) -> bytes:
+        """Return the struct that requests the lock that blocks a read lock on the whole file."""
         values = {"type": self.read, "whence": os.SEEK_SET, "start": 0, "length": 0, "pid": 0}
         return struct.pack(self.format, *(values[field] for field in self.fields))
 
-    def holder(self, answer: bytes) -> int | None:
-        """Return the process that holds a lock in the way, or None."""
-        told = dict(zip(self.fields, struct.unpack(self.format, answer), strict=True))
-        return None if told["type"] == self.unlocked else int(told["pid"])
+    def parse_holder(self, response: bytes) -> int | None:
+        """Return the process that holds the blocking lock, or None."""
+        flock = dict(zip(self.fields, struct.unpack(self.format, response), strict=True))
+        return None if flock["type"] == self.unlocked else int(flock["pid"])
 
 
-# 64-bit systems both; the padding is the compiler's.
+# Both for 64-bit systems; the padding is the compiler's.
 LINUX = FlockLayout(
     "=hh4xqqi4x", ("type", "whence", "start", "length", "pid"), get=5, read=0, unlocked=2
 )
@@ -41,11 +41,11 @@ DARWIN = FlockLayout(
 
 
 def holder(path: Path, layout: FlockLayout) -> int | None:
-    """Return the process that holds a lock on the file; None if nobody does, or there is no such file."""
+    """Return the process that holds a lock on the file; None if no process does, or the file does not exist."""
     try:
-        # tart opens it for writing, and so do we; nothing is written.
+        # Opened for writing as tart does; nothing is written.
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     with contextlib.closing(os.fdopen(handle, "rb+", buffering=0)) as file:
-        return layout.holder(fcntl.fcntl(file.fileno(), layout.get, layout.question()))
+        return layout.parse_holder(fcntl.fcntl(file.fileno(), layout.get, layout.request()))

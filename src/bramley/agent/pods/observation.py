@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from bramley.agent import vm_names
+from bramley.agent import pod_fields, vm_names
 from bramley.agent.images import image_requests
 from bramley.agent.ledger import VmRecord, VmState
-from bramley.agent.pods import fields
 from bramley.agent.pods.context import PodDeps, PodRef
 from bramley.agent.pods.decision import Image, Observation, Phase, Process
 from bramley.agent.tart import failures
@@ -33,7 +32,7 @@ def observe(ref: PodRef, deps: PodDeps) -> Observation:
         is_deleting=pod is not None and pod.deleting,
         phase=_phase(pod),
         has_finalizer=pod is not None and finalizers.VM_CLEANUP in pod.metadata.finalizers,
-        is_unsupported=pod is not None and fields.unsupported(pod) is not None,
+        is_unsupported=pod is not None and pod_fields.unsupported(pod) is not None,
         is_past_deadline=is_past_deadline(pod, deps),
         record=record.state if record else None,
         is_adopted=record is not None and record.is_adopted,
@@ -42,7 +41,7 @@ def observe(ref: PodRef, deps: PodDeps) -> Observation:
         record_is_lost=record is None and _is_unreadable(ref.vm, deps),
         process=process,
         has_clone=has_bundle(ref.vm, deps),
-        has_run=deps.runs.is_begun(ref.vm),
+        has_run=deps.runs.exists(ref.vm),
         has_data=ref.vm in deps.data.vms(),
         has_slot=_has_slot(ref, record, process, deps),
         has_legacy_vm=pod is not None and legacy_vm(pod, record, deps) is not None,
@@ -58,7 +57,7 @@ def deadline_left(pod: Pod | None, deps: PodDeps) -> timedelta | None:
 
     The Pod's start time is converted once per agent to the monotonic clock, so a jump of the time of day ends no Pod.
     """
-    limit = fields.lifetime(pod) if pod is not None else None
+    limit = pod_fields.lifetime(pod) if pod is not None else None
     started_at = pod.status.start_time if pod is not None else None
     if pod is None or limit is None or started_at is None:
         return None
@@ -138,11 +137,13 @@ def legacy_vm(pod: Pod, record: VmRecord | None, deps: PodDeps) -> str | None:
     """
     if record is not None or finalizers.VM_CLEANUP not in pod.metadata.finalizers:
         return None
-    vm = vm_names.of_old(pod.namespace or "", pod.name)
+    vm = vm_names.legacy_of_pod(pod.namespace or "", pod.name)
     if deps.ledger.vm(vm) is not None or not has_bundle(vm, deps):
         return None
     claims = [
-        each for each in deps.pods.all() if vm_names.of_old(each.namespace or "", each.name) == vm
+        each
+        for each in deps.pods.all()
+        if vm_names.legacy_of_pod(each.namespace or "", each.name) == vm
     ]
     return vm if len(claims) <= 1 else None
 
@@ -201,7 +202,7 @@ def _grace_is_over(ref: PodRef, deps: PodDeps) -> bool:
     pod = ref.pod
     if pod is None:
         return True
-    grace = fields.grace(pod)
+    grace = pod_fields.grace(pod)
     state, deadline = deps.states.of(ref.uid), pod.metadata.deletion_timestamp
     requested_at = state.shutdown_requested_at
     if requested_at is not None and deps.clock.monotonic() - requested_at >= grace.total_seconds():

@@ -14,9 +14,10 @@ from typing import Any
 
 import msgspec
 
+from bramley.agent import pod_fields
 from bramley.agent.images import image_requests
 from bramley.agent.ledger import VmRecord, VmState
-from bramley.agent.pods import fields, observation, status
+from bramley.agent.pods import observation, status
 from bramley.agent.pods.context import EXPECTED_ERRORS, PodContext
 from bramley.agent.tart import failures
 from bramley.agent.tart.driver import RunOptions, Share
@@ -32,7 +33,7 @@ SESSION_MAX_AGE = timedelta(seconds=5)
 
 async def reject(context: PodContext) -> Outcome:
     """Fail a Pod that cannot run as a VM. It has no finalizer of ours, so nothing blocks its deletion."""
-    why = fields.unsupported(context.pod) or ""
+    why = pod_fields.unsupported(context.pod) or ""
     return await _fail(context, agent.UNSUPPORTED, why)
 
 
@@ -58,7 +59,7 @@ async def adopt(context: PodContext) -> Outcome | None:
     known = deps.ledger.find_by_uid(context.uid)
     vm = observation.legacy_vm(pod, known, deps) or context.vm
     record = known or _new_record(context, vm)
-    exists = observation.has_bundle(vm, deps) or deps.runs.is_begun(vm)
+    exists = observation.has_bundle(vm, deps) or deps.runs.exists(vm)
     deps.ledger.put(
         msgspec.structs.replace(
             record,
@@ -85,7 +86,7 @@ async def claim(context: PodContext) -> Outcome | None:
     deps.ledger.put(_new_record(context, context.vm))
     if state.is_first(events.CREATING_VM):
         _record_creation(context)
-    if not fields.is_once(pod) and state.is_first(events.RUNS_ONCE):
+    if not pod_fields.never_restarts(pod) and state.is_first(events.RUNS_ONCE):
         policy = pod.spec.restart_policy or "Always"
         context.record_warning(
             events.RUNS_ONCE, f"a VM runs once: restartPolicy {policy} is taken as Never"
@@ -98,7 +99,7 @@ async def clone(context: PodContext) -> Outcome | None:
     deps, image = context.deps, context.image
     if not isinstance(image, image_requests.Ready):
         return None
-    size = fields.vm_size(context.pod)
+    size = pod_fields.vm_size(context.pod)
     work = _with_session_check(context, _make_disk(context, image, size))
     if not await deps.deletion_watcher.run_unless_deleted(context.key, context.uid, work):
         return CheckAgain(timedelta(), "the Pod is being deleted")
@@ -107,7 +108,7 @@ async def clone(context: PodContext) -> Outcome | None:
             context.record, state=VmState.CLONED, golden=image.golden, digest=image.digest
         )
     )
-    pool = fields.pool(context.pod)
+    pool = pod_fields.pool(context.pod)
     deps.metrics.provisioned(pool, _provisioning_seconds(context), is_warm=image.is_warm)
     context.record_event(events.CLONED_VM, f"Cloned VM {context.vm} from {image.golden}")
     return None
@@ -157,7 +158,9 @@ async def _fail(context: PodContext, reason: str, message: str) -> Outcome:
     return Settled()
 
 
-async def _make_disk(context: PodContext, image: image_requests.Ready, size: fields.VmSize) -> None:
+async def _make_disk(
+    context: PodContext, image: image_requests.Ready, size: pod_fields.VmSize
+) -> None:
     tart, vm = context.deps.tart, context.vm
     await context.deps.images.clone(image.golden, vm)
     try:
@@ -227,7 +230,7 @@ def _new_record(context: PodContext, vm: str) -> VmRecord:
         pod=context.key.name,
         uid=context.uid,
         image=next((each.image for each in pod.spec.containers), ""),
-        pool=fields.pool(pod),
+        pool=pod_fields.pool(pod),
         boot_id=context.deps.host.boot_id(),
         created_at=context.deps.clock.now(),
     )
@@ -239,5 +242,5 @@ def _record_creation(context: PodContext) -> None:
     created = context.pod.metadata.creation_timestamp
     if created is not None:
         waited = (context.deps.clock.now() - created).total_seconds()
-        delay = context.deps.metrics.provision_delay.of(fields.pool(context.pod))
+        delay = context.deps.metrics.provision_delay.of(pod_fields.pool(context.pod))
         delay.observe(max(waited, 0.0))

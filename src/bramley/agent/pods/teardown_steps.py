@@ -12,9 +12,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from bramley.agent import pod_fields
 from bramley.agent.guest.report import Report, finished_at
 from bramley.agent.ledger import VmRecord, VmState
-from bramley.agent.pods import fields, observation, status
+from bramley.agent.pods import observation, status
 from bramley.agent.pods.context import EXPECTED_ERRORS, PodContext
 from bramley.agent.pods.decision import Process
 from bramley.agent.runs import Ended
@@ -90,7 +91,7 @@ def pod_reason(record: VmRecord) -> str:
 
 async def shut_down_guest(context: PodContext) -> Outcome | None:
     """Run shutdown in the guest. Its result does not matter: the grace period runs from now on."""
-    deps, grace = context.deps, fields.grace(context.pod)
+    deps, grace = context.deps, pod_fields.grace(context.pod)
     context.state.shutdown_requested_at = deps.clock.monotonic()
     deps.exit_watcher.watch(context.vm, context.key)
     context.record_event(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from bramley.agent import pod_fields
 from bramley.agent.images import image_requests
-from bramley.agent.pods import fields, observation, status
+from bramley.agent.pods import observation, status
 from bramley.agent.pods.context import EXPECTED_ERRORS, PodContext
 from bramley.api.names import agent, events
 from bramley.base import log
@@ -53,7 +54,7 @@ async def await_slot(context: PodContext) -> Outcome:
 
 async def await_image(context: PodContext) -> Outcome:
     """Wait for the image and publish the progress, or why it failed."""
-    answer, image = context.image, fields.container(context.pod).image
+    answer, image = context.image, pod_fields.container(context.pod).image
     if isinstance(answer, image_requests.Failed):
         return await context.report_failure(answer.error, answer.retry_after)
     context.state.is_failing = False
@@ -79,7 +80,7 @@ async def await_shutdown(context: PodContext) -> Outcome:
     """Wait for a guest that shuts down; its exit enqueues the Pod."""
     context.deps.exit_watcher.watch(context.vm, context.key)
     requested_at = context.state.shutdown_requested_at or 0.0
-    grace = fields.grace(context.pod).total_seconds()
+    grace = pod_fields.grace(context.pod).total_seconds()
     left = timedelta(seconds=requested_at + grace - context.deps.clock.monotonic())
     return CheckAgain(min(max(left, _MIN_POLL), _poll(context)), "the guest shuts down")
 
@@ -151,7 +152,7 @@ async def _record_boot(context: PodContext) -> None:
     deps, started_at = context.deps, context.state.started_at
     if started_at is not None:
         seconds = deps.clock.monotonic() - started_at
-        deps.metrics.vm_boot.of(fields.pool(context.pod)).observe(seconds)
+        deps.metrics.vm_boot.of(pod_fields.pool(context.pod)).observe(seconds)
     deps.states.reset_failures(context.uid)
     deps.slots.clear_refusal()
     try:
@@ -161,7 +162,7 @@ async def _record_boot(context: PodContext) -> None:
 
 
 def _poll(context: PodContext) -> timedelta:
-    return MONITOR_POLL if context.deps.runs.is_begun(context.vm) else UNSUPERVISED_POLL
+    return MONITOR_POLL if context.deps.runs.exists(context.vm) else UNSUPERVISED_POLL
 
 
 def _rounded(percent: int) -> int:

@@ -26,7 +26,7 @@ class VmExitWatcher:
 
     def watch(self, vm: str, key: Key) -> None:
         """Enqueue this Pod when the VM's run has ended; a VM is watched only once at a time."""
-        if vm not in self._watched and self._runs.is_begun(vm):
+        if vm not in self._watched and self._runs.exists(vm):
             self._watched.add(vm)
             self._new.put_nowait((vm, key))
 

@@ -1,1 +1,1 @@
-"""What the agent serves over HTTPS, as a kubelet does: logs, and what its VMs use."""
+"""The kubelet endpoints of the agent: container logs, stats and resource metrics over HTTPS."""

@@ -1,7 +1,7 @@
-"""Who asks the agent, and whether they may: as a kubelet finds it out, by client certificate or token, and by the API.
+"""Authentication and authorization of the kubelet endpoints, as in a kubelet: client certificate or token, decided by the API.
 
-A certificate of the client authority names its owner; a token is shown to the API in a TokenReview. What a caller may do the
-API decides in a SubjectAccessReview about this Node. Answers are kept briefly and in bounded number, tokens only as hashes.
+The subject of a verified client certificate is the user; a token is authenticated by a TokenReview. Requests are authorized by a
+SubjectAccessReview for this Node. Results are cached for a short time and in bounded number, tokens only as hashes.
 """
 
 from __future__ import annotations
@@ -30,53 +30,53 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
 
-class TtlCache(Generic[_Key, _Value]):
-    """A bounded memory; the one that was put first is forgotten first."""
-
-    def __init__(self, most: int, now: Callable[[], float]) -> None:
-        self._most = most
-        self._now = now
-        self._kept: OrderedDict[_Key, tuple[float, _Value]] = OrderedDict()
-
-    def find(self, key: _Key) -> _Value | None:
-        """Return what is known and still holds."""
-        ends, value = self._kept.get(key, (0.0, None))
-        return value if self._now() < ends else None
-
-    def put(self, key: _Key, value: _Value, lasts: timedelta) -> None:
-        """Keep an answer for this long."""
-        self._kept.pop(key, None)
-        self._kept[key] = (self._now() + lasts.total_seconds(), value)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
-
-
 logger = log.get(__name__)
 
 _BEARER = "bearer "
-_LONGEST_TOKEN = 16 * 1024
+_MAX_TOKEN_LENGTH = 16 * 1024
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "DELETE": "delete"}
-# Which part of the Node a path belongs to; every other path, logs of containers included, is its proxy.
-_PARTS = {"stats": "stats", "metrics": "metrics", "logs": "log"}
+# The subresource of the Node for a path; every other path, logs of containers included, is `nodes/proxy`.
+_SUBRESOURCES = {"stats": "stats", "metrics": "metrics", "logs": "log"}
 _PROXY = "proxy"
+
+
+class TtlCache(Generic[_Key, _Value]):
+    """A bounded cache; when it is full the oldest entry is evicted."""
+
+    def __init__(self, max_entries: int, now: Callable[[], float]) -> None:
+        self._max_entries = max_entries
+        self._now = now
+        self._entries: OrderedDict[_Key, tuple[float, _Value]] = OrderedDict()
+
+    def find(self, key: _Key) -> _Value | None:
+        """Return the value, or None if it is missing or has expired."""
+        expires, value = self._entries.get(key, (0.0, None))
+        return value if self._now() < expires else None
+
+    def put(self, key: _Key, value: _Value, ttl: timedelta) -> None:
+        """Store a value for this long."""
+        self._entries.pop(key, None)
+        self._entries[key] = (self._now() + ttl.total_seconds(), value)
+        while len(self._entries) > self._max_entries:
+            self._entries.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How long answers of the API are believed, how many are kept, and how long one may take."""
+    """How long results of the API are cached, how many are, and the limits of requests to it."""
 
-    known_for: timedelta = timedelta(minutes=1)
-    unknown_for: timedelta = timedelta(seconds=10)
-    allowed_for: timedelta = timedelta(minutes=1)
-    refused_for: timedelta = timedelta(seconds=10)
-    kept: int = 1000
-    asked_at_once: int = 4
-    answer_within: timedelta = timedelta(seconds=10)
+    authenticated_ttl: timedelta = timedelta(minutes=1)
+    unauthenticated_ttl: timedelta = timedelta(seconds=10)
+    allowed_ttl: timedelta = timedelta(minutes=1)
+    denied_ttl: timedelta = timedelta(seconds=10)
+    max_cached: int = 1000
+    max_concurrent: int = 4
+    timeout: timedelta = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """Somebody who proved who they are."""
+class User:
+    """An authenticated user."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -86,115 +86,115 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class RequestAttributes:
-    """What a request wants of the Node."""
+    """The verb and the Node's subresource of a request."""
 
     verb: str
-    part: str
+    subresource: str
 
 
 def request_attributes(method: str, path: str) -> RequestAttributes:
-    """Return what a request wants, as a kubelet reads it."""
+    """Return the attributes of a request as a kubelet derives them."""
     first = path.removeprefix("/").partition("/")[0]
-    return RequestAttributes(_VERBS.get(method, method.lower()), _PARTS.get(first, _PROXY))
+    return RequestAttributes(_VERBS.get(method, method.lower()), _SUBRESOURCES.get(first, _PROXY))
 
 
-def of_certificate(certificate: Mapping[str, Any] | None, now: float) -> Caller | None:
-    """Return the owner of a verified client certificate; None if there is none, or it has ended meanwhile."""
+def certificate_user(certificate: Mapping[str, Any] | None, now: float) -> User | None:
+    """Return the user of a verified client certificate; None if there is none, or it has expired meanwhile."""
     if not certificate or ssl.cert_time_to_seconds(certificate["notAfter"]) <= now:
         return None
-    named: dict[str, list[str]] = {}
-    for part in certificate.get("subject", ()):
-        for key, value in part:
-            named.setdefault(key, []).append(value)
-    names = named.get("commonName", [])
+    subject: dict[str, list[str]] = {}
+    for relative_name in certificate.get("subject", ()):
+        for key, value in relative_name:
+            subject.setdefault(key, []).append(value)
+    names = subject.get("commonName", [])
     if len(names) != 1 or not names[0]:
         return None
-    groups = (*named.get("organizationName", ()), "system:authenticated")
-    return Caller(names[0], groups)
+    groups = (*subject.get("organizationName", ()), "system:authenticated")
+    return User(names[0], groups)
 
 
 @dataclass(slots=True)
 class KubeletAuth:
-    """Asks the API about the callers of one Node's agent."""
+    """Authenticates and authorizes the callers of one Node's agent."""
 
     node: str
     kube: Client
     clock: Clock
     settings: Settings = field(default_factory=Settings)
-    _known: TtlCache[bytes, Caller | bool] = field(init=False)
-    _judged: TtlCache[tuple[Caller, RequestAttributes], bool] = field(init=False)
-    _asking: asyncio.Semaphore = field(init=False)
+    _users: TtlCache[bytes, User | bool] = field(init=False)
+    _decisions: TtlCache[tuple[User, RequestAttributes], bool] = field(init=False)
+    _semaphore: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
-        kept, now = self.settings.kept, self.clock.monotonic
-        self._known, self._judged = TtlCache(kept, now), TtlCache(kept, now)
-        self._asking = asyncio.Semaphore(self.settings.asked_at_once)
+        max_cached, now = self.settings.max_cached, self.clock.monotonic
+        self._users, self._decisions = TtlCache(max_cached, now), TtlCache(max_cached, now)
+        self._semaphore = asyncio.Semaphore(self.settings.max_concurrent)
 
-    async def identify(
+    async def authenticate(
         self, authorization: str, certificate: Mapping[str, Any] | None
-    ) -> Caller | None:
-        """Return who asks; None for nobody known, also when the API cannot be asked."""
-        owner = of_certificate(certificate, self.clock.now().timestamp())
-        if owner is not None:
-            return owner
+    ) -> User | None:
+        """Return the user of a request; None if it is not authenticated, also if the API is not reachable."""
+        user = certificate_user(certificate, self.clock.now().timestamp())
+        if user is not None:
+            return user
         token = authorization[len(_BEARER) :].strip()
         is_bearer = authorization[: len(_BEARER)].lower() == _BEARER
-        if not is_bearer or not token or len(token) > _LONGEST_TOKEN:
+        if not is_bearer or not token or len(token) > _MAX_TOKEN_LENGTH:
             return None
-        return await self._owner(token)
+        return await self._token_user(token)
 
-    async def may(self, caller: Caller, wanted: RequestAttributes) -> bool:
-        """Tell whether a caller may do this with our Node; Unavailable when the API cannot be asked."""
-        known = self._judged.find((caller, wanted))
-        if known is not None:
-            return known
+    async def is_allowed(self, user: User, attributes: RequestAttributes) -> bool:
+        """Return whether a user may do this with our Node; raises Unavailable if the API is not reachable."""
+        cached = self._decisions.find((user, attributes))
+        if cached is not None:
+            return cached
         spec = SubjectAccessReviewSpec(
-            user=caller.name,
-            groups=list(caller.groups),
-            uid=caller.uid,
-            extra={key: list(values) for key, values in caller.extra},
+            user=user.name,
+            groups=list(user.groups),
+            uid=user.uid,
+            extra={key: list(values) for key, values in user.extra},
             resource_attributes=ResourceAttributes(
-                verb=wanted.verb,
+                verb=attributes.verb,
                 version="v1",
                 resource="nodes",
-                subresource=wanted.part,
+                subresource=attributes.subresource,
                 name=self.node,
             ),
         )
-        answer = await self._ask(SubjectAccessReview(spec=spec))
-        allowed = answer.status.allowed and not answer.status.denied
-        lasts = self.settings.allowed_for if allowed else self.settings.refused_for
-        self._judged.put((caller, wanted), allowed, lasts)
+        review = await self._create_review(SubjectAccessReview(spec=spec))
+        allowed = review.status.allowed and not review.status.denied
+        ttl = self.settings.allowed_ttl if allowed else self.settings.denied_ttl
+        self._decisions.put((user, attributes), allowed, ttl)
         return allowed
 
-    async def _owner(self, token: str) -> Caller | None:
+    async def _token_user(self, token: str) -> User | None:
         key = hashlib.sha256(token.encode()).digest()
-        known = self._known.find(key)
-        if known is None:
+        cached = self._users.find(key)
+        if cached is None:
             try:
-                answer = await self._ask(TokenReview(spec=TokenReviewSpec(token=token)))
+                review = await self._create_review(TokenReview(spec=TokenReviewSpec(token=token)))
             except errors.BramleyError as error:
-                logger.warning("A caller's token cannot be checked", reason=error.reason)
+                # Not cached: the token may be valid, and the API may be reachable for the next request.
+                logger.warning("TokenReview failed", reason=error.reason)
                 return None
-            known = _reviewed(answer)
-            lasts = self.settings.known_for if known else self.settings.unknown_for
-            self._known.put(key, known, lasts)
-        return known if isinstance(known, Caller) else None
+            cached = _reviewed_user(review)
+            ttl = self.settings.authenticated_ttl if cached else self.settings.unauthenticated_ttl
+            self._users.put(key, cached, ttl)
+        return cached if isinstance(cached, User) else None
 
-    async def _ask(self, review: K) -> K:
-        # Waiting for one's turn counts, too: a flood of strangers must not keep known callers waiting without an end.
-        limit = self.settings.answer_within
+    async def _create_review(self, review: K) -> K:
+        # The timeout must include the wait for the semaphore: a flood of unknown tokens must not delay requests without a bound.
+        limit = self.settings.timeout
         try:
-            async with asyncio.timeout(limit.total_seconds()), self._asking:
+            async with asyncio.timeout(limit.total_seconds()), self._semaphore:
                 return await self.kube.within(limit).create(review)
         except TimeoutError as error:
-            raise errors.TimedOut(f"the API did not answer within {limit}") from error
+            raise errors.TimedOut(f"the API did not respond within {limit}") from error
 
 
-def _reviewed(answer: TokenReview) -> Caller | bool:
-    found = answer.status
-    if not found.authenticated or found.error or not found.user.username:
+def _reviewed_user(review: TokenReview) -> User | bool:
+    status, user = review.status, review.status.user
+    if not status.authenticated or status.error or not user.username:
         return False
-    user = found.user
     extra = tuple(sorted((key, tuple(values or ())) for key, values in user.extra.items()))
-    return Caller(user.username, tuple(user.groups), user.uid, extra)
+    return User(user.username, tuple(user.groups), user.uid, extra)

@@ -1,21 +1,20 @@
-"""The certificate that the agent serves with, when none is given: self-signed, made by the system's openssl, renewed in time.
+"""The self-signed serving certificate, created by the system's openssl when none is configured, and renewed in time.
 
-Nobody is asked to trust it: a kube-apiserver without `--kubelet-certificate-authority` does not look at it, and gives away no
-secret of its own, since it proves itself by a client certificate. Key and certificate are private files of the state
-folder. What we need to know again later stands above the certificate as text, which every reader of PEM skips.
+No client has to trust it: a kube-apiserver without `--kubelet-certificate-authority` does not verify it, and sends no secret,
+because it authenticates by a client certificate. Key and certificate are private files of the state folder. Hosts and renewal
+date are stored as text before the certificate, which PEM parsers skip.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from bramley.agent import atomic_file
-from bramley.agent.programs import ProgramMissing, Programs, within
+from bramley.agent.programs import ProgramMissing, Programs, run_with_timeout
 from bramley.api.names import agent
 from bramley.base import errors, log
 from bramley.base.clock import Clock
@@ -26,7 +25,7 @@ LIFETIME = timedelta(days=365)
 OPENSSL = "openssl"
 _WITHIN = timedelta(seconds=30)
 _HOSTS, _RENEWAL = "hosts: ", "renewal: "
-# Works with the OpenSSL of Linux and with the LibreSSL of macOS alike; the latter knows fewer flags.
+# Works with the OpenSSL of Linux and the LibreSSL of macOS, which supports fewer flags.
 _REQUEST = """[req]
 distinguished_name = name
 x509_extensions = more
@@ -42,13 +41,13 @@ subjectAltName = {hosts}
 """
 
 
-class NotMade(errors.Unavailable):
-    """The system's openssl makes no certificate; this says nothing about what was given."""
+class CertificateNotCreated(errors.Unavailable):
+    """The system's openssl did not create a certificate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A certificate and its key, as files."""
+    """The files of a certificate and its key."""
 
     certificate: Path
     key: Path
@@ -56,7 +55,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class SelfSigned:
-    """Keeps a certificate for these hosts in a folder."""
+    """A self-signed certificate for these hosts in a folder."""
 
     folder: Path
     hosts: tuple[str, ...]
@@ -66,27 +65,27 @@ class SelfSigned:
 
     @property
     def pair(self) -> Pair:
-        """Return where certificate and key are."""
+        """Return the paths of certificate and key."""
         return Pair(self.folder / "serving.crt", self.folder / "serving.key")
 
     async def ensure(self) -> bool:
-        """Make a certificate if there is none that will do; tell whether one was made."""
-        why = self._problem()
-        if not why:
+        """Create a certificate unless there is a usable one; return whether one was created."""
+        reason = self._problem()
+        if not reason:
             return False
-        logger.info("Making a serving certificate", reason=why)
+        logger.info("Creating serving certificate", reason=reason)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         key = await self._openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout")
         now = self.clock.now()
-        made = await self._signed(key)
-        told = f"{_HOSTS}{','.join(self.hosts)}\n{_RENEWAL}{_renewal(now, self.lifetime)}\n"
-        # Between the two a crash leaves a pair that does not match; it is found out by its key and made anew.
+        certificate = await self._sign(key)
+        header = f"{_HOSTS}{','.join(self.hosts)}\n{_RENEWAL}{_renewal(now, self.lifetime)}\n"
+        # A crash between the two leaves a pair that does not match; loading it fails, and then a new pair is created.
         atomic_file.replace(self.pair.key, key.encode())
-        atomic_file.replace(self.pair.certificate, (told + made).encode())
+        atomic_file.replace(self.pair.certificate, (header + certificate).encode())
         return True
 
-    def drop(self) -> None:
-        """Remove a pair that turned out to be unusable."""
+    def delete(self) -> None:
+        """Delete a pair that cannot be loaded."""
         for path in (self.pair.certificate, self.pair.key):
             path.unlink(missing_ok=True)
 
@@ -97,36 +96,40 @@ class SelfSigned:
         except (OSError, UnicodeDecodeError):
             return "there is none"
         if not is_private:
-            return "others can read its key"
-        if _told(text, _HOSTS) != ",".join(self.hosts):
-            return "it names other hosts"
-        is_due = _told(text, _RENEWAL) <= self.clock.now().isoformat()
-        return "it ends soon" if is_due else ""
+            return "its key is readable by other users"
+        if _header_value(text, _HOSTS) != ",".join(self.hosts):
+            return "it is for other hosts"
+        is_due = _header_value(text, _RENEWAL) <= self.clock.now().isoformat()
+        return "it expires soon" if is_due else ""
 
-    async def _signed(self, key: str) -> str:
+    async def _sign(self, key: str) -> str:
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            private, wanted = Path(folder) / "key", Path(folder) / "request"
+            private, config_path = Path(folder) / "key", Path(folder) / "request"
             atomic_file.replace(private, key.encode(), durable=False)
-            atomic_file.replace(wanted, self._request().encode(), durable=False)
+            atomic_file.replace(config_path, self._request().encode(), durable=False)
             days = str(max(1, self.lifetime.days))
-            asked = ("req", "-new", "-x509", "-sha256", "-days", days)
-            return await self._openssl(*asked, "-key", str(private), "-config", str(wanted))
+            arguments = ("req", "-new", "-x509", "-sha256", "-days", days)
+            return await self._openssl(
+                *arguments, "-key", str(private), "-config", str(config_path)
+            )
 
     def _request(self) -> str:
         node = self.hosts[0] if self.hosts else agent.NAME
-        names = ",".join(_alternative(host) for host in self.hosts or (agent.NAME,))
-        # A common name has room for 64 characters only.
+        names = ",".join(_alternative_name(host) for host in self.hosts or (agent.NAME,))
+        # A common name has at most 64 characters.
         return _REQUEST.format(agent=agent.NAME, node=node[:64], hosts=names)
 
     async def _openssl(self, *arguments: str) -> str:
         try:
-            done = await within(_WITHIN, self.programs, (OPENSSL, *arguments))
+            done = await run_with_timeout(_WITHIN, self.programs, (OPENSSL, *arguments))
         except ProgramMissing as error:
-            raise NotMade(f"{error}; give a certificate with --tls-cert-file") from error
+            raise CertificateNotCreated(
+                f"{error}; configure a certificate with --tls-cert-file"
+            ) from error
         if done.code or "-----BEGIN" not in done.stdout:
-            raise NotMade(
-                f"{OPENSSL} {arguments[0]} made no certificate ({done.stderr.strip()[-200:]}); "
-                "give one with --tls-cert-file and --tls-key-file"
+            raise CertificateNotCreated(
+                f"{OPENSSL} {arguments[0]} created no certificate ({done.stderr.strip()[-200:]}); "
+                "configure one with --tls-cert-file and --tls-key-file"
             )
         return done.stdout[done.stdout.index("-----BEGIN") :]
 
@@ -135,12 +138,12 @@ def _renewal(now: datetime, lifetime: timedelta) -> str:
     return (now + lifetime * 2 / 3).isoformat()
 
 
-def _told(text: str, word: str) -> str:
-    lines: Iterable[str] = text.splitlines()
-    return next((line.removeprefix(word) for line in lines if line.startswith(word)), "")
+def _header_value(text: str, key: str) -> str:
+    lines = text.splitlines()
+    return next((line.removeprefix(key) for line in lines if line.startswith(key)), "")
 
 
-def _alternative(host: str) -> str:
+def _alternative_name(host: str) -> str:
     try:
         return f"IP:{ipaddress.ip_address(host)}"
     except ValueError:

@@ -1,4 +1,4 @@
-"""The server with its sources, put together for one agent."""
+"""The composition of the kubelet endpoints of one agent: the server and the sources of logs and stats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FindPod = Callable[[str, str], "Pod | None"]
 
 
 class Endpoints:
-    """A kubelet's endpoints of one agent; `server.ready` and `server.port` tell where they listen.
+    """The kubelet endpoints of one agent; `server.port` is valid once `server.ready` is set.
 
     `pods` finds a Pod of this Node by namespace and name.
     """
@@ -59,8 +59,8 @@ class Endpoints:
             clock=clock,
         )
 
-    def jobs(self) -> Iterator[Coroutine[Any, Any, object]]:
-        """Yield what runs side by side until cancelled."""
+    def runnables(self) -> Iterator[Coroutine[Any, Any, object]]:
+        """Yield the coroutines that run concurrently until cancelled."""
         yield restart_on_crash("logs", self._logs.run)
         yield restart_on_crash("stats", self._stats.run)
         yield self.server.run()

@@ -1,6 +1,6 @@
-"""One log file, read in lines: bounded in what is read at once, in how far back, and in the length of a line.
+"""Reads one log file by lines, with bounds for a single read, for the distance from the end, and for the length of a line.
 
-It follows a file that grows, and one that was begun anew under the same name. Who opens it decides what may be opened.
+It follows a file that grows, and one that was rotated. The caller opens the files and decides which ones are allowed.
 """
 
 from __future__ import annotations
@@ -14,91 +14,91 @@ from typing import BinaryIO
 
 from bramley.agent.serving.sources import Line
 
-_MOST = 4096
+_MAX_RECORDS = 4096
 
 
 class LineTimes:
-    """The notes about one file, sizes and times both growing."""
+    """When a file had which size, to date its lines; sizes and times both increase."""
 
-    __slots__ = ("_apart", "_sizes", "_times")
+    __slots__ = ("_resolution", "_sizes", "_times")
 
     def __init__(self) -> None:
         self._sizes: list[int] = []
         self._times: list[datetime] = []
-        self._apart = timedelta(seconds=1)
+        self._resolution = timedelta(seconds=1)
 
-    def note(self, size: int, at: datetime) -> None:
-        """Know that the file had this size at this time; a smaller one means that it was begun anew."""
+    def record(self, size: int, at: datetime) -> None:
+        """Record the size at this time; a smaller size than before means that the file was truncated."""
         if self._sizes and size < self._sizes[-1]:
             self._sizes, self._times = [], []
         if self._sizes and size == self._sizes[-1]:
             return
         at = max(at, self._times[-1]) if self._times else at
-        if len(self._times) > 1 and at - self._times[-2] < self._apart:
+        if len(self._times) > 1 and at - self._times[-2] < self._resolution:
             self._sizes[-1], self._times[-1] = size, at
             return
         self._sizes.append(size)
         self._times.append(at)
-        if len(self._sizes) > _MOST:
-            # Half as exact, for twice as long.
+        if len(self._sizes) > _MAX_RECORDS:
+            # Half the resolution, for twice the time.
             self._sizes, self._times = self._sizes[1::2], self._times[1::2]
-            self._apart *= 2
+            self._resolution *= 2
 
     def at(self, offset: int, now: datetime) -> datetime:
-        """Return when what begins here was first seen."""
+        """Return when the line that starts at this offset was first seen."""
         index = bisect_right(self._sizes, offset)
         return self._times[index] if index < len(self._times) else now
 
 
 Open = Callable[[], BinaryIO | None]
 
-FARTHEST_BACK_BYTES = 4 * 1024 * 1024
-LONGEST_LINE_BYTES = 64 * 1024
-_AT_ONCE_BYTES = 256 * 1024
-_MOST_READS = FARTHEST_BACK_BYTES // _AT_ONCE_BYTES + 2
-# tart prints the way to a VM's screen with the password in it.
+MAX_BACKLOG_BYTES = 4 * 1024 * 1024
+MAX_LINE_BYTES = 64 * 1024
+_READ_BYTES = 256 * 1024
+_MAX_READS = MAX_BACKLOG_BYTES // _READ_BYTES + 2
+# tart prints the address of a VM's screen with its password.
 _SCREEN = re.compile(rb"vnc://[^\s]+")
 
 
 class LogFile:
-    """A log as far as it was read; `times` may be shared by many readers.
+    """A reader of one log; `times` may be shared by many readers.
 
-    Another file of the same name is the log's next one if it `renews` itself, else another copy of what was read.
+    If the log `rotates`, another file of the same name is its continuation; else it is a copy of what was already read.
     """
 
-    def __init__(self, opening: Open, times: LineTimes, *, renews: bool) -> None:
-        self._opening = opening
+    def __init__(self, open_file: Open, times: LineTimes, *, rotates: bool) -> None:
+        self._open_file = open_file
         self._times = times
-        self._renews = renews
+        self._renews = rotates
         self._file: BinaryIO | None = None
         self._offset = 0
         self._rest = b""
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def new_lines(self, now: datetime) -> Iterator[Line]:
-        """Yield what was written since the last look, whole lines only, as much as is read at once."""
+        """Yield the complete lines that were written since the last read, up to the size of one read."""
         chunk = self._read()
         if not chunk:
             return
         start = self._offset - len(chunk) - len(self._rest)
         text, self._rest, at = self._rest + chunk, b"", 0
         while True:
-            end = text.find(b"\n", at, at + LONGEST_LINE_BYTES + 1)
-            if end < 0 and len(text) - at <= LONGEST_LINE_BYTES:
+            end = text.find(b"\n", at, at + MAX_LINE_BYTES + 1)
+            if end < 0 and len(text) - at <= MAX_LINE_BYTES:
                 break
-            stop = at + LONGEST_LINE_BYTES if end < 0 else end
+            stop = at + MAX_LINE_BYTES if end < 0 else end
             yield self._line(text[at:stop], start + at, now)
             at = stop + (end >= 0)
         self._rest = text[at:]
 
     def all_lines(self, now: datetime, *, rest: bool) -> Iterator[Line]:
-        """Yield lines up to the end of the file, or as far as one may go who reads a file that grows faster."""
-        for _ in range(_MOST_READS):
+        """Yield lines up to the end of the file; bounded, because the file may grow faster than it is read."""
+        for _ in range(_MAX_READS):
             before = self._offset
             yield from self.new_lines(now)
             if self._offset == before:
@@ -107,7 +107,7 @@ class LogFile:
             yield from self.last_line(now)
 
     def last_line(self, now: datetime) -> Iterator[Line]:
-        """Yield what stands behind the last line's end."""
+        """Yield the text after the last newline."""
         if self._rest:
             yield self._line(self._rest, self._offset - len(self._rest), now)
             self._rest = b""
@@ -123,24 +123,24 @@ class LogFile:
             return b""
         size = os.fstat(self._file.fileno()).st_size
         if size < self._offset:
-            # Cut to nothing under our hands, and begun anew.
+            # The file was truncated since the last read.
             self._offset, self._rest = 0, b""
-        chunk = os.pread(self._file.fileno(), _AT_ONCE_BYTES, self._offset)
+        chunk = os.pread(self._file.fileno(), _READ_BYTES, self._offset)
         self._offset += len(chunk)
         return chunk if chunk or not self._was_replaced() else self._read()
 
     def _open(self) -> None:
-        self._file = self._opening()
+        self._file = self._open_file()
         self._offset, self._rest = 0, b""
         if self._file is None:
             return
         size = os.fstat(self._file.fileno()).st_size
-        if size > FARTHEST_BACK_BYTES:
-            self._offset = _line_start(self._file.fileno(), size - FARTHEST_BACK_BYTES)
+        if size > MAX_BACKLOG_BYTES:
+            self._offset = _line_start(self._file.fileno(), size - MAX_BACKLOG_BYTES)
 
     def _was_replaced(self) -> bool:
-        """Turn to the file that has the name now, if it is another one than ours and not empty."""
-        fresh = self._opening() if self._renews else None
+        """Switch to the file that has the name now, if it is a different one and not empty; return whether it did."""
+        fresh = self._open_file() if self._renews else None
         if fresh is None or self._file is None:
             return False
         ours, theirs = os.fstat(self._file.fileno()), os.fstat(fresh.fileno())
@@ -153,6 +153,6 @@ class LogFile:
 
 
 def _line_start(number: int, offset: int) -> int:
-    """Return where the next line begins, if that is near."""
-    found = os.pread(number, LONGEST_LINE_BYTES, offset).find(b"\n")
+    """Return the start of the next line, if it is within the length of a line."""
+    found = os.pread(number, MAX_LINE_BYTES, offset).find(b"\n")
     return offset + found + 1

@@ -1,4 +1,4 @@
-"""What a request for a log asks for, read as a kubelet reads it, and a log as it is sent."""
+"""The options of a log request, parsed as in a kubelet, and the encoding of the response."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from bramley.base import errors
 
 _TRUE = frozenset({"1", "t", "true"})
 _FALSE = frozenset({"", "0", "f", "false"})
-_FARTHEST = timedelta(days=365 * 100)
+_MAX_SINCE = timedelta(days=365 * 100)
 
 
 class Unprocessable(errors.Refused):
-    """The options of a log contradict each other, or are out of range."""
+    """The options of a log request contradict each other or are out of range."""
 
 
 def log_request(
     path_parts: tuple[str, str, str], query: Mapping[str, str], now: datetime
 ) -> LogRequest:
-    """Return what is asked for; BadRequest for what is no value, Unprocessable for what cannot be."""
+    """Parse the options; BadRequest for an invalid value, Unprocessable for one out of range."""
     namespace, pod, container = path_parts
     since_seconds = _count(query, "sinceSeconds", least=1)
     since_time = _time(query.get("sinceTime", ""))
     if since_seconds is not None and since_time is not None:
         raise Unprocessable("at most one of sinceTime or sinceSeconds may be specified")
     if since_seconds is not None:
-        since_time = now - min(timedelta(seconds=min(since_seconds, 2**32)), _FARTHEST)
+        since_time = now - min(timedelta(seconds=min(since_seconds, 2**32)), _MAX_SINCE)
     return LogRequest(
         namespace=namespace,
         pod=pod,
@@ -41,13 +41,13 @@ def log_request(
     )
 
 
-async def encoded(
-    batches: AsyncGenerator[Sequence[Line], None], wanted: LogRequest
+async def encode(
+    batches: AsyncGenerator[Sequence[Line], None], request: LogRequest
 ) -> AsyncGenerator[bytes, None]:
-    """Yield a log as it goes over the wire, up to the limit that was asked for."""
-    left = wanted.limit_bytes
+    """Yield the bytes of a log response, up to the requested limit."""
+    left = request.limit_bytes
     async for lines in batches:
-        chunk = b"".join(_shown(line, wanted) for line in lines)
+        chunk = b"".join(_encode_line(line, request) for line in lines)
         if left is not None:
             chunk = chunk[:left]
             left -= len(chunk)
@@ -57,12 +57,12 @@ async def encoded(
             return
 
 
-def _shown(line: Line, wanted: LogRequest) -> bytes:
-    return (stamp(line.at) + line.text if wanted.timestamps else line.text) + b"\n"
+def _encode_line(line: Line, request: LogRequest) -> bytes:
+    return (timestamp_prefix(line.at) + line.text if request.timestamps else line.text) + b"\n"
 
 
-def stamp(at: datetime) -> bytes:
-    """Return the time before a line, as kubectl shows it."""
+def timestamp_prefix(at: datetime) -> bytes:
+    """Return the timestamp of a line in the format of a kubelet."""
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}000Z ".encode()
 
 

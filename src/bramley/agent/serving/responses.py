@@ -1,4 +1,4 @@
-"""The answers of the agent's server: refusals, streams, and what is used in the two forms that a kubelet has for it."""
+"""The responses of the kubelet endpoints: errors, streams, the stats summary and the resource metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from bramley.agent.serving.log_options import Unprocessable
-from bramley.agent.serving.sources import NodeUsage, PodUsage, Used
+from bramley.agent.serving.sources import NodeUsage, PodUsage, UsageSample
 from bramley.base import errors, log
 
 logger = log.get(__name__)
@@ -20,57 +20,57 @@ _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _NANO = 10**9
 
 
-class TooMany(errors.Unavailable):
-    """So much is under way that nothing more is begun."""
+class TooManyStreams(errors.Unavailable):
+    """The maximum number of log streams is reached."""
 
 
-def failed(code: int, why: str) -> web.Response:
-    """Return a refusal as text."""
-    return web.Response(status=code, text=why)
+def text_error(code: int, message: str) -> web.Response:
+    """Return an error as plain text."""
+    return web.Response(status=code, text=message)
 
 
-def of_error(error: Exception | None) -> web.Response:
-    """Return a failure as an answer; what nobody foresaw is logged and told without its details."""
+def error_response(error: Exception | None) -> web.Response:
+    """Return the response for an error; an unexpected one is logged and returned without details."""
     if isinstance(error, web.HTTPException):
-        return failed(error.status, error.reason)
+        return text_error(error.status, error.reason)
     known: tuple[tuple[type[Exception], int], ...] = (
         (errors.NotFound, 404),
         (Unprocessable, 422),
         (errors.Refused, 400),
-        (TooMany, 429),
+        (TooManyStreams, 429),
         (errors.Unavailable, 503),
     )
     for kind, code in known:
         if isinstance(error, kind):
-            return failed(code, str(error))
-    logger.error("Request failed", exc=error)
-    return failed(500, "Internal Server Error")
+            return text_error(code, str(error))
+    logger.error("Kubelet endpoint request failed", exc=error)
+    return text_error(500, "Internal Server Error")
 
 
 async def stream(
     request: web.Request, chunks: AsyncIterator[bytes], *, deadline: timedelta
 ) -> web.StreamResponse:
-    """Send chunks as they come; a reader that takes nothing for too long is cut off."""
-    answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
-    answer.enable_chunked_encoding()
-    await answer.prepare(request)
+    """Stream chunks to the client; the connection of a client that reads too slowly is aborted."""
+    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    response.enable_chunked_encoding()
+    await response.prepare(request)
     limit = deadline.total_seconds()
     try:
         async for chunk in chunks:
             async with asyncio.timeout(limit):
-                await answer.write(chunk)
+                await response.write(chunk)
         async with asyncio.timeout(limit):
-            await answer.write_eof()
+            await response.write_eof()
     except TimeoutError:
-        logger.warning("Cut off a reader", path=request.path, reason="it reads too slowly")
+        logger.warning("Aborting log stream", path=request.path, reason="client too slow")
         _abort(request)
     except ConnectionError:
         pass
     except (errors.BramleyError, OSError) as error:
-        # A log that breaks off in the middle must not look whole.
-        logger.error("A log ended early", exc=error, path=request.path)  # noqa: TRY400 - our logger
+        # Aborted instead of ended, so that the client does not take the log for complete.
+        logger.error("Log stream failed", exc=error, path=request.path)  # noqa: TRY400 - our logger
         _abort(request)
-    return answer
+    return response
 
 
 def _abort(request: web.Request) -> None:
@@ -80,7 +80,7 @@ def _abort(request: web.Request) -> None:
 
 
 def summary(usage: NodeUsage) -> web.Response:
-    """Return what is used as the kubelet's summary."""
+    """Return the usage as the kubelet's stats summary."""
     body = msgspec.json.encode(
         {
             "node": {
@@ -106,7 +106,7 @@ def _pod(each: PodUsage) -> dict[str, Any]:
     }
 
 
-def _used(used: Used) -> dict[str, Any]:
+def _used(used: UsageSample) -> dict[str, Any]:
     cpu: dict[str, Any] = {"time": _time(used.at)}
     if used.cores is not None:
         cpu["usageNanoCores"] = round(used.cores * _NANO)
@@ -119,8 +119,12 @@ def _disk(usage: NodeUsage) -> dict[str, Any]:
     if usage.disk is None:
         return {}
     free, total = usage.disk.free, usage.disk.total
-    told = {"availableBytes": free, "capacityBytes": total, "usedBytes": max(0, total - free)}
-    return {"fs": {"time": _time(usage.used.at), **told}}
+    usage_bytes = {
+        "availableBytes": free,
+        "capacityBytes": total,
+        "usedBytes": max(0, total - free),
+    }
+    return {"fs": {"time": _time(usage.used.at), **usage_bytes}}
 
 
 def _time(at: datetime) -> str:
@@ -128,7 +132,7 @@ def _time(at: datetime) -> str:
 
 
 def resource_metrics(usage: NodeUsage) -> web.Response:
-    """Return what is used as the kubelet's resource metrics."""
+    """Return the usage as the kubelet's resource metrics."""
     text = "".join(_metrics(usage))
     return web.Response(body=text.encode(), headers={"Content-Type": _TEXT})
 
@@ -170,5 +174,5 @@ def _family(name: str, kind: str, samples: list[tuple[str, str, datetime | None]
 
 def _labels(each: PodUsage, **more: str) -> str:
     named = {**more, "namespace": each.namespace, "pod": each.pod}
-    # Names of Kubernetes hold nothing that would need escaping.
+    # Kubernetes names contain nothing that needs escaping.
     return "{" + ",".join(f'{key}="{value}"' for key, value in named.items()) + "}"

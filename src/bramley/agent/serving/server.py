@@ -1,7 +1,7 @@
-"""The agent's HTTPS server: a kubelet's endpoints, for those whom the API lets.
+"""The HTTPS server of the kubelet endpoints.
 
-Every request is identified and authorized before anything is looked up. Connections, streams, heads of requests and slow
-readers are bounded; nobody outside can make the agent hold more than that. `kubectl exec` gets its place among the routes.
+Every request is authenticated and authorized before anything is looked up. Connections, streams, request heads and slow readers
+are bounded, so a client cannot exhaust the agent's resources. `kubectl exec` will be added to the routes.
 """
 
 from __future__ import annotations
@@ -29,70 +29,69 @@ from bramley.base.errors import Captured
 from bramley.kube.client import Client
 from bramley.runtime.probes import cannot_listen
 
-_LOOK_EVERY_SECONDS = 1.0
+logger = log.get(__name__)
+
+_CHECK_SECONDS = 1.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many connections there may be, and how long each may be open without a request under way."""
+    """The maximum number of connections, and how long one may be open without a request in progress."""
 
-    most: int = 128
+    max_connections: int = 128
     idle: timedelta = timedelta(seconds=15)
 
 
 class ConnectionLimiter:
-    """Closes connections that send too slowly, or are too many."""
+    """Closes connections that are idle for too long or exceed the maximum number."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._busy: set[Hashable] = set()
-        self._waits_since: dict[Any, float] = {}
+        self._idle_since: dict[Any, float] = {}
 
     @contextlib.contextmanager
-    def busy(self, connection: Hashable) -> Generator[None, None, None]:
-        """Know that a request of this connection is under way."""
+    def request_in_progress(self, connection: Hashable) -> Generator[None, None, None]:
+        """Mark a connection as busy while one of its requests is handled."""
         self._busy.add(connection)
         try:
             yield
         finally:
             self._busy.discard(connection)
-            self._waits_since.pop(connection, None)
+            self._idle_since.pop(connection, None)
 
     async def run(self, runner: web.AppRunner) -> None:
-        """Look at the connections until cancelled."""
+        """Check the connections until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(_LOOK_EVERY_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
             server = runner.server
-            closed = self.look(list(server.connections) if server else [], loop.time())
+            closed = self.close_excess(list(server.connections) if server else [], loop.time())
             if closed:
-                logger.warning("Closed connections", count=closed, reason="slow or too many")
+                logger.warning("Closed client connections", count=closed, reason="idle or too many")
 
-    def look(self, there: list[Any], now: float) -> int:
-        """Close what waits too long, then the longest waiting of what is too much; return how many."""
-        waiting = [one for one in there if one not in self._busy]
-        self._waits_since = {one: self._waits_since.get(one, now) for one in waiting}
+    def close_excess(self, connections: list[Any], now: float) -> int:
+        """Close connections that are idle for too long, then the longest idle ones above the maximum; return how many."""
+        idle = [one for one in connections if one not in self._busy]
+        self._idle_since = {one: self._idle_since.get(one, now) for one in idle}
         limit = self._bounds.idle.total_seconds()
-        waiting.sort(key=self._waits_since.__getitem__)
-        late = [one for one in waiting if now - self._waits_since[one] >= limit]
-        surplus = max(0, len(there) - self._bounds.most)
-        doomed = waiting[: max(len(late), surplus)]
-        for one in doomed:
-            del self._waits_since[one]
+        idle.sort(key=self._idle_since.__getitem__)
+        expired = [one for one in idle if now - self._idle_since[one] >= limit]
+        surplus = max(0, len(connections) - self._bounds.max_connections)
+        to_close = idle[: max(len(expired), surplus)]
+        for one in to_close:
+            del self._idle_since[one]
             one.force_close()
-        return len(doomed)
-
-
-logger = log.get(__name__)
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+        return len(to_close)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Where the server listens, how it proves itself, whom it believes, and its bounds.
+    """Address, certificate, client authentication and limits of the server.
 
-    Without `certificate` and `key` a pair is made in `folder`. Without `client_authority` callers need tokens.
+    Without `certificate` and `key` a self-signed pair is created in `folder`. Without `client_authority` clients need tokens.
     """
 
     node: str
@@ -106,15 +105,15 @@ class Settings:
     auth: auth.Settings = field(default_factory=auth.Settings)
     connections: Bounds = field(default_factory=Bounds)
     streams: int = 32
-    # A reader that takes nothing for this long is cut off.
+    # The stream of a client that reads nothing for this long is aborted.
     send_deadline: timedelta = timedelta(seconds=30)
     handshake_deadline: timedelta = timedelta(seconds=10)
-    look_every: timedelta = timedelta(hours=1)
+    reload_period: timedelta = timedelta(hours=1)
     retry_after: timedelta = timedelta(seconds=30)
 
 
 class Server:
-    """Serves the endpoints; `ready` is set and `port` is true once it listens."""
+    """Serves the endpoints; once it listens, `ready` is set and `port` is the actual port."""
 
     def __init__(
         self,
@@ -131,10 +130,10 @@ class Server:
         self._settings = settings
         self._clock = clock
         self._logs, self._stats = logs, stats
-        self._callers = KubeletAuth(settings.node, kube, clock, settings.auth)
+        self._auth = KubeletAuth(settings.node, kube, clock, settings.auth)
         names = settings.names or (settings.node,)
-        self._made = SelfSigned(settings.folder, names, programs, clock)
-        self._guard = ConnectionLimiter(settings.connections)
+        self._self_signed = SelfSigned(settings.folder, names, programs, clock)
+        self._connection_limiter = ConnectionLimiter(settings.connections)
         self._streams = 0
         self._context: ssl.SSLContext | None = None
 
@@ -152,7 +151,7 @@ class Server:
         await runner.setup()
         try:
             async with self._listening(runner), asyncio.TaskGroup() as group:
-                group.create_task(self._guard.run(runner))
+                group.create_task(self._connection_limiter.run(runner))
                 group.create_task(self._renew())
         finally:
             self.ready.clear()
@@ -162,7 +161,7 @@ class Server:
     async def _listening(self, runner: web.AppRunner) -> AsyncIterator[None]:
         host, port, serve = self._settings.host, self._settings.port, runner.server
         if serve is None:
-            raise RuntimeError("the server was not set up")
+            raise RuntimeError("the AppRunner was not set up")
         try:
             listening = await asyncio.get_running_loop().create_server(
                 serve,
@@ -175,7 +174,7 @@ class Server:
         except OSError as error:
             raise cannot_listen(host, port, error) from error
         self.port = listening.sockets[0].getsockname()[1]
-        logger.info("Serving the kubelet's endpoints", host=host, port=self.port)
+        logger.info("Serving kubelet endpoints", host=host, port=self.port)
         self.ready.set()
         try:
             yield
@@ -185,12 +184,12 @@ class Server:
     # TLS
 
     async def _first_context(self) -> ssl.SSLContext:
-        """Return a context; a Mac without a certificate of its own still runs VMs, so what may get better is waited for."""
+        """Return a context; temporary errors are retried, because an agent without a certificate can still run VMs."""
         while True:
             try:
                 return await self._new_context()
             except (errors.Unavailable, OSError) as error:
-                logger.warning("The kubelet's endpoints are not served yet", reason=str(error))
+                logger.warning("Kubelet endpoints not served yet", reason=str(error))
             await asyncio.sleep(self._settings.retry_after.total_seconds())
 
     async def _new_context(self) -> ssl.SSLContext:
@@ -198,47 +197,47 @@ class Server:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
         if self._settings.client_authority is not None:
-            # Asked for, not insisted on: others come with a token.
+            # Optional: other clients authenticate by a token.
             context.verify_mode = ssl.CERT_OPTIONAL
         await self._load(context)
         return context
 
     async def _load(self, context: ssl.SSLContext) -> None:
-        """Read what there is now; new connections see it, open ones go on."""
+        """Load the current files; they apply to new connections, open ones are not affected."""
         if self._settings.client_authority is not None:
-            _trust(context, self._settings.client_authority)
-        given = self._given()
-        if given is not None:
-            _use(context, given)
+            _load_client_ca(context, self._settings.client_authority)
+        configured = self._configured_pair()
+        if configured is not None:
+            _load_pair(context, configured)
             return
-        await self._made.ensure()
+        await self._self_signed.ensure()
         try:
-            _use(context, self._made.pair)
+            _load_pair(context, self._self_signed.pair)
         except errors.BadConfiguration as error:
-            logger.warning("Making the serving certificate anew", reason=str(error))
-            self._made.drop()
-            await self._made.ensure()
-            _use(context, self._made.pair)
+            logger.warning("Recreating serving certificate", reason=str(error))
+            self._self_signed.delete()
+            await self._self_signed.ensure()
+            _load_pair(context, self._self_signed.pair)
 
-    def _given(self) -> Pair | None:
+    def _configured_pair(self) -> Pair | None:
         certificate, key = self._settings.certificate, self._settings.key
         if certificate is None and key is None:
             return None
         if certificate is None or key is None:
             raise errors.BadConfiguration(
-                "a serving certificate needs its key: give both of --tls-cert-file and --tls-key-file, or neither"
+                "a serving certificate needs its key: set both --tls-cert-file and --tls-key-file, or neither"
             )
         return Pair(certificate, key)
 
     async def _renew(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.look_every.total_seconds())
+            await asyncio.sleep(self._settings.reload_period.total_seconds())
             try:
                 if self._context is not None:
                     await self._load(self._context)
             except (errors.BramleyError, OSError) as error:
-                # What is in use is good for a while yet; the next look may find it mended.
-                logger.warning("Certificates cannot be read again", reason=str(error))
+                # The loaded certificate stays in use; the next reload may succeed.
+                logger.warning("Serving certificate not reloaded", reason=str(error))
 
     # Requests
 
@@ -258,49 +257,49 @@ class Server:
 
     @web.middleware
     async def _boundary(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let in who may come, and turn every failure into an answer."""
-        with self._guard.busy(request.protocol):
+        """Authorize every request, and convert every error into a response."""
+        with self._connection_limiter.request_in_progress(request.protocol):
             with Captured() as caught:
-                refusal = await self._refusal(request)
+                refusal = await self._reject_unauthorized(request)
                 return refusal if refusal is not None else await handler(request)
-            return responses.of_error(caught.error)
+            return responses.error_response(caught.error)
 
-    async def _refusal(self, request: web.Request) -> web.Response | None:
+    async def _reject_unauthorized(self, request: web.Request) -> web.Response | None:
         authorization = request.headers.getall("Authorization", [""])
         transport = request.transport
         peer = transport.get_extra_info("peercert") if transport is not None else None
-        caller = None
+        user = None
         if len(authorization) == 1:
-            caller = await self._callers.identify(authorization[0], peer)
-        if caller is None:
-            return responses.failed(401, "Unauthorized")
-        wanted = auth.request_attributes(request.method, request.path)
+            user = await self._auth.authenticate(authorization[0], peer)
+        if user is None:
+            return responses.text_error(401, "Unauthorized")
+        attributes = auth.request_attributes(request.method, request.path)
+        text = f"user={user.name}, verb={attributes.verb}, resource=nodes, subresource(s)=[{attributes.subresource}]"
         try:
-            allowed = await self._callers.may(caller, wanted)
+            allowed = await self._auth.is_allowed(user, attributes)
         except errors.BramleyError as error:
-            logger.warning("Rights cannot be checked", user=caller.name, reason=error.reason)
-            return responses.failed(500, f"Authorization error ({_told(caller.name, wanted)})")
-        if not allowed:
-            return responses.failed(403, f"Forbidden ({_told(caller.name, wanted)})")
-        return None
+            logger.warning("SubjectAccessReview failed", user=user.name, reason=error.reason)
+            return responses.text_error(500, f"Authorization error ({text})")
+        return None if allowed else responses.text_error(403, f"Forbidden ({text})")
 
     async def _healthz(self, _request: web.Request) -> web.StreamResponse:
         return web.Response(text="ok")
 
     async def _container_logs(self, request: web.Request) -> web.StreamResponse:
         match = request.match_info
-        asked = (match["namespace"], match["pod"], match["container"])
-        wanted = log_options.log_request(asked, request.query, self._clock.now())
+        path_parts = (match["namespace"], match["pod"], match["container"])
+        log_request = log_options.log_request(path_parts, request.query, self._clock.now())
         with self._stream():
-            batches = self._logs.batches(wanted)
-            async with aclosing(log_options.encoded(batches, wanted)) as chunks, aclosing(batches):
+            batches = self._logs.batches(log_request)
+            encoded = log_options.encode(batches, log_request)
+            async with aclosing(encoded) as chunks, aclosing(batches):
                 deadline = self._settings.send_deadline
                 return await responses.stream(request, chunks, deadline=deadline)
 
     @contextlib.contextmanager
     def _stream(self) -> Generator[None, None, None]:
         if self._streams >= self._settings.streams:
-            raise responses.TooMany("too many logs are being read")
+            raise responses.TooManyStreams("too many log streams are open")
         self._streams += 1
         try:
             yield
@@ -314,24 +313,20 @@ class Server:
         return responses.resource_metrics(self._stats.usage())
 
 
-def _told(user: str, wanted: auth.RequestAttributes) -> str:
-    return f"user={user}, verb={wanted.verb}, resource=nodes, subresource(s)=[{wanted.part}]"
-
-
-def _use(context: ssl.SSLContext, pair: Pair) -> None:
+def _load_pair(context: ssl.SSLContext, pair: Pair) -> None:
     try:
-        # The empty password keeps OpenSSL from asking for one at the terminal.
+        # Without a password OpenSSL would prompt for one on the terminal.
         context.load_cert_chain(pair.certificate, pair.key, password="")
     except (OSError, ValueError) as error:
         raise errors.BadConfiguration(
-            f"{pair.certificate} and {pair.key} cannot be served with: {error}; both must be PEM and belong together"
+            f"{pair.certificate} and {pair.key} cannot be loaded: {error}; both must be PEM and belong together"
         ) from error
 
 
-def _trust(context: ssl.SSLContext, authority: Path) -> None:
+def _load_client_ca(context: ssl.SSLContext, authority: Path) -> None:
     try:
         context.load_verify_locations(authority)
     except (OSError, ValueError) as error:
         raise errors.BadConfiguration(
-            f"{authority} holds no certificate authority in PEM: {error}; see --client-ca-file"
+            f"{authority} contains no certificate authority in PEM: {error}; see --client-ca-file"
         ) from error

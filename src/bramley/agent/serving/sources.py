@@ -1,6 +1,6 @@
-"""The seams below the endpoints: where a Pod's log comes from, and what this Node and its Pods use.
+"""The interfaces between the endpoints and the host: the logs of Pods, and the resource usage of this Node and its Pods.
 
-`pod_logs` and `sampling` have the real sides. A source knows the Pods of this Node only: of every other it says NotFound.
+`pod_logs` and `stats` implement them. A source covers only the Pods of this Node, and raises NotFound for every other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bramley.agent.host import Space
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRequest:
-    """Which part of which log; what is None or false was not asked for."""
+    """The log of a container, and the options of the request."""
 
     namespace: str
     pod: str
@@ -30,28 +30,28 @@ class LogRequest:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line without its end, and when it was seen."""
+    """One line without its newline, and when it was first seen."""
 
     at: datetime
     text: bytes
 
 
 class LogSource(Protocol):
-    """Finds logs.
+    """Reads the logs of Pods.
 
-    Guarantees: tail and since are applied; lines and batches of them are bounded; a followed log ends when the VM has
-    ended; closing the iterator gives back what it holds.
-    Errors: NotFound for a Pod that is not here or has no such container, Refused for a log that cannot be had.
+    Guarantees: tail and since are applied; lines and batches are bounded; a followed log ends when the VM has ended; closing the
+    iterator closes its files.
+    Errors: NotFound for a Pod that is not on this Node or has no such container, Refused for a log that is not available.
     """
 
-    def batches(self, wanted: LogRequest) -> AsyncGenerator[Sequence[Line], None]:
-        """Return the lines of a log, those together that are there together; errors come from the call itself."""
+    def batches(self, request: LogRequest) -> AsyncGenerator[Sequence[Line], None]:
+        """Return the lines of a log in batches; errors are raised by the call itself, not by the iterator."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
-    """What somebody used up to a moment: CPU time so far, cores at that moment (None: not known yet), memory."""
+class UsageSample:
+    """Resource usage at a time: total CPU time, cores in use (None if not known yet) and memory."""
 
     at: datetime
     cpu_seconds: float
@@ -61,29 +61,29 @@ class Used:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsage:
-    """What the VM of one Pod uses."""
+    """The resource usage of one Pod's VM."""
 
     namespace: str
     pod: str
     uid: str
     container: str
     started_at: datetime | None
-    used: Used
+    used: UsageSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
-    """What this Node uses: its VMs and its agent together, each VM, and the room on its disk."""
+    """The resource usage of this Node: VMs and agent in total, each VM, and the disk."""
 
     node: str
     started_at: datetime
-    used: Used
+    used: UsageSample
     pods: Sequence[PodUsage]
     disk: Space | None = None
 
 
 class StatsSource(Protocol):
-    """Tells what is used; quick, for it answers from what was measured last."""
+    """Provides the last measurement of resource usage."""
 
     def usage(self) -> NodeUsage:
         """Return the last measurement."""

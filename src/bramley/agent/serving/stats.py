@@ -1,6 +1,6 @@
-"""What the VMs of this Node use, measured every few seconds; a rate is what came between two measurements.
+"""The resource usage of this Node and its VMs, measured every few seconds; rates are computed from two measurements.
 
-The Node's figures are those of its VMs and of the agent: what else runs on a Mac of the fleet is small, and the system's own
+The Node's usage is the sum of its VMs and the agent: other processes on a Mac of the fleet use little, and the system's own
 counters differ between macOS and Linux.
 """
 
@@ -17,28 +17,28 @@ from pathlib import Path
 
 from bramley.agent.host import Host, Space, Usage
 from bramley.agent.ledger import VmRecord, VmState
-from bramley.agent.serving.sources import NodeUsage, PodUsage, Used
+from bramley.agent.serving.sources import NodeUsage, PodUsage, UsageSample
 from bramley.api.core import Pod
 from bramley.api.names import agent
 from bramley.base.clock import Clock
 
 SAMPLE_EVERY = agent.USAGE_WINDOW
-# The first rates are wanted soon.
+# The second measurement comes early, because the first rates need it.
 FIRST_AFTER = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
     pid: int
-    used: Used
+    used: UsageSample
 
 
 @dataclass(slots=True)
 class StatsProvider:
-    """Measures; `run` has to run beside it.
+    """Measures resource usage; `run` must run concurrently.
 
-    `process` finds the process that runs a VM, `pods` a Pod of this Node, `disk` is where the VMs' disks are, `own` tells what
-    the agent itself uses.
+    `process` finds the process that runs a VM, `pods` a Pod of this Node, `disk` is the folder of the VMs' disks, `own` returns
+    the usage of the agent itself.
     """
 
     node: str
@@ -76,7 +76,7 @@ class StatsProvider:
         for vm, last in before.items():
             now = self._samples.get(vm)
             if now is None or now.pid != last.pid:
-                # The Node's counter must not fall when a VM ends.
+                # The Node's counter must not decrease when a VM ends.
                 self._ended_cpu += last.used.cpu_seconds
         own = self._own.used if self._own else None
         self._own = _Sample(0, _used(self.own(), own, self.clock.now()))
@@ -89,12 +89,12 @@ class StatsProvider:
         return NodeUsage(
             node=self.node,
             started_at=self._started,
-            used=self._whole(),
+            used=self._total(),
             pods=sorted(found, key=lambda each: (each.namespace, each.pod)),
             disk=self._space(),
         )
 
-    def _pod(self, record: VmRecord, used: Used) -> PodUsage:
+    def _pod(self, record: VmRecord, used: UsageSample) -> PodUsage:
         pod = self.pods(record.namespace, record.pod)
         names = [each.name for each in pod.spec.containers] if pod else []
         return PodUsage(
@@ -106,11 +106,11 @@ class StatsProvider:
             used=used,
         )
 
-    def _whole(self) -> Used:
+    def _total(self) -> UsageSample:
         own = [self._own] if self._own else []
         each = [sample.used for sample in (*self._samples.values(), *own)]
         rates = [used.cores for used in each if used.cores is not None]
-        return Used(
+        return UsageSample(
             at=max((used.at for used in each), default=self.clock.now()),
             cpu_seconds=self._ended_cpu + sum(used.cpu_seconds for used in each),
             cores=sum(rates) if rates else None,
@@ -138,18 +138,18 @@ class StatsProvider:
 
 
 def own_usage() -> Usage:
-    """Return what this process alone has used: what it started is counted with the VMs."""
+    """Return the usage of this process without its children, which are counted with the VMs."""
     unit = 1 if sys.platform == "darwin" else 1024
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     return Usage(timedelta(seconds=time.process_time()), most)
 
 
-def _used(found: Usage, last: Used | None, at: datetime) -> Used:
+def _used(found: Usage, last: UsageSample | None, at: datetime) -> UsageSample:
     cpu, cores = found.cpu.total_seconds(), None
     if last is not None and at > last.at:
-        # A child that ended takes its time with it; that is no negative work.
+        # The time of a child that has ended is lost; the counter must not decrease by it.
         cpu = max(cpu, last.cpu_seconds)
         cores = (cpu - last.cpu_seconds) / (at - last.at).total_seconds()
     elif last is not None:
         cores = last.cores
-    return Used(at, cpu, cores, found.resident_bytes)
+    return UsageSample(at, cpu, cores, found.resident_bytes)

@@ -1,7 +1,7 @@
-"""The `tart` command as a typed object: every call has a deadline, is counted when it misses it, and fails by a known name.
+"""The `tart` command as a typed object: every call has a deadline, missed deadlines are counted, and errors are classified.
 
-What the disk tells is read from the disk: whether a VM exists, runs, or which digest a tag means. That costs no process, and
-spares pulls that were cut short, whose remains any other call of tart sweeps away.
+Whether a VM exists or runs, and which digest a tag refers to, is read from the disk. That starts no process, and it preserves the
+partial download of an interrupted pull, which any other tart command would delete.
 """
 
 from __future__ import annotations
@@ -27,59 +27,57 @@ from bramley.base import errors, log
 from bramley.base.metrics import Labelled
 from bramley.base.secret import Secret
 
-# A guest's disk boots once, so what a crash of the host would lose of it is lost anyway; cached reads are twice as fast.
-THROW_AWAY_DISK = "sync=none,caching=cached"
+logger = log.get(__name__)
+
+# Without these files tart neither lists nor runs a VM.
+_BUNDLE = ("config.json", "disk.img", "nvram.bin")
+# Commands that change VMs are serialized, because tart reads all VMs for each of them. No command waits longer than this, and a
+# command that takes longer loses the lock, so that one that hangs delays other VMs only once.
+LOCK_TIMEOUT = timedelta(seconds=10)
+# A guest's disk boots once, so a crash of the host loses nothing that is needed again; cached reads are twice as fast.
+EPHEMERAL_DISK_OPTIONS = "sync=none,caching=cached"
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A folder of the host that the guest sees under a name."""
+    """A folder of the host that is mounted in the guest under a name."""
 
     name: str
     path: Path
     is_read_only: bool = False
 
-    def spelt(self) -> str:
-        """Return it as `--dir` reads it, which knows `:ro` and refuses `:rw`."""
+    def argument(self) -> str:
+        """Return the value of `--dir`, which accepts `:ro` and rejects `:rw`."""
         return f"{self.name}:{self.path}{':ro' if self.is_read_only else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a VM is to be run."""
+    """Options of `tart run`."""
 
     shares: Sequence[Share] = ()
-    root_disk: str = THROW_AWAY_DISK
+    root_disk: str = EPHEMERAL_DISK_OPTIONS
 
 
 def run_arguments(binary: str, vm: str, options: RunOptions) -> tuple[str, ...]:
-    """Return the command line."""
-    shares = [part for share in options.shares for part in ("--dir", share.spelt())]
+    """Return the command line of `tart run`."""
+    shares = [part for share in options.shares for part in ("--dir", share.argument())]
     return (binary, "run", vm, "--no-graphics", "--root-disk-opts", options.root_disk, *shares)
 
 
 def tart_environment(home: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return what every tart of ours has in its environment: its home, and the word not to delete images by itself."""
+    """Return the environment of every tart: its home, and the setting that keeps it from pruning images."""
     return {"TART_HOME": str(home), "TART_NO_AUTO_PRUNE": "1", **(more or {})}
-
-
-logger = log.get(__name__)
-
-# Without these files tart neither lists nor runs a VM.
-_BUNDLE = ("config.json", "disk.img", "nvram.bin")
-# Commands that change VMs take turns, because tart reads all of them for each; but no turn is waited for longer than this,
-# and whoever has it for longer loses it, so that a command that hangs holds up other VMs once and not again and again.
-PATIENCE = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """How long each command may take; `stop_margin` and `ip_margin` come on top of the wait that tart is asked for."""
+    """The deadline of each command; `stop_margin` and `ip_margin` are added to the wait that is passed to tart."""
 
     pull: timedelta = timedelta(minutes=20)
     clone: timedelta = timedelta(minutes=5)
     set: timedelta = timedelta(minutes=1)
-    # Freeing the blocks of a disk takes seconds. One that hangs is begun anew; nothing is lost by cutting it off.
+    # Freeing the blocks of a disk takes seconds. A deletion that hangs can be killed and repeated.
     delete: timedelta = timedelta(seconds=30)
     get: timedelta = timedelta(seconds=30)
     list: timedelta = timedelta(seconds=30)
@@ -91,14 +89,14 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a registry wants to see; given to tart by environment, never by `tart login`."""
+    """Registry credentials; passed to tart by environment, never by `tart login`."""
 
     host: str
     username: str
     password: Secret
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that tart reads before anything else."""
+        """Return the variables that take precedence over tart's other credential sources."""
         return {
             "TART_REGISTRY_HOSTNAME": self.host,
             "TART_REGISTRY_USERNAME": self.username,
@@ -107,7 +105,7 @@ class Credentials:
 
 
 class Metrics(Protocol):
-    """What the driver counts."""
+    """The metrics of the driver."""
 
     @property
     def tart_timeouts(self) -> Labelled[Counter]:
@@ -116,9 +114,9 @@ class Metrics(Protocol):
 
 
 class Tart:
-    """Drives one tart with one home.
+    """Runs one tart binary with one TART_HOME.
 
-    Errors: TartFailed and its kinds, errors.TimedOut after the command was killed, ProgramMissing.
+    Errors: TartFailed and its subclasses, errors.TimedOut after the command was killed, ProgramMissing.
     """
 
     def __init__(
@@ -133,7 +131,7 @@ class Tart:
         self._programs = programs
         self._binary = binary
         self._metrics = metrics
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self.home = home
         self.deadlines = deadlines or Deadlines()
 
@@ -147,11 +145,11 @@ class Tart:
         gate: asyncio.Event | None = None,
         limit: timedelta | None = None,
     ) -> None:
-        """Bring an image into the cache; done at once if it is there. A paced pull has a `limit` of its own."""
+        """Pull an image into the cache; returns at once if it is cached. A paced pull passes its own `limit`."""
         more = ("--concurrency", str(concurrency)) if concurrency else ()
-        # Only so does tart tell its progress in lines.
+        # With CI set tart prints its progress in lines.
         environment = {"CI": "1", **(credentials.environment() if credentials else {})}
-        said = await self._run(
+        finished = await self._run(
             "pull",
             (image, *more),
             limit=limit or self.deadlines.pull,
@@ -159,16 +157,16 @@ class Tart:
             on_line=on_line,
             gate=gate,
         )
-        _expect_well("pull", said)
+        _check_exit("pull", finished)
 
     async def clone(self, source: str, name: str) -> None:
-        """Make a VM out of another one, or out of an image that is cached; AlreadyExists if the name is taken."""
-        async with self._taking_turns():
-            # tart itself would replace the VM of that name without a word, even a running one.
+        """Clone a VM from another one or from a cached image; AlreadyExists if the name is taken."""
+        async with self._exclusive():
+            # Checked here, under the lock: tart itself would silently replace a VM of that name, even a running one.
             if self._bundle(name).exists():
-                raise errors.AlreadyExists(f"there is a VM {name}")
-            said = await self._run("clone", (source, name), limit=self.deadlines.clone)
-        _expect_well("clone", said)
+                raise errors.AlreadyExists(f"VM {name} already exists")
+            finished = await self._run("clone", (source, name), limit=self.deadlines.clone)
+        _check_exit("clone", finished)
 
     async def set(
         self,
@@ -179,84 +177,84 @@ class Tart:
         random_mac: bool = False,
         random_serial: bool = False,
     ) -> None:
-        """Give a VM its size and an identity of its own, in one call; nothing is called when nothing is wanted."""
-        wanted = (
+        """Set size and identity of a VM in one call; without changes tart is not called."""
+        changes = (
             *(("--cpu", str(cpu)) if cpu else ()),
             *(("--memory", str(memory_mb)) if memory_mb else ()),
             *(("--random-mac",) if random_mac else ()),
             *(("--random-serial",) if random_serial else ()),
         )
-        if not wanted:
+        if not changes:
             return
-        async with self._taking_turns():
-            said = await self._run("set", (vm, *wanted), limit=self.deadlines.set)
-        _expect_well("set", said)
+        async with self._exclusive():
+            finished = await self._run("set", (vm, *changes), limit=self.deadlines.set)
+        _check_exit("set", finished)
 
     async def stop(self, vm: str, grace: timedelta) -> None:
-        """Power a VM off, by force when the grace is over; done if it does not run or is not there."""
+        """Power a VM off, by force after the grace period; succeeds if it does not run or does not exist."""
         seconds = max(0, round(grace.total_seconds()))
         limit = max(timedelta(minutes=2), grace + self.deadlines.stop_margin)
-        said = await self._run("stop", (vm, "--timeout", str(seconds)), limit=limit)
-        if not (failures.says_not_running(said) or failures.says_missing(said)):
-            _expect_well("stop", said)
+        finished = await self._run("stop", (vm, "--timeout", str(seconds)), limit=limit)
+        if not (failures.is_not_running(finished) or failures.is_missing(finished)):
+            _check_exit("stop", finished)
 
     async def delete(self, name: str) -> None:
-        """Delete a VM or a cached image; done if it is not there. What tart cannot delete because it is half made, we do."""
-        async with self._taking_turns():
-            said = await self._run("delete", (name,), limit=self.deadlines.delete)
-        if failures.says_missing(said):
-            self._remove_remains(name)
+        """Delete a VM or a cached image; succeeds if it does not exist. A folder too incomplete for tart is removed directly."""
+        async with self._exclusive():
+            finished = await self._run("delete", (name,), limit=self.deadlines.delete)
+        if failures.is_missing(finished):
+            self._remove_incomplete(name)
             return
         try:
-            _expect_well("delete", said)
-        except failures.HalfMade:
-            self._remove_remains(name)
+            _check_exit("delete", finished)
+        except failures.IncompleteVm:
+            self._remove_incomplete(name)
 
     async def get(self, vm: str) -> VmFacts | None:
-        """Return the facts of a local VM, or None if there is none."""
-        said = await self._run("get", (vm, "--format", "json"), limit=self.deadlines.get)
-        if failures.says_missing(said):
+        """Return the facts of a local VM, or None if it does not exist."""
+        finished = await self._run("get", (vm, "--format", "json"), limit=self.deadlines.get)
+        if failures.is_missing(finished):
             return None
-        _expect_well("get", said)
-        return output.facts(said.stdout)
+        _check_exit("get", finished)
+        return output.facts(finished.stdout)
 
     async def list(self) -> Sequence[ListedVm]:
-        """Return local VMs and cached images; tried twice, because a deletion at the same moment makes tart fail."""
+        """Return local VMs and cached images; retried once, because tart fails if a VM is deleted meanwhile."""
         try:
             return await self._list()
         except failures.TartFailed as error:
-            logger.info("Listing once more", error=str(error))
+            logger.info("Retrying tart list", error=str(error))
             return await self._list()
 
     async def ip(self, vm: str, wait: timedelta) -> str | None:
-        """Return the VM's address, or None if it has none in time; a stopped VM may still be told by its old one."""
+        """Return the VM's address, or None if it has none in time; tart may still return the old address of a stopped VM."""
         seconds = max(0, round(wait.total_seconds()))
         limit = wait + self.deadlines.ip_margin
-        said = await self._run("ip", (vm, "--wait", str(seconds)), limit=limit)
-        if "no IP address found" in said.stderr or failures.says_missing(said):
+        finished = await self._run("ip", (vm, "--wait", str(seconds)), limit=limit)
+        if "no IP address found" in finished.stderr or failures.is_missing(finished):
             return None
-        _expect_well("ip", said)
-        return output.address(said.stdout)
+        _check_exit("ip", finished)
+        return output.address(finished.stdout)
 
     async def exec(self, vm: str, argv: Sequence[str], limit: timedelta) -> Finished:
-        """Run a command in the guest; its code is the guest's own, or tart's, and cannot always be told apart."""
+        """Run a command in the guest. The exit code is the guest's or tart's; the two cannot always be distinguished."""
         return await self._run("exec", (vm, *argv), limit=limit)
 
     async def version(self) -> str:
-        """Return tart's version: the cheapest sign that it can be run at all."""
-        said = await self._run("version", (), limit=self.deadlines.version)
-        _expect_well("version", said)
-        return said.stdout.strip()
+        """Return tart's version; the cheapest check that tart can be run."""
+        finished = await self._run("version", (), limit=self.deadlines.version)
+        _check_exit("version", finished)
+        return finished.stdout.strip()
 
     async def start(self, runs: Runs, vm: str, options: RunOptions | None = None) -> None:
-        """Begin to run a VM under a supervisor; AlreadyExists if it was begun before."""
+        """Start a VM under a supervisor; AlreadyExists if it was started before."""
         argv, environment = self.run_argv(vm, options)
         try:
             async with asyncio.timeout(self.deadlines.run.total_seconds()):
                 await runs.start(Run(vm, argv, environment))
         except (TimeoutError, errors.TimedOut) as error:
             self._metrics.tart_timeouts.of("run").inc()
-            raise errors.TimedOut(f"the run of {vm} did not begin in time") from error
+            raise errors.TimedOut(f"the run of {vm} did not start in time") from error
 
     def run_argv(
         self, vm: str, options: RunOptions | None = None
@@ -266,22 +264,22 @@ class Tart:
         return argv, tart_environment(self.home)
 
     def resolve(self, image: str) -> str | None:
-        """Return the digest that an image's name means in the cache, or None if it is not there."""
+        """Return the digest of a cached image, or None if it is not cached."""
         reference = references.parse(image)
         if reference is None:
             return None
         at = references.folder(self.home, reference, reference.digest or reference.tag)
         # Tags are links to digests.
         digest = reference.digest or at.resolve().name
-        whole = at / _BUNDLE[0]
-        return digest if digest.startswith("sha256:") and whole.exists() else None
+        is_complete = (at / _BUNDLE[0]).exists()
+        return digest if digest.startswith("sha256:") and is_complete else None
 
     def has(self, vm: str) -> bool:
-        """Tell whether there is a whole VM of this name."""
+        """Return whether there is a complete VM of this name."""
         return all((self._bundle(vm) / name).exists() for name in _BUNDLE)
 
     def is_running(self, vm: str, host: Host) -> bool:
-        """Tell whether somebody runs the VM, by the lock that tart holds; where that cannot be told, somebody does."""
+        """Return whether a process runs the VM, by the lock that tart holds; True if the lock cannot be read."""
         try:
             return host.lock_holder(self._bundle(vm) / _BUNDLE[0]) is not None
         except FileNotFoundError:
@@ -290,9 +288,9 @@ class Tart:
             return True
 
     async def _list(self) -> Sequence[ListedVm]:
-        said = await self._run("list", ("--format", "json"), limit=self.deadlines.list)
-        _expect_well("list", said)
-        return output.listed(said.stdout)
+        finished = await self._run("list", ("--format", "json"), limit=self.deadlines.list)
+        _check_exit("list", finished)
+        return output.listed(finished.stdout)
 
     async def _run(
         self,
@@ -306,7 +304,7 @@ class Tart:
     ) -> Finished:
         verb = "--version" if operation == "version" else operation
         try:
-            return await programs.within(
+            return await programs.run_with_timeout(
                 limit,
                 self._programs,
                 (self._binary, verb, *arguments),
@@ -319,36 +317,37 @@ class Tart:
             raise
 
     @contextlib.asynccontextmanager
-    async def _taking_turns(self) -> AsyncIterator[None]:
-        has_turn = False
+    async def _exclusive(self) -> AsyncIterator[None]:
+        is_locked = False
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE.total_seconds()):
-                has_turn = await self._turn.acquire()
+            async with asyncio.timeout(LOCK_TIMEOUT.total_seconds()):
+                is_locked = await self._lock.acquire()
 
-        def give_up() -> None:
-            nonlocal has_turn
-            if has_turn:
-                self._turn.release()
-            has_turn = False
+        def release() -> None:
+            # Called by the timer and at the end; only the first call may release, the lock may have a new owner.
+            nonlocal is_locked
+            if is_locked:
+                self._lock.release()
+            is_locked = False
 
-        overdue = asyncio.get_running_loop().call_later(PATIENCE.total_seconds(), give_up)
+        timer = asyncio.get_running_loop().call_later(LOCK_TIMEOUT.total_seconds(), release)
         try:
             yield
         finally:
-            overdue.cancel()
-            give_up()
+            timer.cancel()
+            release()
 
     def _bundle(self, vm: str) -> Path:
         if not vm or "/" in vm or vm.startswith("."):
-            raise ValueError(f"no VM can be called {vm!r}")
+            raise ValueError(f"{vm!r} is not a valid VM name")
         return self.home / "vms" / vm
 
-    def _remove_remains(self, name: str) -> None:
-        """Remove a folder that tart does not take for a VM."""
+    def _remove_incomplete(self, name: str) -> None:
+        """Remove the folder of an incomplete VM, which tart does not recognize."""
         if "/" not in name and not self.has(name):
             shutil.rmtree(self._bundle(name), ignore_errors=True)
 
 
-def _expect_well(operation: str, said: Finished) -> None:
-    if said.code != 0:
-        raise failures.failure(operation, said)
+def _check_exit(operation: str, finished: Finished) -> None:
+    if finished.code != 0:
+        raise failures.failure(operation, finished)

@@ -1,7 +1,7 @@
-"""How tart fails, told apart by exit code and fragment of its message; never by the whole line, which changes with releases.
+"""The errors of tart, classified by exit code and by fragments of its messages; whole lines change between releases.
 
-A missing VM is no failure: `get` returns None and `delete` is done. A missing program is `programs.ProgramMissing`, and a
-call that was killed for its deadline is `errors.TimedOut`.
+A missing VM is not an error: `get` returns None and `delete` succeeds. A missing program is `programs.ProgramMissing`, and a call
+that was killed at its deadline is `errors.TimedOut`.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ class NoSpace(TartFailed):
 
 
 class LimitReached(TartFailed):
-    """The system refuses one more VM."""
+    """The system refuses to run one more VM."""
 
 
 class NoSession(TartFailed):
     """There is no GUI session, or its keychain is locked."""
 
 
-class AlreadyRuns(TartFailed):
-    """Somebody runs this VM."""
+class AlreadyRunning(TartFailed):
+    """Another process already runs this VM."""
 
 
 class IsRunning(TartFailed):
-    """The VM runs, so it can be neither deleted nor pushed."""
+    """The VM runs, so it cannot be deleted or pushed."""
 
 
-class HalfMade(TartFailed):
-    """The VM's folder lacks files; tart neither lists nor deletes it."""
+class IncompleteVm(TartFailed):
+    """The VM's folder is incomplete; tart neither lists nor deletes it."""
 
 
 class Throttled(TartFailed):
@@ -49,18 +49,18 @@ class Throttled(TartFailed):
 
 
 class Unusable(TartFailed):
-    """What was asked can never work: the image is of a format or for a host that tart refuses, or a size is out of range."""
+    """A retry cannot succeed: tart does not support the image's format or the host's version, or a size is out of range."""
 
 
-class Unintelligible(TartFailed):
-    """tart ended well and said what nobody can read."""
+class UnreadableOutput(TartFailed):
+    """tart succeeded, and its output cannot be parsed."""
 
 
 _MISSING = "does not exist"
 _NOT_RUNNING = "is not running"
 _HALF_MADE = ("is missing some of its files", "missing files for a supported layout")
 
-# Looked through in this order: what is said of the disk or of the session explains what is said besides.
+# Matched in this order: a full disk or a missing session is the cause of the other messages in the same output.
 _FRAGMENTS: tuple[tuple[type[TartFailed], tuple[str, ...]], ...] = (
     (
         NoSpace,
@@ -89,9 +89,9 @@ _FRAGMENTS: tuple[tuple[type[TartFailed], tuple[str, ...]], ...] = (
             "User interaction is not allowed",
         ),
     ),
-    (AlreadyRuns, ("is already running", "Failed to lock auxiliary storage")),
+    (AlreadyRunning, ("is already running", "Failed to lock auxiliary storage")),
     (IsRunning, ('" is running',)),
-    (HalfMade, _HALF_MADE),
+    (IncompleteVm, _HALF_MADE),
     (Throttled, ("code: 429", "code: 500", "code: 502", "code: 503", "code: 504")),
     (
         Unusable,
@@ -107,34 +107,34 @@ _FRAGMENTS: tuple[tuple[type[TartFailed], tuple[str, ...]], ...] = (
 _USAGE = 64
 
 
-def failure(operation: str, said: Finished) -> TartFailed:
-    """Return the error that stands for how a command ended."""
-    return _kind(said)(operation, code=said.code, stderr=said.stderr.strip())
+def failure(operation: str, finished: Finished) -> TartFailed:
+    """Return the error for a command that failed."""
+    return _kind(finished)(operation, code=finished.code, stderr=finished.stderr.strip())
 
 
-def says_missing(said: Finished) -> bool:
-    """Tell whether tart itself says that there is no such VM or image; a shell's "not found" is something else."""
-    return said.code == 2 and _MISSING in said.stderr
+def is_missing(finished: Finished) -> bool:
+    """Return whether tart reported that the VM or image does not exist; a shell's "not found" has another exit code."""
+    return finished.code == 2 and _MISSING in finished.stderr
 
 
-def says_not_running(said: Finished) -> bool:
-    """Tell whether tart says that the VM does not run."""
-    return said.code == 2 and _NOT_RUNNING in said.stderr
+def is_not_running(finished: Finished) -> bool:
+    """Return whether tart reported that the VM does not run."""
+    return finished.code == 2 and _NOT_RUNNING in finished.stderr
 
 
-def start_failure(code: int, said: str) -> TartFailed | None:
-    """Return why a `tart run` failed to start, by its code and the last lines it printed; None if it did not fail."""
+def start_failure(code: int, output: str) -> TartFailed | None:
+    """Return why a `tart run` failed to start, by its exit code and last output; None if it did not fail."""
     if code == 0:
         return None
-    return failure("run", Finished(code=code, stderr=said))
+    return failure("run", Finished(code=code, stderr=output))
 
 
-def _kind(said: Finished) -> type[TartFailed]:
-    if said.code == _USAGE:
+def _kind(finished: Finished) -> type[TartFailed]:
+    if finished.code == _USAGE:
         return Unusable
-    if said.code < 0:
+    if finished.code < 0:
         return TartFailed
     for kind, fragments in _FRAGMENTS:
-        if any(fragment in said.stderr for fragment in fragments):
+        if any(fragment in finished.stderr for fragment in fragments):
             return kind
     return TartFailed

@@ -1,4 +1,4 @@
-"""Reading what tart prints: lists and facts in JSON, whose types differ between commands and releases."""
+"""Parses the output of tart: lists and facts in JSON, whose types differ between commands and releases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from bramley.agent.tart.failures import Unintelligible
+from bramley.agent.tart.failures import UnreadableOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class ListedVm:
 
 @dataclass(frozen=True, slots=True)
 class VmFacts:
-    """What `tart get` tells of one local VM."""
+    """The output of `tart get` for one local VM."""
 
     cpu: int
     memory_mb: int
@@ -31,11 +31,11 @@ class VmFacts:
 
 _LOCAL = "local"
 _SUSPENDED = "suspended"
-_SHOWN = 200
+_MAX_QUOTED = 200
 
 
 def listed(text: str) -> list[ListedVm]:
-    """Read `tart list --format json`."""
+    """Parse `tart list --format json`."""
     rows = _json("list", text)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise _unreadable("list", text)
@@ -46,7 +46,7 @@ def listed(text: str) -> list[ListedVm]:
 
 
 def facts(text: str) -> VmFacts:
-    """Read `tart get --format json`."""
+    """Parse `tart get --format json`."""
     row = _json("get", text)
     try:
         return VmFacts(
@@ -60,7 +60,7 @@ def facts(text: str) -> VmFacts:
 
 
 def address(text: str) -> str:
-    """Read `tart ip`."""
+    """Parse `tart ip`."""
     try:
         return str(ipaddress.IPv4Address(text.strip()))
     except ValueError as error:
@@ -76,7 +76,7 @@ def _row(row: dict[str, Any]) -> ListedVm:
 
 
 def _size(value: object) -> float:
-    """Return a size that may be a number or a text; nobody fails for the want of it."""
+    """Return a size that may be a number or a string; a missing or invalid one is 0."""
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -90,6 +90,6 @@ def _json(operation: str, text: str) -> Any:
         raise _unreadable(operation, text) from error
 
 
-def _unreadable(operation: str, text: str) -> Unintelligible:
-    shown = text.strip()[:_SHOWN]
-    return Unintelligible(operation, code=0, stderr=f"cannot be understood: {shown!r}")
+def _unreadable(operation: str, text: str) -> UnreadableOutput:
+    quoted = text.strip()[:_MAX_QUOTED]
+    return UnreadableOutput(operation, code=0, stderr=f"output cannot be parsed: {quoted!r}")

@@ -1,6 +1,6 @@
-"""Names of images as tart reads them, and where tart keeps them on disk.
+"""References to images as tart parses them, and where tart stores images on disk.
 
-`host[:port]/path[:tag|@sha256:hex]`; whatever has no slash is the name of a local VM.
+`host[:port]/path[:tag|@sha256:hex]`; a name without a slash is a local VM.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 DEFAULT_TAG = "latest"
 _DIGEST = "sha256:"
 _LETTERS = frozenset(string.ascii_letters + string.digits + "._-")
-# What registries allow; longer ones are no names of files either.
-_LONGEST_NAME = 255
-_LONGEST_WORD = 128
+# The limits of registries, which are those of file names too.
+_MAX_NAME_LENGTH = 255
+_MAX_COMPONENT_LENGTH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,17 @@ class Reference:
         return f"{self.host}/{self.path}"
 
     @property
-    def spelt(self) -> str:
-        """Return the whole name, with its tag also where it was left out."""
-        return self.at(self.digest) if self.digest else f"{self.repository}:{self.tag}"
+    def normalized(self) -> str:
+        """Return the complete reference, with the default tag if it has none."""
+        return self.with_digest(self.digest) if self.digest else f"{self.repository}:{self.tag}"
 
-    def at(self, digest: str) -> str:
-        """Return the name of one digest of the same repository."""
+    def with_digest(self, digest: str) -> str:
+        """Return the reference of one digest in the same repository."""
         return f"{self.repository}@{digest}"
 
 
 def parse(image: str) -> Reference | None:
-    """Return the parts of a remote name; None if it is none that tart would take."""
+    """Parse the reference of a remote image; None if tart would not accept it."""
     host, _, rest = image.partition("/")
     path, at, digest = rest.partition("@")
     path, colon, tag = path.partition(":")
@@ -50,23 +50,23 @@ def parse(image: str) -> Reference | None:
         return None
     tag = tag if colon else DEFAULT_TAG
     name, _, port = host.partition(":")
-    words = [name, *path.split("/"), tag, *([port] if port else [])]
-    if len(host) + len(path) > _LONGEST_NAME or not all(map(_is_word, words)):
+    components = [name, *path.split("/"), tag, *([port] if port else [])]
+    if len(host) + len(path) > _MAX_NAME_LENGTH or not all(map(_is_component, components)):
         return None
     return Reference(host, path, tag, digest)
 
 
 def folder(home: Path, reference: Reference, name: str) -> Path:
-    """Return where tart keeps a tag (a link) or a digest (a folder) of an image's repository."""
-    # A colon in a folder's name means something else to macOS, so tart writes a port percent-encoded.
+    """Return where tart stores a tag (a link) or a digest (a folder) of an image's repository."""
+    # A colon separates folders in some APIs of macOS, so tart percent-encodes it.
     host = reference.host.replace(":", "%3A")
     return home / "cache" / "OCIs" / host / reference.path / name
 
 
-def _is_word(text: str) -> bool:
-    """Tell whether tart takes this as a part of a name; one that begins with a dash would be an option to it."""
-    is_long = not 0 < len(text) <= _LONGEST_WORD
-    return not is_long and _LETTERS.issuperset(text) and ".." not in text and text[0] != "-"
+def _is_component(text: str) -> bool:
+    """Return whether tart accepts this component of a reference; one with a leading dash would be parsed as an option."""
+    has_length = 0 < len(text) <= _MAX_COMPONENT_LENGTH
+    return has_length and _LETTERS.issuperset(text) and ".." not in text and text[0] != "-"
 
 
 def _is_digest(text: str) -> bool:
