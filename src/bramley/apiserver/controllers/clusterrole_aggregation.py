@@ -9,6 +9,7 @@ import msgspec
 
 from bramley.api.label_selectors import matches
 from bramley.api.rbac import ClusterRole, PolicyRule
+from bramley.apiserver.controllers.objects import patch_object
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
@@ -51,13 +52,7 @@ class AggregationReconciler:
         rules = aggregated_rules(role, self.roles.all())
         if rules != (role.rules or []):
             patch = {"rules": [msgspec.to_builtins(rule) for rule in rules]}
-            await self.kube.merge_patch(
-                ClusterRole,
-                role.name,
-                patch,
-                resource_version=role.metadata.resource_version,
-                uid=role.uid,
-            )
+            await patch_object(self.kube, role, patch)
         return Settled()
 
 

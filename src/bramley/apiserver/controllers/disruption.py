@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 
@@ -21,6 +22,7 @@ from bramley.api.meta import Condition, OwnerReference
 from bramley.api.policy import PodDisruptionBudget, PodDisruptionBudgetStatus
 from bramley.apiserver.controllers.deployments.replica_counts import scaled_value
 from bramley.apiserver.controllers.discovery import PartialTypes, discover
+from bramley.apiserver.controllers.objects import keys_selecting, patch_object
 from bramley.apiserver.controllers.replica_sets import active_pods
 from bramley.apiserver.controllers.replica_sets.controller_ref import controller_of
 from bramley.apiserver.controllers.timings import Timings
@@ -150,16 +152,10 @@ class BudgetReconciler:
         except (errors.NotFound, errors.Refused) as error:
             await self._fail(budget, str(error))
             raise errors.ApiUnavailable(str(error)) from error
-        counted = count(
-            budget,
-            pods,
-            expected=expected,
-            now=self.clock.now(),
-            deletion_timeout=self.timings.disruption_patience,
-        )
-        message = (
-            f"Pod was expected by PDB {budget.namespace}/{budget.name} to be deleted but it wasn't"
-        )
+        now, timeout = self.clock.now(), self.timings.disruption_patience
+        counted = count(budget, pods, expected=expected, now=now, deletion_timeout=timeout)
+        name = f"{budget.namespace}/{budget.name}"
+        message = f"Pod was expected by PDB {name} to be deleted but it wasn't"
         for pod in counted.not_deleted:
             self.recorder.warning(pod, "NotDeleted", message)
         await self._write(budget, counted.status)
@@ -213,15 +209,7 @@ class BudgetReconciler:
         patch = status_patch(status, budget.status.disrupted_pods)
         # At exactly this version: evictions write the same status, and must not be overwritten.
         with suppress(errors.NotFound):
-            await self.kube.merge_patch(
-                PodDisruptionBudget,
-                budget.name,
-                patch,
-                namespace=budget.namespace,
-                subresource="status",
-                resource_version=budget.metadata.resource_version,
-                uid=budget.uid,
-            )
+            await patch_object(self.kube, budget, patch, subresource="status")
 
 
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
@@ -237,13 +225,5 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
         clock,
         timings,
     )
-
-    def budgets_of(pod: Pod) -> list[Key]:
-        return [
-            Key(each.namespace or "", each.name)
-            for each in budgets.all(namespace=pod.namespace)
-            if matches(each.spec.selector, pod.metadata.labels)
-        ]
-
     controller = Controller(reconciler, name="disruption").for_kind(PodDisruptionBudget)
-    manager.add(controller.watches(Pod, to=budgets_of))
+    manager.add(controller.watches(Pod, to=partial(keys_selecting, budgets)))

@@ -23,6 +23,7 @@ from bramley.apiserver.controllers.discovery import (
     ServedResource,
     discover,
 )
+from bramley.apiserver.controllers.objects import patch_object
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors, log
 from bramley.base.backoff import Backoff
@@ -39,6 +40,7 @@ FINALIZER = "kubernetes"
 _FINALIZERS_TAKE_SECONDS = 15
 _RETRIES = Backoff(timedelta(milliseconds=100), timedelta(seconds=60))
 _ENDED = frozenset({"Succeeded", "Failed"})
+_CREATED_LATE = "requests that began before the deletion may still create content"
 # In the order in which they are written, with reason and message for success.
 _CONDITIONS = {
     "NamespaceDeletionDiscoveryFailure": (
@@ -143,9 +145,7 @@ class NamespaceReconciler:
         deleted_at = namespace.metadata.deletion_timestamp or self.clock.now()
         delay = deleted_at + self.timings.namespace_first_look - self.clock.now()
         if delay > timedelta():
-            return CheckAgain(
-                delay, "requests that began before the deletion may still create content"
-            )
+            return CheckAgain(delay, _CREATED_LATE)
         result = await self._delete_content(namespace)
         await self._write_conditions(namespace, result)
         if result.errors:
@@ -166,17 +166,16 @@ class NamespaceReconciler:
             result.errors.append(str(error))
             return result
         _record_failures(found, result)
-        served = _deletable(found)
-        for each in served:
-            if _is_pods(each.resource):
-                await self._delete_kind(namespace, each, result)
-        if result.remaining:
-            # Terminating Pods may still need the other objects, so these are deleted last.
-            result.complete = False
-            return result
-        for each in served:
-            if not _is_pods(each.resource):
-                await self._delete_kind(namespace, each, result)
+        served = [each for each in found.kinds if each.resource.namespaced]
+        served = [each for each in served if {"delete", "list"} <= each.verbs]
+        # Terminating Pods may still need the other objects, so these are deleted after all Pods are gone.
+        for are_pods in (True, False):
+            for each in served:
+                if _is_pods(each.resource) == are_pods:
+                    await self._delete_kind(namespace, each, result)
+            if are_pods and result.remaining:
+                result.complete = False
+                break
         return result
 
     async def _delete_kind(
@@ -223,7 +222,8 @@ class NamespaceReconciler:
         if not _is_pods(resource):
             return 0
         pods = (await self.client.list(Pod, namespace=namespace.name)).items
-        longest = max((_grace_of(pod) for pod in pods), default=0)
+        running = [pod.spec for pod in pods if pod.status.phase not in _ENDED]
+        longest = max((spec.termination_grace_period_seconds or 0 for spec in running), default=0)
         deleted_at = namespace.metadata.deletion_timestamp
         waited = self.clock.now() - deleted_at if deleted_at is not None else timedelta()
         return 0 if waited >= timedelta(seconds=longest) else longest
@@ -235,9 +235,7 @@ class NamespaceReconciler:
             return
         status = {"status": {"conditions": msgspec.to_builtins(after)}}
         with suppress(errors.NotFound, errors.Conflict):
-            await self.client.merge_patch(
-                Namespace, namespace.name, status, subresource="status", uid=namespace.uid
-            )
+            await patch_object(self.client, namespace, status, subresource="status", only="uid")
 
     async def _finalize(self, namespace: Namespace) -> None:
         path = Namespace.resource.path(name=namespace.name)
@@ -260,20 +258,8 @@ def _record_failures(found: Discovery, result: DeletionResult) -> None:
     result.errors.append(result.discovery)
 
 
-def _deletable(found: Discovery) -> list[ServedResource]:
-    return [
-        each
-        for each in found.kinds
-        if each.resource.namespaced and {"delete", "list"} <= each.verbs
-    ]
-
-
 def _is_pods(resource: Resource) -> bool:
     return (resource.group, resource.plural) == ("", "pods")
-
-
-def _grace_of(pod: Pod) -> int:
-    return 0 if pod.status.phase in _ENDED else pod.spec.termination_grace_period_seconds or 0
 
 
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:

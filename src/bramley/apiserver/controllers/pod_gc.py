@@ -19,6 +19,7 @@ from bramley.apiserver.controllers.node_lifecycle.eviction import (
     add_disruption_target,
     terminal_status,
 )
+from bramley.apiserver.controllers.objects import patch_object
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors, log
 from bramley.base.clock import Clock
@@ -147,14 +148,8 @@ class PodGarbageCollector:
                 phase="Failed",
             )
             return
-        await self._kube.merge_patch(
-            Pod,
-            pod.name,
-            {"status": terminal_status(pod, "Failed")},
-            namespace=pod.namespace,
-            subresource="status",
-            uid=pod.uid,
-        )
+        patch = {"status": terminal_status(pod, "Failed")}
+        await patch_object(self._kube, pod, patch, subresource="status", only="uid")
 
 
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:  # noqa: ARG001 - all controllers are added alike

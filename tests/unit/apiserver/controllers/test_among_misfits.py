@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bramley.api.apps import Deployment, ReplicaSet
 from bramley.api.core import ConfigMap, Namespace, Node, Pod, ServiceAccount
-from bramley.apiserver.controllers.handlers import log_errors
+from bramley.apiserver.controllers.objects import log_errors
 from bramley.apiserver.kinds import builtin_kinds
 from bramley.app import embedded
-from bramley.base import virtual_time
 from bramley.kube.client import Client
 from bramley.runtime.cache import Handler
 from bramley.runtime.keys import Key
+from tests import virtual_time
 from tests.unit.apiserver import damaged
 from tests.unit.apiserver.controllers.a_cluster import a_config_map, is_there, settled
 from tests.unit.apiserver.controllers.test_deployments import a_deployment

@@ -5,7 +5,7 @@ Each reconcile takes one step; the changes of the ReplicaSets that follow from i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,11 +15,12 @@ import msgspec
 from bramley.api import conditions
 from bramley.api.apps import Deployment, DeploymentStatus, ReplicaSet
 from bramley.api.core import Pod
-from bramley.api.label_selectors import LabelSelector, matches
+from bramley.api.label_selectors import LabelSelector
 from bramley.api.meta import ConditionStatus
 from bramley.apiserver.controllers.deployments import replica_counts, revisions, rollout_status
 from bramley.apiserver.controllers.deployments.replica_counts import Scale
 from bramley.apiserver.controllers.deployments.rollout_status import Conditions
+from bramley.apiserver.controllers.objects import keys_selecting, patch_object
 from bramley.apiserver.controllers.replica_sets import active_pods, controller_ref
 from bramley.apiserver.controllers.replica_sets.active_pods import status_patch
 from bramley.apiserver.controllers.replica_sets.reconciler import BY_CONTROLLER
@@ -195,7 +196,7 @@ class DeploymentReconciler:
         ready = deployment.spec.min_ready_seconds
         if desired != new.metadata.annotations or ready != new.spec.min_ready_seconds:
             patch = {"metadata": {"annotations": desired}, "spec": {"minReadySeconds": ready}}
-            rollout.new = await self._patch_set(new, patch)
+            rollout.new = await patch_object(self.kube, new, patch)
         await self._set_revision(deployment, revisions.revision_of(rollout.new or new))
         if conditions.find(rollout.conditions, rollout_status.PROGRESSING) is None:
             message = f'Found new replica set "{new.name}"'
@@ -205,15 +206,8 @@ class DeploymentReconciler:
         if revisions.revision_of(deployment) == revision:
             return
         patch = {"metadata": {"annotations": {revisions.REVISION: str(revision)}}}
-        await self.kube.merge_patch(
-            Deployment,
-            deployment.name,
-            patch,
-            namespace=deployment.namespace,
-            # Through the status subresource, since otherwise the annotation would increase the generation.
-            subresource="status",
-            uid=deployment.uid,
-        )
+        # Through the status subresource, since otherwise the annotation would increase the generation.
+        await patch_object(self.kube, deployment, patch, subresource="status", only="uid")
 
     async def _rescale(self, rollout: Rollout) -> None:
         steps = replica_counts.rescale(rollout.deployment, rollout.new, rollout.olds)
@@ -224,7 +218,7 @@ class DeploymentReconciler:
         owner, deployment = step.owner, rollout.deployment
         annotations = revisions.size_annotations(deployment)
         patch = {"spec": {"replicas": step.replicas}, "metadata": {"annotations": annotations}}
-        changed = await self._patch_set(owner, patch)
+        changed = await patch_object(self.kube, owner, patch)
         if rollout.new is not None and rollout.new.uid == owner.uid:
             rollout.new = changed
         else:
@@ -234,17 +228,6 @@ class DeploymentReconciler:
             direction = "up" if before < after else "down"
             message = f"Scaled {direction} replica set {owner.name} from {before} to {after}"
             self.recorder.event(deployment, "ScalingReplicaSet", message)
-
-    async def _patch_set(self, owner: ReplicaSet, patch: Mapping[str, object]) -> ReplicaSet:
-        meta = owner.metadata
-        return await self.kube.merge_patch(
-            ReplicaSet,
-            meta.name,
-            patch,
-            namespace=meta.namespace,
-            resource_version=meta.resource_version,
-            uid=meta.uid,
-        )
 
     async def _clean_up(self, rollout: Rollout) -> None:
         for each in revisions.superfluous(rollout.deployment, rollout.olds):
@@ -275,14 +258,8 @@ class DeploymentReconciler:
         )
         if status != deployment.status:
             with suppress(errors.NotFound):
-                await self.kube.merge_patch(
-                    Deployment,
-                    deployment.name,
-                    status_patch(status),
-                    namespace=deployment.namespace,
-                    subresource="status",
-                    uid=deployment.uid,
-                )
+                patch = status_patch(status)
+                await patch_object(self.kube, deployment, patch, subresource="status", only="uid")
         current = conditions.find(reported, rollout_status.PROGRESSING)
         left = rollout_status.time_left(deployment, current, now) if progress else None
         if left is None or rollout_status.is_complete(deployment, status):
@@ -311,15 +288,7 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     """Add the Deployment controller; it needs that of ReplicaSets, which indexes the Pods."""
     del timings
     sets, deployments = manager.informer(ReplicaSet).cache, manager.informer(Deployment).cache
-
-    def controllers(owner: ReplicaSet) -> list[str]:
-        ref = controller_ref.controller_of(owner)
-        return [] if ref is None else [ref.uid]
-
-    sets.index(BY_DEPLOYMENT, controllers)
-    sets.index(
-        ORPHANS, lambda each: [each.namespace] if controller_ref.controller_of(each) is None else []
-    )
+    controller_ref.index_by_controller(sets, BY_DEPLOYMENT, ORPHANS)
     pods = manager.informer(Pod).cache
     recorder = manager.recorder(NAME)
     reconciler = DeploymentReconciler(client, manager.kube, sets, pods, recorder, clock)
@@ -341,13 +310,8 @@ class _Watches:
 
     def could_adopt(self, owner: ReplicaSet) -> list[Key]:
         """Return the Deployments that may adopt this ReplicaSet."""
-        if controller_ref.controller_of(owner) is not None:
-            return []
-        return [
-            Key(each.namespace or "", each.name)
-            for each in self.deployments.all(namespace=owner.namespace)
-            if matches(each.spec.selector, owner.metadata.labels)
-        ]
+        is_owned = controller_ref.controller_of(owner) is not None
+        return [] if is_owned else keys_selecting(self.deployments, owner)
 
     def waiting(self, pod: Pod) -> list[Key]:
         """Return the Deployment of a Pod if it waits for old Pods to end."""

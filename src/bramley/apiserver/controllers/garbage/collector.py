@@ -30,6 +30,7 @@ from bramley.apiserver.controllers.garbage.graph_builder import (
     orphans_dependents,
     waits_for_dependents,
 )
+from bramley.apiserver.controllers.objects import patch_object
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors, log
 from bramley.base.backoff import Backoff
@@ -194,7 +195,8 @@ class GarbageCollector:
         if waits_for_dependents(latest):
             return await self._finish_foreground_deletion(latest)
         try:
-            owners = {ref.uid: await self._owner_state(ref, latest) for ref in _unique(latest)}
+            refs = {ref.uid: ref for ref in latest.metadata.owner_references}
+            owners = {uid: await self._owner_state(ref, latest) for uid, ref in refs.items()}
         except _Unresolvable:
             return False
         decision = decide(latest, owners, self.builder.graph.dependents(uid))
@@ -269,16 +271,8 @@ class GarbageCollector:
         return False
 
     async def _patch(self, dependent: PartialObject, patch: Mapping[str, object]) -> None:
-        meta = dependent.metadata
         with suppress(errors.NotFound):
-            await self.client.merge_patch(
-                type(dependent),
-                meta.name,
-                patch,
-                namespace=meta.namespace,
-                resource_version=meta.resource_version,
-                uid=meta.uid,
-            )
+            await patch_object(self.client, dependent, patch)
 
     async def _delete(self, dependent: PartialObject, how: Delete) -> None:
         meta = dependent.metadata
@@ -306,10 +300,6 @@ class GarbageCollector:
                 resource_version=meta.resource_version,
                 propagation=how.propagation,
             )
-
-
-def _unique(dependent: PartialObject) -> list[OwnerReference]:
-    return list({ref.uid: ref for ref in dependent.metadata.owner_references}.values())
 
 
 async def run(collector: GarbageCollector) -> None:

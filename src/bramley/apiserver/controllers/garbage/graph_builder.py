@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from bramley.api.meta import OwnerReference, Resource
 from bramley.apiserver.controllers.discovery import Discovery, PartialObject, PartialTypes, discover
-from bramley.apiserver.controllers.handlers import log_errors
+from bramley.apiserver.controllers.objects import log_errors
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.kube.client import Client

@@ -13,8 +13,8 @@ import msgspec
 from bramley.api import conditions
 from bramley.api.core import Node, Pod, PodCondition
 from bramley.api.meta import ObjectMeta
-from bramley.apiserver.controllers.handlers import log_errors
 from bramley.apiserver.controllers.node_lifecycle import taints
+from bramley.apiserver.controllers.objects import log_errors, patch_object
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors
 from bramley.base.clock import Clock
@@ -126,14 +126,8 @@ async def add_disruption_target(
         status["conditions"] = msgspec.to_builtins(after)
     if not status:
         return pod
-    return await kube.merge_patch(
-        Pod,
-        pod.name,
-        {"status": status},
-        namespace=pod.namespace,
-        subresource="status",
-        resource_version=pod.metadata.resource_version,
-    )
+    patch = {"status": status}
+    return await patch_object(kube, pod, patch, subresource="status", only="version")
 
 
 def terminal_status(pod: Pod, phase: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NoReturn
 
 import msgspec
@@ -21,6 +21,7 @@ from bramley.api.core import Node, NodeCondition, Pod
 from bramley.apiserver.controllers.node_lifecycle import taints, zones
 from bramley.apiserver.controllers.node_lifecycle.eviction import BY_NODE, index_pods_by_node
 from bramley.apiserver.controllers.node_lifecycle.zones import DisruptionChange, Zones
+from bramley.apiserver.controllers.objects import patch_object
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors, log
 from bramley.base.clock import Clock
@@ -80,11 +81,6 @@ def update_health(
         renewed=renewed if renewed is not None else before.renewed,
         had_ready_condition=ready is not None,
     )
-
-
-def is_expired(health: NodeHealth, *, now: float, grace: timedelta) -> bool:
-    """Return whether the last heartbeat is older than the grace period."""
-    return now - health.observed_at > grace.total_seconds()
 
 
 def unknown_conditions(node: Node, *, now_utc: datetime) -> list[NodeCondition]:
@@ -187,7 +183,7 @@ class NodeMonitor:
         self._health[node.name] = health
         timings = self._timings
         grace = timings.node_startup_grace if before is None else timings.node_monitor_grace
-        if is_expired(health, now=now, grace=grace):
+        if now - health.observed_at > grace.total_seconds():
             node = await self._mark_unknown(node)
         after = ready_condition(node)
         if after is not None and after.status == "True":
@@ -205,13 +201,7 @@ class NodeMonitor:
             return node
         logger.info("Node heartbeat expired", node=node.name)
         patch = {"status": {"conditions": msgspec.to_builtins(after)}}
-        return await self._kube.merge_patch(
-            Node,
-            node.name,
-            patch,
-            subresource="status",
-            resource_version=node.metadata.resource_version,
-        )
+        return await patch_object(self._kube, node, patch, subresource="status", only="version")
 
     async def _mark_pods_not_ready(self, node: Node) -> None:
         """Mark the Pods of a Node that has just become unready; after a failure the next check goes on."""
@@ -227,15 +217,9 @@ class NodeMonitor:
             return
         condition = msgspec.structs.replace(ready, status="False")
         after = conditions.put(pod.status.conditions, condition, now=self._clock.now())
+        patch = {"status": {"conditions": msgspec.to_builtins(after)}}
         try:
-            await self._kube.merge_patch(
-                Pod,
-                pod.name,
-                {"status": {"conditions": msgspec.to_builtins(after)}},
-                namespace=pod.namespace,
-                subresource="status",
-                resource_version=pod.metadata.resource_version,
-            )
+            await patch_object(self._kube, pod, patch, subresource="status", only="version")
         except errors.NotFound:
             return
         self._recorder.warning(pod, "NodeNotReady", "Node is not ready")
@@ -282,12 +266,8 @@ class NodeMonitor:
             if after == node.spec.taints:
                 return node
             try:
-                return await self._kube.merge_patch(
-                    Node,
-                    node.name,
-                    taints.taints_patch(after),
-                    resource_version=node.metadata.resource_version,
-                )
+                patch = taints.taints_patch(after)
+                return await patch_object(self._kube, node, patch, only="version")
             except errors.Conflict:
                 node = await self._kube.get(Node, node.name)
         raise errors.Conflict(f"node {node.name} keeps changing")

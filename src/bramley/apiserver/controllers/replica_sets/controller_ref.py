@@ -14,7 +14,9 @@ import msgspec
 
 from bramley.api.label_selectors import LabelSelector, matches
 from bramley.api.meta import K, Object, OwnerReference
+from bramley.apiserver.controllers.objects import patch_object
 from bramley.base import errors
+from bramley.runtime.cache import Cache
 from bramley.runtime.writes import FencedKube
 
 
@@ -30,6 +32,17 @@ class Claim(Generic[K]):
 def controller_of(item: Object) -> OwnerReference | None:
     """Return the reference to an object's controller, if there is one."""
     return next((ref for ref in item.metadata.owner_references if ref.controller), None)
+
+
+def index_by_controller(cache: Cache[K], by_uid: str, orphans: str) -> None:
+    """Index objects by the uid of their controller, and those without one by namespace."""
+
+    def controllers(item: K) -> list[str]:
+        ref = controller_of(item)
+        return [] if ref is None else [ref.uid]
+
+    cache.index(by_uid, controllers)
+    cache.index(orphans, lambda item: [item.namespace] if controller_of(item) is None else [])
 
 
 def claim_objects(owner: Object, selector: LabelSelector, objects: Iterable[K]) -> Claim[K]:
@@ -73,16 +86,8 @@ async def _still_exists(kube: FencedKube, owner: Object) -> bool:
 
 
 async def _set_owners(kube: FencedKube, item: K, owners: list[OwnerReference]) -> K:
-    meta = item.metadata
     patch = {"metadata": {"ownerReferences": [msgspec.to_builtins(ref) for ref in owners]}}
-    return await kube.merge_patch(
-        type(item),
-        meta.name,
-        patch,
-        namespace=meta.namespace,
-        resource_version=meta.resource_version,
-        uid=meta.uid,
-    )
+    return await patch_object(kube, item, patch)
 
 
 def new_controller_ref(owner: Object) -> OwnerReference:

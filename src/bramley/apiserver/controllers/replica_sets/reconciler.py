@@ -14,7 +14,7 @@ import msgspec
 
 from bramley.api.apps import ReplicaSet
 from bramley.api.core import Pod
-from bramley.api.label_selectors import matches
+from bramley.apiserver.controllers.objects import keys_selecting, patch_object
 from bramley.apiserver.controllers.replica_sets import active_pods, controller_ref
 from bramley.apiserver.controllers.replica_sets.active_pods import status_patch
 from bramley.apiserver.controllers.timings import Timings
@@ -130,14 +130,8 @@ class ReplicaSetReconciler:
         if status == owner.status:
             return
         with suppress(errors.NotFound):
-            await self.kube.merge_patch(
-                ReplicaSet,
-                owner.name,
-                status_patch(status, always=("replicas",)),
-                namespace=owner.namespace,
-                subresource="status",
-                uid=owner.uid,
-            )
+            patch = status_patch(status, always=("replicas",))
+            await patch_object(self.kube, owner, patch, subresource="status", only="uid")
 
 
 async def _first(acts: Iterable[Coroutine[None, None, str]]) -> str:
@@ -164,38 +158,17 @@ def pod_of(owner: ReplicaSet) -> dict[str, object]:
     }
 
 
-def index_pods(manager: Manager) -> Cache[Pod]:
-    """Index the Pods by the uid of their controller, and those without one by namespace."""
-    pods = manager.informer(Pod).cache
-
-    def controllers(pod: Pod) -> list[str]:
-        ref = controller_ref.controller_of(pod)
-        return [] if ref is None else [ref.uid]
-
-    pods.index(BY_CONTROLLER, controllers)
-    pods.index(
-        ORPHANS, lambda pod: [pod.namespace] if controller_ref.controller_of(pod) is None else []
-    )
-    return pods
-
-
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
     """Add the ReplicaSet controller to a manager."""
     del timings
-    pods, sets = index_pods(manager), manager.informer(ReplicaSet).cache
+    pods, sets = manager.informer(Pod).cache, manager.informer(ReplicaSet).cache
+    controller_ref.index_by_controller(pods, BY_CONTROLLER, ORPHANS)
     reconciler = ReplicaSetReconciler(
         client, manager.kube, pods, sets, manager.recorder(NAME), clock
     )
 
     def could_adopt(pod: Pod) -> list[Key]:
-        if controller_ref.controller_of(pod) is not None:
-            return []
-        candidates = sets.all(namespace=pod.namespace)
-        return [
-            Key(each.namespace or "", each.name)
-            for each in candidates
-            if matches(each.spec.selector, pod.metadata.labels)
-        ]
+        return [] if controller_ref.controller_of(pod) is not None else keys_selecting(sets, pod)
 
     controller = Controller(reconciler, name="replicaset").for_kind(ReplicaSet).owns(Pod)
     manager.add(controller.watches(Pod, to=could_adopt))

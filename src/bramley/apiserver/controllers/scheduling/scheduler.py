@@ -17,7 +17,7 @@ import msgspec
 
 from bramley.api import conditions
 from bramley.api.core import Namespace, Node, Pod, PodCondition
-from bramley.apiserver.controllers.handlers import log_errors
+from bramley.apiserver.controllers.objects import log_errors, patch_object
 from bramley.apiserver.controllers.scheduling import select_node
 from bramley.apiserver.controllers.scheduling.pod_info import PodInfo
 from bramley.apiserver.controllers.scheduling.scheduler_cache import (
@@ -211,14 +211,8 @@ class Scheduler:
 
     async def _patch(self, pod: Pod, status: dict[str, Any]) -> None:
         self._check()
-        await self._client.merge_patch(
-            Pod,
-            pod.name,
-            {"status": status},
-            namespace=pod.namespace,
-            subresource="status",
-            resource_version=pod.metadata.resource_version,
-        )
+        patch = {"status": status}
+        await patch_object(self._client, pod, patch, subresource="status", only="version")
 
     def _with_condition(self, pod: Pod, condition: PodCondition) -> dict[str, Any]:
         """Return the patch of a status that sets the condition; empty if it is set."""
