@@ -102,12 +102,9 @@ async def serve(
     kubeconfigs.refuse_foreign(settings.kubeconfig)
     with contextlib.closing(bind(settings.listen)) as bound:
         address = bound_address(settings.listen, bound)
-        async with (
-            Store.open(
-                settings.data_dir, clock=clock, check_record=envelopes.check_envelope
-            ) as store,
-            _audit_log(settings, store, clock) as audit,
-        ):
+        check = envelopes.check_envelope
+        opened = Store.open(settings.data_dir, clock=clock, check_record=check)
+        async with opened as store, _audit_log(settings, store, clock) as audit:
             private_files.check_writable(settings.kubeconfig)
             tokens = Tokens.open(settings.data_dir)
             certificates = _certificates(settings, clock)

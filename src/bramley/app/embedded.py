@@ -208,7 +208,7 @@ def build(  # noqa: PLR0913 - one parameter per part that differs between server
         catalog=builtin_kinds.catalog(settings),
         authenticate=authenticate,
         clock=clock,
-        chance=rng,
+        rng=rng,
         settings=settings,
         keys=keys,
         backups=backups,

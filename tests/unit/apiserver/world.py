@@ -18,7 +18,7 @@ from bramley.apiserver.nodes.usage import Kubelets
 from bramley.apiserver.server import app
 from bramley.apiserver.store.settings import Settings as StoreSettings
 from bramley.apiserver.store.store import Store
-from bramley.base import virtual_time
+from tests import virtual_time
 
 Json = dict[str, Any]
 
@@ -124,7 +124,7 @@ class World:
             authenticate=self._identify,
             clock=virtual_time.clock(),
             settings=settings,
-            chance=random.Random(1),
+            rng=random.Random(1),
             nodes=nodes,
         )
 

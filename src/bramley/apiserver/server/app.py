@@ -10,7 +10,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from bramley.apiserver.admin.endpoints import AdminGate, key_rotation
+from bramley.apiserver.admin.endpoints import AdminGate, Endpoint, key_rotation
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.auth.access_control import AccessControl
 from bramley.apiserver.auth.authenticator import Authenticate, Authenticator
@@ -19,7 +19,7 @@ from bramley.apiserver.auth.node_authorizer import NodeAuthorizer
 from bramley.apiserver.auth.rbac import Rbac
 from bramley.apiserver.auth.service_account_tokens import ServiceAccountTokens
 from bramley.apiserver.auth.signing_keys import SigningKeys
-from bramley.apiserver.http.exchange import Receive, Request, Scope, Send
+from bramley.apiserver.http.exchange import Receive, Scope, Send
 from bramley.apiserver.registry.resources import Catalog
 from bramley.apiserver.rest import bootstrap
 from bramley.apiserver.rest.server import Server
@@ -62,7 +62,7 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
     authenticate: Authenticate,
     clock: Clock | None = None,
     settings: Settings | None = None,
-    chance: random.Random | None = None,
+    rng: random.Random | None = None,
     keys: SigningKeys | None = None,
     backups: Backups | None = None,
     audit: AuditLog | None = None,
@@ -70,46 +70,51 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
 ) -> App:
     """Return the application over a store; `authenticate` identifies the tokens that are not of ServiceAccounts.
 
-    `keys` sign the tokens of ServiceAccounts; by default they live as long as the process. Without `nodes` logs and metrics of agents are
-    not available.
+    `keys` sign the tokens of ServiceAccounts; by default they live as long as the process. Without `nodes` logs and metrics
+    of agents are not available.
     """
     clock = clock or SystemClock()
     accounts = ServiceAccountTokens(store, keys or SigningKeys.in_memory(clock=clock), clock=clock)
-    authenticator = Authenticator(authenticate, accounts, clock)
     agents = NodeAuthorizer(store)
     server = Server(
         store=store,
         catalog=catalog,
         clock=clock,
-        rng=chance or random.SystemRandom(),
+        rng=rng or random.SystemRandom(),
         settings=settings or Settings(),
         authorizer=Authorizer(Rbac(store), [agents.authorize]),
-        authenticator=authenticator,
+        authenticator=Authenticator(authenticate, accounts, clock),
         node_authorizer=agents,
         nodes=nodes,
     )
     bootstrap.install_definitions(server)
-    access_control = AccessControl(authenticator, server.authorizer)
+    access_control = AccessControl(server.authenticator, server.authorizer)
     api = Api(server, access_control, audit)
-    endpoints = [key_rotation(accounts), *([backups.endpoint] if backups else [])]
-    record = audit.record if audit is not None else _record_nothing
-    gates = [AdminGate(each, access_control, server.settings, record) for each in endpoints]
     sources = MetricSources(store, api.limits, api.requests, audit)
+    endpoints = [key_rotation(accounts), *([backups.endpoint] if backups else [])]
+    return App(api, _non_resource(server, access_control, accounts, sources, endpoints), sources)
+
+
+def _non_resource(
+    server: Server,
+    access_control: AccessControl,
+    accounts: ServiceAccountTokens,
+    sources: MetricSources,
+    endpoints: list[Endpoint],
+) -> Starlette:
+    """Return the application of all other paths, with the endpoints of the administrator."""
     pages = non_resource.Pages(
         access_control=access_control,
         accounts=accounts,
         settings=server.settings,
-        failing=partial(non_resource.failing_checks, store),
+        failing=partial(non_resource.failing_checks, server.store),
         openapi=cache(partial(_openapi, server)),
-        discovery_paths=partial(discovery.roots, catalog),
+        discovery_paths=partial(discovery.roots, server.catalog),
         metric_sources=sources,
     )
-    routes = [Route(gate.endpoint.path, gate) for gate in gates]
-    return App(api, non_resource.build(pages, routes), sources)
-
-
-def _record_nothing(_request: Request, _code: int) -> None:
-    """Stand in for the audit log of a server without one."""
+    record = sources.audit.record if sources.audit is not None else lambda _request, _code: None
+    gates = [AdminGate(each, access_control, server.settings, record) for each in endpoints]
+    return non_resource.build(pages, [Route(gate.endpoint.path, gate) for gate in gates])
 
 
 def _openapi(server: Server) -> OpenApiPages:
