@@ -1,17 +1,17 @@
-"""A host's clock that somebody sets."""
+"""A host clock whose time of day a test sets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from bramley.base import virtual_time
 from bramley.base.clock import Clock
+from tests import virtual_time
 
 
 @dataclass
 class SetClock:
-    """Virtual time, but the time of day is ahead or behind by what somebody has set it."""
+    """Virtual time with a time of day that `jump` moves."""
 
     inner: Clock
     ahead: timedelta = timedelta()

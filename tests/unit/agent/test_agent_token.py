@@ -16,11 +16,12 @@ from bramley.api.core import Node
 from bramley.api.meta import ObjectMeta
 from bramley.apiserver.auth.signing_keys import SigningKeys
 from bramley.app import embedded
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.kube.client import Client
 from bramley.kube.credentials import Credential, StaticCredentials
 from bramley.kube.transport import Request, Response
+from tests import virtual_time
 
 NODE = "mac-1"
 HOUR = timedelta(hours=1)
@@ -81,9 +82,9 @@ async def a_world(tmp_path: Path, given: Credential | None = None) -> AsyncItera
         yield World(admin, own, kube, renewal, node, first, tmp_path / "token")
 
 
-async def test_a_fresh_token_is_left_alone(tmp_path: Path) -> None:
+async def test_fresh_token_is_not_renewed(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
-        assert not await world.renewal.look()
+        assert not await world.renewal.renew_if_due()
         assert await world.own.current() == world.first
 
 
@@ -91,7 +92,7 @@ async def test_a_token_is_renewed_before_it_ends_and_outlives_the_first(tmp_path
     async with a_world(tmp_path) as world:
         await asyncio.sleep(0.85 * HOUR.total_seconds())
 
-        assert await world.renewal.look()
+        assert await world.renewal.renew_if_due()
 
         await asyncio.sleep(0.5 * HOUR.total_seconds())
         assert (await world.kube.get(Node, NODE)).uid == world.node.uid
@@ -101,18 +102,18 @@ async def test_a_token_is_renewed_before_it_ends_and_outlives_the_first(tmp_path
 async def test_an_agent_that_starts_again_uses_the_renewed_token(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         await asyncio.sleep(0.85 * HOUR.total_seconds())
-        await world.renewal.look()
+        await world.renewal.renew_if_due()
 
         again = AgentToken(StaticCredentials(world.first), world.file)
 
         assert await again.current() == await world.own.current() != world.first
 
 
-async def test_a_token_that_is_over_is_given_up_when_the_server_says_so(tmp_path: Path) -> None:
+async def test_expired_token_is_discarded_when_the_server_refuses_it(tmp_path: Path) -> None:
     """A host whose clock is ahead must not throw away the only token that is worth something."""
     async with a_world(tmp_path) as world:
         await asyncio.sleep(0.85 * HOUR.total_seconds())
-        await world.renewal.look()
+        await world.renewal.renew_if_due()
         await asyncio.sleep(2 * HOUR.total_seconds())
         late = AgentToken(StaticCredentials(world.first), world.file)
 
@@ -123,12 +124,12 @@ async def test_a_token_that_is_over_is_given_up_when_the_server_says_so(tmp_path
         assert await late.current() == world.first
 
 
-async def test_with_its_node_gone_the_agent_goes_back_to_the_token_it_began_with(
+async def test_without_its_node_the_agent_returns_to_its_first_token(
     tmp_path: Path,
 ) -> None:
     async with a_world(tmp_path) as world:
         await asyncio.sleep(0.85 * HOUR.total_seconds())
-        await world.renewal.look()
+        await world.renewal.renew_if_due()
         await world.admin.delete(Node, NODE)
 
         with suppress(errors.NotFound):
@@ -138,10 +139,10 @@ async def test_with_its_node_gone_the_agent_goes_back_to_the_token_it_began_with
         await world.kube.create(Node(metadata=ObjectMeta(name=NODE)))
 
 
-async def test_a_refusal_by_mistake_does_not_lose_the_renewed_token(tmp_path: Path) -> None:
+async def test_spurious_refusal_keeps_the_renewed_token(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         await asyncio.sleep(0.85 * HOUR.total_seconds())
-        await world.renewal.look()
+        await world.renewal.renew_if_due()
         renewed = await world.own.current()
         await asyncio.sleep(0.5 * HOUR.total_seconds())
 
@@ -153,9 +154,9 @@ async def test_a_refusal_by_mistake_does_not_lose_the_renewed_token(tmp_path: Pa
         assert (await world.kube.get(Node, NODE)).uid == world.node.uid
 
 
-async def test_identities_of_other_kinds_are_used_as_they_are(tmp_path: Path) -> None:
+async def test_other_credentials_are_used_unchanged(tmp_path: Path) -> None:
     other = Credential(Secret("Bearer an-opaque-token"))
     async with a_world(tmp_path, given=other) as world:
         assert claims(other) is None
-        assert not await world.renewal.look()
+        assert not await world.renewal.renew_if_due()
         assert not world.file.exists()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bramley.agent.crash_recovery import PAUSE, restart_on_crash
-from bramley.base import virtual_time
+from tests import virtual_time
 
 
 class Part:
@@ -26,7 +26,7 @@ class Part:
             await asyncio.Event().wait()
 
 
-async def test_part_that_meets_a_bug_begins_anew_after_a_while() -> None:
+async def test_component_that_raises_is_restarted_after_a_delay() -> None:
     part = Part(failures=2)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(60):
@@ -36,7 +36,7 @@ async def test_part_that_meets_a_bug_begins_anew_after_a_while() -> None:
     assert pauses == pytest.approx([PAUSE.total_seconds()] * 2)
 
 
-async def test_part_that_is_done_is_left_alone() -> None:
+async def test_component_that_returns_is_not_restarted() -> None:
     part = Part(failures=0, ends=True)
     await restart_on_crash("part", part.run)
 

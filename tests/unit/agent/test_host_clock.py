@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bramley.agent.host_clock import JUMP_SECONDS, HostClock
-from bramley.base import virtual_time
+from tests import virtual_time
 from tests.unit.agent.clocks import SetClock, a_clock
 
 HOUR = timedelta(hours=1)
@@ -24,7 +24,7 @@ def steady(clock: SetClock, folder: Path, boot: str = "boot-1") -> HostClock:
     return HostClock(clock, folder / "clock", boot_id=lambda: boot)
 
 
-async def test_date_before_a_jump_is_as_old_as_it_is(tmp_path: Path) -> None:
+async def test_age_of_a_date_before_a_jump_is_right(tmp_path: Path) -> None:
     inner = a_clock()
     clock = steady(inner, tmp_path)
     date = clock.now()
@@ -39,13 +39,13 @@ async def test_date_before_a_jump_is_as_old_as_it_is(tmp_path: Path) -> None:
     assert clock.age(date) == timedelta(seconds=620)
 
 
-async def test_date_to_come_is_of_no_age(tmp_path: Path) -> None:
+async def test_future_date_has_no_age(tmp_path: Path) -> None:
     clock = steady(a_clock(), tmp_path)
 
     assert clock.age(clock.now() + HOUR) == timedelta()
 
 
-async def test_next_agent_of_the_same_boot_knows_the_jump(tmp_path: Path) -> None:
+async def test_next_agent_of_the_same_boot_reads_the_jump(tmp_path: Path) -> None:
     inner = a_clock()
     first = steady(inner, tmp_path)
     date = first.now()
@@ -58,18 +58,18 @@ async def test_next_agent_of_the_same_boot_knows_the_jump(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"boot_id": "boot-1", "marks": [[9e9, 1.0]]}'])
-async def test_file_that_makes_no_sense_is_begun_anew(tmp_path: Path, content: bytes) -> None:
+async def test_invalid_file_is_replaced(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "clock").write_bytes(content)
     clock = steady(a_clock(), tmp_path)
 
     assert clock.age(clock.now() - HOUR) == HOUR
 
 
-async def test_host_that_does_not_tell_its_boot_or_takes_no_file_has_a_clock(
+async def test_clock_works_without_a_boot_id_or_a_writable_file(
     tmp_path: Path,
 ) -> None:
     def boot_id() -> str:
-        raise OSError("it does not tell")
+        raise OSError("no boot id")
 
     (tmp_path / "file").write_text("")
     inner = a_clock()
@@ -93,7 +93,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS, forward=st.booleans())
 def test_no_jump_ever_makes_anything_older(steps: list[tuple[str, int]], *, forward: bool) -> None:
-    async def tell(folder: Path) -> None:
+    async def run(folder: Path) -> None:
         inner = a_clock()
         clock = steady(inner, folder)
         dates = [(clock.now(), clock.monotonic())]
@@ -116,4 +116,4 @@ def test_no_jump_ever_makes_anything_older(steps: list[tuple[str, int]], *, forw
                 assert clock.age(date) >= true - CLOSE
 
     with tempfile.TemporaryDirectory() as folder:
-        virtual_time.run(tell(Path(folder)))
+        virtual_time.run(run(Path(folder)))

@@ -34,7 +34,7 @@ def a_vm(vm: str = "ns-pod-0123", *, state: VmState = VmState.CLAIMED) -> VmReco
     )
 
 
-def test_what_was_put_is_there_for_the_next_agent(tmp_path: Path) -> None:
+def test_records_are_read_by_the_next_agent(tmp_path: Path) -> None:
     record = a_vm(state=VmState.STARTED)
     Ledger(tmp_path).put(record)
 
@@ -57,7 +57,7 @@ def test_images_are_kept_by_digest(tmp_path: Path) -> None:
     assert (tmp_path / "images" / f"{'a' * 64}.json").exists()
 
 
-def test_what_was_dropped_is_forgotten_and_dropping_twice_is_no_error(tmp_path: Path) -> None:
+def test_dropped_record_is_gone_and_dropping_twice_is_no_error(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.put(a_vm())
     ledger.put_image(ImageRecord(digest=DIGEST))
@@ -71,7 +71,7 @@ def test_what_was_dropped_is_forgotten_and_dropping_twice_is_no_error(tmp_path: 
     assert Ledger(tmp_path).images() == {}
 
 
-def test_records_are_for_the_agent_alone(tmp_path: Path) -> None:
+def test_records_are_private(tmp_path: Path) -> None:
     Ledger(tmp_path).put(a_vm())
 
     record = next((tmp_path / "vms").iterdir())
@@ -83,7 +83,7 @@ def test_records_are_for_the_agent_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"{", b'{"version":1}', b'{"version":"x"}', b"[]", b"\xff\xfe", b"null"]
 )
-def test_a_record_that_cannot_be_read_is_set_aside_and_told(tmp_path: Path, content: bytes) -> None:
+def test_unreadable_record_is_quarantined_and_listed(tmp_path: Path, content: bytes) -> None:
     Ledger(tmp_path).put(a_vm("healthy"))
     (tmp_path / "vms" / "broken.json").write_bytes(content)
 
@@ -95,7 +95,7 @@ def test_a_record_that_cannot_be_read_is_set_aside_and_told(tmp_path: Path, cont
     assert [each.name for each in Ledger(tmp_path).unreadable()] == ["broken"]
 
 
-def test_dropping_a_name_settles_what_was_set_aside(tmp_path: Path) -> None:
+def test_dropping_a_name_removes_its_quarantined_record(tmp_path: Path) -> None:
     Ledger(tmp_path)
     (tmp_path / "vms" / "broken.json").write_bytes(b"{")
     ledger = Ledger(tmp_path)
@@ -105,7 +105,7 @@ def test_dropping_a_name_settles_what_was_set_aside(tmp_path: Path) -> None:
     assert ledger.unreadable() == []
 
 
-def test_records_of_a_newer_release_are_refused_and_left_alone(tmp_path: Path) -> None:
+def test_records_of_a_newer_version_are_refused_and_kept(tmp_path: Path) -> None:
     Ledger(tmp_path).put(a_vm("newer"))
     path = tmp_path / "vms" / "newer.json"
     content = msgspec.json.encode({**msgspec.to_builtins(a_vm("newer")), "version": 2})
@@ -117,7 +117,7 @@ def test_records_of_a_newer_release_are_refused_and_left_alone(tmp_path: Path) -
     assert path.read_bytes() == content
 
 
-def test_fields_that_a_later_release_of_this_version_adds_do_no_harm(tmp_path: Path) -> None:
+def test_unknown_fields_are_ignored(tmp_path: Path) -> None:
     Ledger(tmp_path).put(a_vm())
     path = tmp_path / "vms" / f"{a_vm().vm}.json"
     path.write_bytes(msgspec.json.encode({**msgspec.to_builtins(a_vm()), "colour": "red"}))
@@ -135,7 +135,7 @@ def test_a_state_never_moves_back(tmp_path: Path) -> None:
     assert Ledger(tmp_path).vms()[a_vm().vm].state is VmState.STARTED
 
 
-def test_a_draft_that_a_crash_left_is_not_read(tmp_path: Path) -> None:
+def test_temporary_file_of_a_crash_is_not_read(tmp_path: Path) -> None:
     Ledger(tmp_path).put(a_vm())
     (tmp_path / "vms" / "other.json.tmp").write_bytes(b"{")
 
@@ -146,8 +146,8 @@ def test_a_draft_that_a_crash_left_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", ".hidden"])
-def test_no_record_leaves_its_folder(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="no record"):
+def test_name_cannot_escape_the_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="not a valid record name"):
         Ledger(tmp_path).put(a_vm(name))
 
 
@@ -167,7 +167,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert Ledger(tmp_path).vms() == ledger.vms()
 
 
-def test_a_record_is_synced_before_it_gets_its_name_and_its_folder_after(
+def test_record_is_synced_before_the_rename_and_the_folder_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []

@@ -1,4 +1,4 @@
-"""The agent's metrics: the names that dashboards know, and values that end with what they tell of."""
+"""The agent's metrics: the names that dashboards use, and the series that are removed with their object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sample(registry: CollectorRegistry, name: str, **labels: str) -> float | Non
 
 
 @pytest.mark.parametrize("metric", OLD, ids=lambda metric: metric.name)
-def test_what_existing_dashboards_read_is_there(metric: names.Metric) -> None:
+def test_metrics_of_existing_dashboards_exist(metric: names.Metric) -> None:
     registry = CollectorRegistry()
     AgentMetrics(registry)
 
@@ -45,7 +45,7 @@ def test_buckets_are_those_of_the_contract() -> None:
 
 
 @pytest.mark.parametrize(("is_warm", "path"), [(True, "warm"), (False, "cold")])
-def test_a_vm_is_counted_by_how_it_came_to_its_disk(is_warm: bool, path: str) -> None:
+def test_vm_is_counted_by_the_source_of_its_disk(is_warm: bool, path: str) -> None:
     registry = CollectorRegistry()
 
     AgentMetrics(registry).provisioned("large", 3, is_warm=is_warm)
@@ -57,7 +57,7 @@ def test_a_vm_is_counted_by_how_it_came_to_its_disk(is_warm: bool, path: str) ->
     assert (reused, made) == ((1, None) if is_warm else (None, 1))
 
 
-def test_a_guest_that_is_gone_has_no_disk() -> None:
+def test_series_of_a_deleted_guest_are_removed() -> None:
     registry = CollectorRegistry()
     counted = AgentMetrics(registry)
 
@@ -68,7 +68,7 @@ def test_a_guest_that_is_gone_has_no_disk() -> None:
     assert sample(registry, names.GUEST_DISK_USAGE.name, vm="b") == 60
 
 
-def test_what_alerts_look_at_begins_at_zero() -> None:
+def test_metrics_of_alerts_start_at_zero() -> None:
     registry = CollectorRegistry()
     AgentMetrics(registry)
 

@@ -28,7 +28,7 @@ def a_pod(port: int | str, wants: str = "true") -> Pod:
 
 @dataclass
 class World:
-    """The Node's side, and what the guest was asked."""
+    """The Node's side, and the requests that the guest received."""
 
     port: int
     proxy: MetricsProxy
@@ -86,7 +86,7 @@ async def test_a_guest_that_opts_in_is_scraped_through_the_node() -> None:
 
 
 @pytest.mark.real_time
-async def test_nothing_but_metrics_is_passed_on() -> None:
+async def test_only_metrics_requests_are_forwarded() -> None:
     async with a_world() as world:
         await world.proxy.pod_address(a_pod(world.port), "vm", GUEST)
 
@@ -97,7 +97,7 @@ async def test_nothing_but_metrics_is_passed_on() -> None:
 
 
 @pytest.mark.real_time
-async def test_others_than_allowed_networks_are_refused() -> None:
+async def test_clients_outside_the_allowed_networks_are_refused() -> None:
     async with a_world(allowed=("127.0.0.1/32",)) as world:
         await world.proxy.pod_address(a_pod(world.port), "vm", GUEST)
 
@@ -106,7 +106,7 @@ async def test_others_than_allowed_networks_are_refused() -> None:
 
 
 @pytest.mark.real_time
-async def test_a_guest_that_is_away_is_a_bad_gateway_without_details() -> None:
+async def test_unreachable_guest_is_a_bad_gateway_without_details() -> None:
     async with a_world(has_guest=False) as world:
         await world.proxy.pod_address(a_pod(world.port), "vm", GUEST)
 
@@ -117,7 +117,7 @@ async def test_a_guest_that_is_away_is_a_bad_gateway_without_details() -> None:
 
 
 @pytest.mark.real_time
-async def test_the_guests_address_is_asked_for_once_in_a_while() -> None:
+async def test_address_of_the_guest_is_cached() -> None:
     async with a_world() as world:
         await world.proxy.pod_address(a_pod(world.port), "vm", GUEST)
         for _ in range(3):
@@ -127,7 +127,7 @@ async def test_the_guests_address_is_asked_for_once_in_a_while() -> None:
 
 
 @pytest.mark.real_time
-async def test_a_port_that_is_taken_leaves_the_guests_own_address() -> None:
+async def test_without_a_free_port_the_guests_own_address_stays() -> None:
     async with a_world() as world:
         with socket.socket() as taken:
             taken.bind((NODE, world.port))
@@ -170,5 +170,5 @@ def test_the_open_internet_is_not_among_the_private_networks() -> None:
 def test_a_guests_network_is_that_of_its_bridge() -> None:
     there = [Interface("en0", 1, "10.0.0.7"), Interface("bridge100", 1, "192.168.64.1")]
 
-    assert interfaces.owning(there, "192.168.64.5") == "bridge100"
-    assert interfaces.owning(there, "172.16.0.1") is None
+    assert interfaces.interface_of(there, "192.168.64.5") == "bridge100"
+    assert interfaces.interface_of(there, "172.16.0.1") is None

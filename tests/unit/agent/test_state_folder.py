@@ -10,7 +10,7 @@ from bramley.agent.settings import Folders
 from bramley.base import errors
 
 
-def test_a_second_agent_is_refused_and_told_who_the_first_one_is(tmp_path: Path) -> None:
+def test_second_agent_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     lock = tmp_path / "agent.lock"
     with (
         state_folder.hold_lock(lock),
@@ -20,7 +20,7 @@ def test_a_second_agent_is_refused_and_told_who_the_first_one_is(tmp_path: Path)
         pass
 
 
-def test_the_lock_ends_with_its_holder(tmp_path: Path) -> None:
+def test_lock_is_released_with_its_holder(tmp_path: Path) -> None:
     lock = tmp_path / "agent.lock"
     with state_folder.hold_lock(lock):
         pass
@@ -44,7 +44,7 @@ def test_folders_are_made_private(tmp_path: Path) -> None:
     assert folders.user_data.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_that_cannot_be_made_is_told_by_its_flag(tmp_path: Path) -> None:
+def test_error_for_an_unusable_folder_names_its_flag(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folders = Folders(tmp_path / "state", tmp_path / "file" / "data", tmp_path / "logs")
 

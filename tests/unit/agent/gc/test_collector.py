@@ -30,7 +30,7 @@ from tests.unit.agent.gc.collector_world import (
 from tests.unit.agent.images.image_world import GB, assemble, digest
 
 
-async def test_orphan_of_ours_goes_and_a_vm_made_by_hand_stays(tmp_path: Path) -> None:
+async def test_own_orphan_is_deleted_and_a_manual_vm_is_kept(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         golden = (await here.image_world.ready(A)).golden
         await here.a_vm("mine", golden)
@@ -42,7 +42,7 @@ async def test_orphan_of_ours_goes_and_a_vm_made_by_hand_stays(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("pods", [errors.ApiUnavailable("away"), []], ids=["no answer", "empty"])
-async def test_nothing_goes_while_the_pods_are_unknown(
+async def test_nothing_is_deleted_while_the_pods_are_unknown(
     tmp_path: Path, pods: list[Pod] | errors.BramleyError
 ) -> None:
     async with house(tmp_path) as here:
@@ -56,7 +56,7 @@ async def test_nothing_goes_while_the_pods_are_unknown(
         assert await here.collector.collect()
 
 
-async def test_no_image_goes_while_the_pods_are_unknown(tmp_path: Path) -> None:
+async def test_no_image_is_deleted_while_the_pods_are_unknown(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         await here.image_world.ready(A)
         here.pods = errors.ApiUnavailable("away")
@@ -65,7 +65,7 @@ async def test_no_image_goes_while_the_pods_are_unknown(tmp_path: Path) -> None:
         assert not await here.collector.reclaim()
 
 
-async def test_nothing_goes_while_tart_cannot_list(tmp_path: Path) -> None:
+async def test_nothing_is_deleted_while_tart_cannot_list(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         await here.a_vm("mine", (await here.image_world.ready(A)).golden)
         here.image_world.mac.settings.fault("list", "fail", times=2)
@@ -87,7 +87,7 @@ async def test_lease_is_honoured_until_it_ends(tmp_path: Path, vms: tuple[str, .
         assert here.removed == ["mine"]
 
 
-async def test_every_step_is_planned_anew(tmp_path: Path) -> None:
+async def test_plan_is_computed_again_after_every_step(tmp_path: Path) -> None:
     """What was leased while the first VM went is not deleted after it."""
     async with house(tmp_path) as here:
         golden = (await here.image_world.ready(A)).golden
@@ -116,7 +116,7 @@ def a_lease_on_disk(folder: Path, lease: Lease) -> int:
     return handle
 
 
-async def test_pass_waits_for_whoever_takes_a_lease(tmp_path: Path) -> None:
+async def test_collection_waits_while_a_lease_is_taken(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         await here.a_vm("mine", (await here.image_world.ready(A)).golden)
         with leases.guard(here.leases):
@@ -125,23 +125,23 @@ async def test_pass_waits_for_whoever_takes_a_lease(tmp_path: Path) -> None:
         assert await here.collector.collect()
 
 
-async def test_nobody_leases_while_something_is_deleted(tmp_path: Path) -> None:
+async def test_no_lease_is_taken_during_a_deletion(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         await here.a_vm("mine", (await here.image_world.ready(A)).golden)
         seen: list[bool] = []
 
-        async def look_at_the_guard(vm: str) -> None:
+        async def try_the_guard(vm: str) -> None:
             here.image_world.ledger.drop(vm)
             with leases.guard(here.leases) as is_quiet:
                 seen.append(is_quiet)
 
-        here.remove_vm = look_at_the_guard  # type: ignore[method-assign]
+        here.remove_vm = try_the_guard  # type: ignore[method-assign]
         await here.collector.collect()
 
         assert seen == [False]
 
 
-async def test_open_push_holds_all_images_and_its_vm(tmp_path: Path) -> None:
+async def test_running_push_protects_all_images_and_its_vm(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         golden = (await here.image_world.ready(A)).golden
         await here.a_vm("mine", golden)
@@ -156,7 +156,7 @@ async def test_open_push_holds_all_images_and_its_vm(tmp_path: Path) -> None:
         assert await here.collector.reclaim()
 
 
-async def test_process_table_that_cannot_be_read_holds_everything(tmp_path: Path) -> None:
+async def test_unreadable_process_table_protects_everything(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         await here.a_vm("mine", (await here.image_world.ready(A)).golden)
 
@@ -168,9 +168,7 @@ async def test_process_table_that_cannot_be_read_holds_everything(tmp_path: Path
 
 
 @pytest.mark.parametrize("probe", ["runs", "error"])
-async def test_live_vm_is_spared_and_so_is_one_that_cannot_be_asked(
-    tmp_path: Path, probe: str
-) -> None:
+async def test_running_vm_and_vm_of_unknown_state_are_kept(tmp_path: Path, probe: str) -> None:
     async with house(tmp_path) as here:
         await here.a_vm("mine", (await here.image_world.ready(A)).golden)
 
@@ -183,7 +181,7 @@ async def test_live_vm_is_spared_and_so_is_one_that_cannot_be_asked(
         assert not await here.collector.collect()
 
 
-async def test_unused_image_goes_after_a_day_with_all_that_we_pulled(tmp_path: Path) -> None:
+async def test_unused_image_is_deleted_after_a_day_with_our_pulls(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         await here.image_world.ready(A)
         assert not await here.collector.collect()
@@ -195,7 +193,7 @@ async def test_unused_image_goes_after_a_day_with_all_that_we_pulled(tmp_path: P
         assert here.image_world.ledger.images() == {}
 
 
-async def test_clock_that_jumps_by_days_makes_no_image_old(tmp_path: Path) -> None:
+async def test_clock_jump_ages_no_image(tmp_path: Path) -> None:
     clock = a_clock()
     async with house(tmp_path, clock) as here:
         await here.image_world.ready(A)
@@ -208,7 +206,7 @@ async def test_clock_that_jumps_by_days_makes_no_image_old(tmp_path: Path) -> No
         assert await here.collector.collect()
 
 
-async def test_image_that_is_asked_for_again_is_used_again(tmp_path: Path) -> None:
+async def test_new_request_counts_as_use(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         for _ in range(3):
             await here.image_world.ready(A)
@@ -216,7 +214,7 @@ async def test_image_that_is_asked_for_again_is_used_again(tmp_path: Path) -> No
             assert not await here.collector.collect()
 
 
-async def test_day_of_an_image_begins_when_its_last_pod_is_gone(tmp_path: Path) -> None:
+async def test_age_of_an_image_counts_from_its_last_pod(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         await here.image_world.ready(A)
         here.pods = [a_pod("u", A)]
@@ -229,7 +227,7 @@ async def test_day_of_an_image_begins_when_its_last_pod_is_gone(tmp_path: Path) 
         assert await here.collector.collect()
 
 
-async def test_age_of_an_image_survives_the_agent(tmp_path: Path) -> None:
+async def test_age_of_an_image_survives_a_restart(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         await here.image_world.ready(A)
         await asyncio.sleep(DAY)
@@ -239,7 +237,7 @@ async def test_age_of_an_image_survives_the_agent(tmp_path: Path) -> None:
         assert await here.collector.collect()
 
 
-async def test_collecting_is_idempotent_at_rest(tmp_path: Path) -> None:
+async def test_second_collection_deletes_nothing(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         here.pods = [a_pod("u", A)]
         await here.image_world.ready(A)
@@ -251,7 +249,7 @@ async def test_collecting_is_idempotent_at_rest(tmp_path: Path) -> None:
         assert here.image_world.called("delete") == []
 
 
-async def test_low_disk_is_relieved_until_it_is_above_the_floor_and_no_further(
+async def test_low_disk_is_freed_only_up_to_the_floor(
     tmp_path: Path,
 ) -> None:
     async with house(tmp_path) as here:
@@ -267,7 +265,7 @@ async def test_low_disk_is_relieved_until_it_is_above_the_floor_and_no_further(
         assert here.image_world.mac.space().free_share >= 0.15
 
 
-async def test_base_that_is_being_cloned_is_not_taken(tmp_path: Path) -> None:
+async def test_base_that_is_being_cloned_is_kept(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         golden = (await here.image_world.ready(A)).golden
         await asyncio.sleep(2 * DAY)
@@ -280,7 +278,7 @@ async def test_base_that_is_being_cloned_is_not_taken(tmp_path: Path) -> None:
         assert here.image_world.store.is_complete(golden)
 
 
-async def test_base_that_somebody_has_in_hand_is_not_taken(tmp_path: Path) -> None:
+async def test_base_with_an_open_request_is_kept(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         golden = (await here.image_world.ready(A)).golden
         await asyncio.sleep(2 * DAY)
@@ -288,7 +286,7 @@ async def test_base_that_somebody_has_in_hand_is_not_taken(tmp_path: Path) -> No
             assert not await here.collector.reclaim()
 
 
-async def test_image_on_its_way_is_not_taken(tmp_path: Path) -> None:
+async def test_image_that_is_being_pulled_is_kept(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         golden = (await here.image_world.ready(A)).golden
         await here.image_world.tart.delete(golden)
@@ -314,7 +312,7 @@ async def test_collector_runs_at_once_and_every_five_minutes(tmp_path: Path) -> 
         running.cancel()
 
 
-async def test_full_disk_that_takes_no_record_is_still_cleared(tmp_path: Path) -> None:
+async def test_full_disk_is_freed_without_writing_a_record(tmp_path: Path) -> None:
     def refuse(record: ImageRecord) -> None:
         raise LedgerUnavailable("no space left on device")
 
@@ -329,7 +327,7 @@ async def test_full_disk_that_takes_no_record_is_still_cleared(tmp_path: Path) -
         assert [each.digest for each in here.image_world.images.present()] == [digest("b")]
 
 
-async def test_deletion_that_fails_ends_the_pass_and_not_the_collector(tmp_path: Path) -> None:
+async def test_failed_deletion_ends_the_pass_and_not_the_collector(tmp_path: Path) -> None:
     async with house(tmp_path) as here, asyncio.TaskGroup() as group:
         await here.image_world.ready(A)
         await asyncio.sleep(DAY)

@@ -13,7 +13,7 @@ from bramley.agent.gc.leases import Lease
 from bramley.agent.host import HostProcess
 
 
-def test_lease_is_seen_while_it_is_held_and_removed_afterwards(tmp_path: Path) -> None:
+def test_lease_is_listed_while_it_is_held_and_removed_afterwards(tmp_path: Path) -> None:
     lease = Lease(vms=("bake",), command="packer", pid=7)
     handle = leases.take(tmp_path, lease)
     assert leases.held(tmp_path) == [lease]
@@ -23,12 +23,12 @@ def test_lease_is_seen_while_it_is_held_and_removed_afterwards(tmp_path: Path) -
     assert list(tmp_path.glob("*.lease")) == []
 
 
-def test_lease_without_names_is_for_all() -> None:
+def test_lease_without_names_covers_everything() -> None:
     assert Lease().covers_everything
     assert not Lease(vms=("bake",)).covers_everything
 
 
-def test_lease_that_cannot_be_read_protects_everything(tmp_path: Path) -> None:
+def test_unreadable_lease_covers_everything(tmp_path: Path) -> None:
     file = tmp_path / "1-x.lease"
     file.write_text("{")
     handle = os.open(file, os.O_RDWR)
@@ -38,7 +38,7 @@ def test_lease_that_cannot_be_read_protects_everything(tmp_path: Path) -> None:
     os.close(handle)
 
 
-def test_no_lease_is_taken_while_something_is_deleted(tmp_path: Path) -> None:
+def test_lease_waits_for_a_deletion(tmp_path: Path) -> None:
     with leases.guard(tmp_path) as is_quiet, leases.guard(tmp_path) as is_quiet_too:
         assert is_quiet
         assert not is_quiet_too
@@ -59,7 +59,9 @@ def test_folder_that_does_not_exist_has_no_leases(tmp_path: Path) -> None:
         (("tart",), False),
     ],
 )
-def test_open_push_is_known_by_its_command_line(line: tuple[str, ...], *, expected: bool) -> None:
+def test_running_push_is_recognised_by_its_command_line(
+    line: tuple[str, ...], *, expected: bool
+) -> None:
     evidence = plan.read_process_table([HostProcess(1, line)], tart="/opt/mytart")
 
     assert evidence.has_push is expected

@@ -99,11 +99,11 @@ ORPHAN = {"vms": {"mine": a_vm("mine")}, "listed": Listed(frozenset({"mine"}), f
 STALE = an_image("a", last_used=NOW - DAY)
 
 
-def test_vm_of_ours_whose_pod_is_gone_goes() -> None:
+def test_own_vm_whose_pod_is_gone_is_deleted() -> None:
     assert steps(facts(**ORPHAN)) == (DeleteVm("mine"),)
 
 
-def test_record_without_a_vm_goes_too() -> None:
+def test_record_without_a_vm_is_deleted() -> None:
     assert steps(facts(vms={"mine": a_vm("mine")})) == (DeleteVm("mine"),)
 
 
@@ -132,7 +132,7 @@ def test_image_that_is_not_in_the_ledger_is_never_deleted() -> None:
     ],
     ids=["no list of Pods", "no list of VMs", "no processes", "empty list", "lease for all"],
 )
-def test_nothing_is_deleted_on_half_a_picture(unknown: dict[str, Any]) -> None:
+def test_nothing_is_deleted_on_incomplete_facts(unknown: dict[str, Any]) -> None:
     seen = facts(**{**ORPHAN, "images": [STALE], "is_low": True, "needs_space": True, **unknown})
     plan = decide(seen)
 
@@ -155,32 +155,32 @@ def test_protected_vm_is_kept(protection: dict[str, Any]) -> None:
     assert steps(facts(**{**ORPHAN, **protection})) == ()
 
 
-def test_lease_of_another_vm_spares_nothing_else() -> None:
+def test_lease_protects_only_its_vm() -> None:
     assert steps(facts(**ORPHAN, leases=[Lease(vms=("other",))])) == (DeleteVm("mine"),)
 
 
-def test_similar_name_in_the_process_table_spares_nothing() -> None:
+def test_similar_name_in_the_process_table_protects_nothing() -> None:
     named = ProcessTable(frozenset({"tart", "run", "mine-2"}))
 
     assert steps(facts(**ORPHAN, processes=named)) == (DeleteVm("mine"),)
 
 
-def test_image_that_nobody_used_for_a_day_goes_with_base_and_cache() -> None:
+def test_image_unused_for_a_day_is_deleted_with_base_and_cache() -> None:
     assert steps(with_images(STALE)) == (whole("a"),)
 
 
-def test_unused_image_stays_for_a_day() -> None:
+def test_unused_image_is_kept_for_a_day() -> None:
     young = an_image("a", last_used=NOW - KEPT_UNUSED + timedelta(seconds=1))
 
     assert steps(with_images(young)) == ()
 
 
 @pytest.mark.parametrize("pressure", [{"is_low": True}, {"needs_space": True}])
-def test_unused_image_goes_at_once_when_space_is_short(pressure: dict[str, bool]) -> None:
+def test_unused_image_is_deleted_at_once_when_space_is_short(pressure: dict[str, bool]) -> None:
     assert steps(with_images(an_image("a"), **pressure)) == (whole("a"),)
 
 
-def test_longest_unused_goes_first() -> None:
+def test_longest_unused_image_is_deleted_first() -> None:
     images = [
         an_image(letter, last_used=NOW - hours)
         for letter, hours in (
@@ -214,33 +214,33 @@ def test_longest_unused_goes_first() -> None:
         "cloned, by digest",
         "cloned, by base",
         "in hand",
-        "somebody runs it",
+        "a process runs it",
         "a process names it",
         "any lease",
         "any push",
     ],
 )
-def test_image_in_use_stays_however_old(used: dict[str, Any]) -> None:
+def test_image_in_use_is_kept_however_old(used: dict[str, Any]) -> None:
     assert steps(with_images(STALE, **used)) == ()
 
 
-def test_staged_image_stays() -> None:
+def test_staged_image_is_kept() -> None:
     assert steps(with_images(msgspec.structs.replace(STALE, is_staged=True))) == ()
 
 
-def test_image_that_came_after_the_list_of_pods_stays() -> None:
+def test_image_newer_than_the_list_of_pods_is_kept() -> None:
     new = an_image("a", last_used=NOW - timedelta(minutes=1))
 
     assert steps(with_images(new, is_low=True, needs_space=True)) == ()
 
 
-def test_base_that_was_only_just_made_stays_on_a_low_disk() -> None:
+def test_new_base_is_kept_on_a_low_disk() -> None:
     made = [msgspec.structs.replace(each, pulled_at=NOW) for each in THREE]
 
     assert steps(with_images(*made, **NEEDED, is_low=True)) == ()
 
 
-def test_what_somebody_else_pulled_stays_when_our_base_of_it_goes() -> None:
+def test_foreign_pull_is_kept_when_our_base_of_it_is_deleted() -> None:
     foreign = msgspec.structs.replace(STALE, is_pulled=False)
 
     assert steps(with_images(foreign)) == (DeleteImage(digest("a"), "golden-a"),)
@@ -250,18 +250,18 @@ NEEDED = {"pods": [PodFact("u", pinned(letter)) for letter in "abc"]}
 THREE = [an_image(letter) for letter in "abc"]
 
 
-def test_low_disk_costs_idle_bases_in_the_end_but_never_the_last() -> None:
+def test_low_disk_deletes_idle_bases_but_never_the_last() -> None:
     executed = steps(with_images(*THREE, **NEEDED, is_low=True))
 
     assert executed[:3] == tuple(DeleteCached(digest(each), (pinned(each),)) for each in "abc")
     assert executed[3:] == (whole("a"), whole("b"))
 
 
-def test_no_space_alone_costs_no_base_that_a_pod_names() -> None:
+def test_missing_space_deletes_no_base_that_a_pod_names() -> None:
     assert steps(with_images(*THREE, **NEEDED, needs_space=True)) == ()
 
 
-def test_base_behind_a_vm_is_never_taken() -> None:
+def test_base_of_a_vm_is_never_deleted() -> None:
     vms = {"vm": a_vm("vm", digest=digest("a"), golden="golden-a")}
     pods = [*NEEDED["pods"], PodFact("uid-vm")]
     executed = steps(with_images(*THREE, pods=pods, vms=vms, is_low=True))
@@ -270,13 +270,13 @@ def test_base_behind_a_vm_is_never_taken() -> None:
     assert executed[3:] == (whole("b"), whole("c"))
 
 
-def test_only_base_stays_on_a_low_disk() -> None:
+def test_only_base_is_kept_on_a_low_disk() -> None:
     executed = steps(with_images(THREE[0], **NEEDED, is_low=True))
 
     assert executed == (DeleteCached(digest("a"), (pinned("a"),)),)
 
 
-def test_staged_bases_go_before_those_that_pods_name() -> None:
+def test_staged_bases_are_deleted_before_those_that_pods_name() -> None:
     staged = an_image("c", is_staged=True, last_used=NOW - timedelta(minutes=30))
     pods = [PodFact("u", pinned(letter)) for letter in "ab"]
     executed = steps(with_images(*THREE[:2], staged, pods=pods, is_low=True))
@@ -284,7 +284,7 @@ def test_staged_bases_go_before_those_that_pods_name() -> None:
     assert [step for step in executed if isinstance(step, DeleteImage)] == [whole("c"), whole("a")]
 
 
-def test_rest_is_quiet() -> None:
+def test_converged_plan_is_empty() -> None:
     assert steps(with_images(*THREE, **NEEDED)) == ()
     assert steps(facts()) == ()
 
@@ -309,7 +309,7 @@ LETTERS = st.sampled_from("abcd")
     is_low=st.booleans(),
     needs_space=st.booleans(),
 )
-def test_image_of_a_pod_is_never_taken_but_from_a_low_disk(
+def test_image_of_a_pod_is_deleted_only_on_a_low_disk(
     images: list[ImageRecord],
     by_tag: list[str],
     by_digest: list[str],

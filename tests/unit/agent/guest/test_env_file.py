@@ -18,12 +18,12 @@ def read_by_an_old_guest(value: str) -> str:
 
 
 @given(st.dictionaries(NAMES, VALUES))
-def test_what_is_written_is_read_again(values: dict[str, str]) -> None:
+def test_file_round_trips(values: dict[str, str]) -> None:
     assert guests.parse_env_file(guests.render_env_file(values)) == values
 
 
 @given(VALUES)
-def test_a_value_is_read_again(value: str) -> None:
+def test_value_round_trips(value: str) -> None:
     assert guests.unescape(guests.escape(value)) == value
 
 
@@ -46,7 +46,7 @@ def test_a_value_stays_on_one_line(value: str) -> None:
         ("", ""),
     ],
 )
-def test_the_form_is(value: str, line: str) -> None:
+def test_format(value: str, line: str) -> None:
     assert guests.escape(value) == line
 
 
@@ -56,7 +56,7 @@ def test_older_guests_read_the_same(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["C:\\Users\\me", "\\d+\\.\\w", "a\\\\b", "\\"])
-def test_older_guests_read_lone_backslashes_as_ever(value: str) -> None:
+def test_older_guests_read_lone_backslashes_unchanged(value: str) -> None:
     assert read_by_an_old_guest(guests.escape(value)) == value
 
 
@@ -67,5 +67,5 @@ def test_the_same_variables_give_the_same_file() -> None:
     assert guests.render_env_file({"B": "2", "A": "1"}) == "A=1\nB=2\n"
 
 
-def test_comments_and_blank_lines_say_nothing() -> None:
+def test_comments_and_blank_lines_are_ignored() -> None:
     assert guests.parse_env_file("# of the host\n\nA=1\n") == {"A": "1"}

@@ -1,4 +1,4 @@
-"""Variables of a guest: where they come from, who wins, and what is said when one cannot be had."""
+"""Variables of a guest: their sources, their precedence, and the error when one cannot be resolved."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ PLACE = NodeFacts(node="mac", host="10.0.0.7", allocatable={"cpu": "8", "memory"
 
 @dataclass
 class Objects:
-    """A server with these Secrets and ConfigMaps, which counts how often it is asked."""
+    """A server with these Secrets and ConfigMaps, which records its requests."""
 
     secrets: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     forbidden: frozenset[str] = frozenset()
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     async def get(self, kind: type[K], name: str, *, namespace: str | None = None) -> K:
-        self.asked.append(f"{kind.resource.plural} {namespace}/{name}")
+        self.requests.append(f"{kind.resource.plural} {namespace}/{name}")
         if name in self.forbidden:
             raise errors.Forbidden("not yours")
         held = self.secrets if kind is Secret else self.configs
@@ -66,7 +66,7 @@ async def value_of(
     return (await environment.resolve(pod, objects or Objects(), PLACE)).get("A")
 
 
-async def test_what_is_written_out_is_taken() -> None:
+async def test_literal_values() -> None:
     pod = a_pod(env=[{"name": "A", "value": "1"}, {"name": "B"}])
 
     assert await environment.resolve(pod, Objects(), PLACE) == {"A": "1", "B": ""}
@@ -77,7 +77,7 @@ async def test_values_come_from_secrets_and_config_maps() -> None:
 
     assert await value_of(from_secret("s", "k"), objects) == "hidden"
     assert await value_of(from_config("c", "k"), objects) == "seen"
-    assert objects.asked == ["secrets ns/s", "configmaps ns/c"]
+    assert objects.requests == ["secrets ns/s", "configmaps ns/c"]
 
 
 async def test_an_object_is_read_once_for_all_variables() -> None:
@@ -89,10 +89,10 @@ async def test_an_object_is_read_once_for_all_variables() -> None:
     )
 
     assert found == {"a": "1", "b": "2"}
-    assert objects.asked == ["secrets ns/s"]
+    assert objects.requests == ["secrets ns/s"]
 
 
-async def test_what_is_named_wins_over_what_is_taken_whole() -> None:
+async def test_env_wins_over_env_from() -> None:
     objects = Objects(
         {"s": {"A": b"secret", "B": b"secret"}}, {"c": {"B": "config", "C": "config"}}
     )
@@ -112,7 +112,7 @@ async def test_a_prefix_is_put_before_each_key() -> None:
     assert found == {"MY_A": "1", "MY_2": "3"}
 
 
-async def test_a_key_that_can_be_no_variable_is_left_out() -> None:
+async def test_key_that_is_no_valid_name_is_left_out() -> None:
     pod = a_pod(envFrom=[{"configMapRef": {"name": "c"}}])
 
     found = await environment.resolve(pod, Objects(configs={"c": {"2": "3", "a.b": "4"}}), PLACE)
@@ -124,11 +124,11 @@ async def test_a_key_that_can_be_no_variable_is_left_out() -> None:
     "source", [from_secret("s", "k", optional=True), from_config("c", "k", optional=True)]
 )
 @pytest.mark.parametrize("objects", [Objects(), Objects({"s": {}}, {"c": {}})])
-async def test_what_is_optional_may_be_missing(source: Json, objects: Objects) -> None:
+async def test_optional_key_may_be_missing(source: Json, objects: Objects) -> None:
     assert await value_of(source, objects) is None
 
 
-async def test_a_whole_object_that_is_optional_may_be_missing() -> None:
+async def test_optional_object_may_be_missing() -> None:
     pod = a_pod(envFrom=[{"secretRef": {"name": "s", "optional": True}}])
 
     assert await environment.resolve(pod, Objects(), PLACE) == {}
@@ -140,7 +140,7 @@ THERE = Objects(
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
         (from_secret("gone", "k"), "env A: secret gone not found"),
         (from_secret("s", "k"), "env A: secret s missing key k"),
@@ -155,27 +155,27 @@ THERE = Objects(
         ({"fileKeyRef": {"path": "p"}}, "env A: the source of its value is not supported"),
     ],
 )  # fmt: skip
-async def test_what_is_missing_is_named(source: Json, told: str) -> None:
+async def test_error_names_the_missing_key(source: Json, message: str) -> None:
     with pytest.raises(Unresolved) as caught:
         await value_of(source, THERE)
 
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("field", ["secretRef", "configMapRef"])
-async def test_a_whole_object_that_is_missing_is_named(field: str) -> None:
+async def test_error_names_the_missing_object(field: str) -> None:
     word = {"secretRef": "secret", "configMapRef": "configmap"}[field]
 
     with pytest.raises(Unresolved, match=f"^envFrom {word} ns/gone: not found$"):
         await environment.resolve(a_pod(envFrom=[{field: {"name": "gone"}}]), Objects(), PLACE)
 
 
-async def test_what_may_not_be_read_yet_is_tried_again_like_what_is_not_there() -> None:
+async def test_forbidden_object_is_retried_like_a_missing_one() -> None:
     with pytest.raises(Unresolved, match=r"^env A: secret s: the agent may not read it$"):
         await value_of(from_secret("s", "k"), Objects(forbidden=frozenset({"s"})))
 
 
-async def test_a_name_that_no_file_of_lines_can_hold_is_refused() -> None:
+async def test_name_that_no_env_file_can_hold_is_refused() -> None:
     with pytest.raises(Unresolved, match="name is not valid"):
         await environment.resolve(a_pod(env=[{"name": "A=B\nC", "value": "1"}]), Objects(), PLACE)
 
@@ -195,7 +195,7 @@ async def test_a_name_that_no_file_of_lines_can_hold_is_refused() -> None:
         ("metadata.labels['none']", ""),
     ],
 )
-async def test_fields_of_the_pod_are_taken(path: str, value: str) -> None:
+async def test_fields_of_the_pod(path: str, value: str) -> None:
     assert await value_of(from_field(path)) == value
 
 
@@ -207,7 +207,7 @@ async def test_the_address_is_left_out_until_it_is_known(path: str) -> None:
     assert await value_of(from_field(path), status=known) == "192.168.64.9"
 
 
-def test_only_pods_that_ask_for_the_address_await_it() -> None:
+def test_only_pods_that_use_the_address_wait_for_it() -> None:
     asking = a_pod(env=[{"name": "A", "valueFrom": from_field("status.podIP")}])
 
     assert environment.awaits_address(asking)
@@ -236,7 +236,7 @@ async def test_amounts_of_resources_are_rounded_up_to_units(source: Json, value:
     assert await value_of(source, resources=resources) == value
 
 
-async def test_without_a_limit_a_guest_is_told_what_its_node_has() -> None:
+async def test_without_a_limit_the_value_is_the_nodes_allocatable() -> None:
     assert await value_of(from_resource("limits.cpu")) == "8"
     assert await value_of(from_resource("limits.memory", divisor="1Gi")) == "16"
     assert await value_of(from_resource("limits.ephemeral-storage")) == "0"

@@ -17,7 +17,7 @@ from bramley.base import errors
 from bramley.base.secret import Secret
 
 VM = "ns-build-0123456789ab"
-NOBODY = 65534
+UNPRIVILEGED = 65534
 
 
 def mode(path: Path) -> int:
@@ -34,7 +34,7 @@ def folders(tmp_path: Path) -> UserData:
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o077])
-def test_only_the_guests_place_is_open_to_others(folders: UserData, mask: int) -> None:
+def test_only_the_guests_share_is_open_to_others(folders: UserData, mask: int) -> None:
     before = os.umask(mask)
     try:
         shares = folders.prepare(VM)
@@ -48,7 +48,7 @@ def test_only_the_guests_place_is_open_to_others(folders: UserData, mask: int) -
     assert (mode(shares.env / "tuist.env"), mode(shares.env / "sa_token")) == (0o600, 0o600)
 
 
-def test_folders_that_are_there_get_their_modes(folders: UserData) -> None:
+def test_existing_folders_get_their_modes(folders: UserData) -> None:
     shares = folders.prepare(VM)
     shares.env.chmod(0o755)
     shares.status.chmod(0o700)
@@ -71,18 +71,16 @@ def test_a_link_is_not_taken_for_a_folder(folders: UserData, tmp_path: Path) -> 
     assert list(elsewhere.iterdir()) == []
 
 
-def test_the_guests_place_is_not_taken_elsewhere_by_a_link(
-    folders: UserData, tmp_path: Path
-) -> None:
+def test_link_cannot_redirect_the_guests_share(folders: UserData, tmp_path: Path) -> None:
     shares = folders.prepare(VM)
     shares.status.rmdir()
     shares.status.symlink_to(tmp_path)
     (tmp_path / "runner-rc").write_text("0")
 
-    assert folders.open_guests_file(VM, "runner-rc") is None
+    assert folders.open_guest_file(VM, "runner-rc") is None
 
 
-def test_a_file_is_replaced_as_a_whole(folders: UserData) -> None:
+def test_file_is_replaced_atomically(folders: UserData) -> None:
     shares = folders.prepare(VM)
     folders.write_token(VM, Secret("old"))
     with (shares.env / "sa_token").open() as reader:
@@ -94,7 +92,7 @@ def test_a_file_is_replaced_as_a_whole(folders: UserData) -> None:
     assert names(shares.env) == ["sa_token", "status"]
 
 
-def test_what_a_cut_write_left_is_in_nobodys_way(folders: UserData) -> None:
+def test_remains_of_an_interrupted_write_do_not_matter(folders: UserData) -> None:
     shares = folders.prepare(VM)
     (shares.env / ".sa_token.new").symlink_to("/dev/null")
 
@@ -104,7 +102,7 @@ def test_what_a_cut_write_left_is_in_nobodys_way(folders: UserData) -> None:
     assert mode(shares.env / "sa_token") == 0o600
 
 
-def test_nothing_is_written_for_a_vm_that_is_gone(folders: UserData) -> None:
+def test_nothing_is_written_for_a_deleted_vm(folders: UserData) -> None:
     folders.root.mkdir()
 
     with pytest.raises(errors.NotFound):
@@ -113,7 +111,7 @@ def test_nothing_is_written_for_a_vm_that_is_gone(folders: UserData) -> None:
     assert folders.vms() == []
 
 
-def test_a_token_is_read_again(folders: UserData) -> None:
+def test_token_round_trips(folders: UserData) -> None:
     folders.prepare(VM)
 
     assert folders.read_token(VM) is None
@@ -127,7 +125,7 @@ def test_a_name_is_one_part_of_a_path(folders: UserData, name: str) -> None:
         folders.prepare(name)
 
 
-async def test_removing_leaves_nothing_of_one_vm_and_all_of_others(folders: UserData) -> None:
+async def test_remove_deletes_only_the_data_of_one_vm(folders: UserData) -> None:
     folders.prepare(VM)
     folders.write_environment(VM, "A=1\n")
     folders.prepare("other")
@@ -139,13 +137,13 @@ async def test_removing_leaves_nothing_of_one_vm_and_all_of_others(folders: User
     assert names(folders.root) == ["other"]
 
 
-async def test_removing_before_anything_was_made_is_done(folders: UserData) -> None:
+async def test_remove_without_data_succeeds(folders: UserData) -> None:
     await folders.remove(VM)
 
     assert not folders.root.exists()
 
 
-async def test_removing_follows_no_link(folders: UserData, tmp_path: Path) -> None:
+async def test_remove_follows_no_link(folders: UserData, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").write_text("kept")
@@ -161,7 +159,7 @@ async def test_removing_follows_no_link(folders: UserData, tmp_path: Path) -> No
     assert names(folders.root) == []
 
 
-# Too deep for the paths of any system and for a low stack, and no trouble to whoever clears up after a test that was cut.
+# Too deep for a path or a stack, yet not too deep for the clean-up of an interrupted test.
 DEPTH, FRAMES = 400, 100
 
 
@@ -186,7 +184,7 @@ def low_stack() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-async def test_a_tree_may_be_deeper_than_a_stack_or_a_path(folders: UserData) -> None:
+async def test_tree_deeper_than_a_path_is_removed(folders: UserData) -> None:
     dig(folders.prepare(VM).status)
 
     with low_stack():
@@ -195,7 +193,7 @@ async def test_a_tree_may_be_deeper_than_a_stack_or_a_path(folders: UserData) ->
     assert names(folders.root) == []
 
 
-async def test_a_folder_may_be_full_and_bear_our_own_names(folders: UserData) -> None:
+async def test_large_folder_with_our_own_names_is_removed(folders: UserData) -> None:
     status = folders.prepare(VM).status
     for number in range(600):
         (status / f"f{number}").touch()
@@ -209,16 +207,16 @@ async def test_a_folder_may_be_full_and_bear_our_own_names(folders: UserData) ->
 
 
 @contextlib.contextmanager
-def as_nobody(folder: Path) -> Iterator[UserData]:
-    """Work in a folder as somebody whom modes keep out; root is kept out by none."""
+def unprivileged(folder: Path) -> Iterator[UserData]:
+    """Work in a folder as a user to whom file modes apply; they do not apply to root."""
     before, is_root = Path.cwd(), os.geteuid() == 0
     os.chdir(folder)
     if is_root:
         for path in (folder, *folder.rglob("*")):
-            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-        os.seteuid(NOBODY)
+            os.chown(path, UNPRIVILEGED, UNPRIVILEGED, follow_symlinks=False)
+        os.seteuid(UNPRIVILEGED)
     try:
-        # The path to the folder may be closed to nobody.
+        # That user may not have access to the parent folders.
         yield UserData(Path())
     finally:
         if is_root:
@@ -226,10 +224,10 @@ def as_nobody(folder: Path) -> Iterator[UserData]:
         os.chdir(before)
 
 
-async def test_a_locked_folder_is_opened_and_removed(folders: UserData) -> None:
+async def test_folder_without_permissions_is_removed(folders: UserData) -> None:
     status = folders.prepare(VM).status
     (status / "a" / "b" / "c").mkdir(parents=True)
-    with as_nobody(folders.root) as seen:
+    with unprivileged(folders.root) as seen:
         for folder in ("a/b/c", "a/b", "a"):
             (seen.shares(VM).status / folder).chmod(0o000)
 
@@ -238,7 +236,7 @@ async def test_a_locked_folder_is_opened_and_removed(folders: UserData) -> None:
     assert names(folders.root) == []
 
 
-async def test_a_removal_that_was_cut_is_finished(folders: UserData) -> None:
+async def test_interrupted_removal_is_finished(folders: UserData) -> None:
     shares = folders.prepare(VM)
     (shares.env / ".moved-7" / "inner").mkdir(parents=True)
     (shares.status / "a" / "b").mkdir(parents=True)
@@ -248,7 +246,7 @@ async def test_a_removal_that_was_cut_is_finished(folders: UserData) -> None:
     assert names(folders.root) == []
 
 
-async def test_what_cannot_be_removed_is_put_aside_without_its_secrets(
+async def test_data_that_cannot_be_removed_is_quarantined_without_its_secrets(
     folders: UserData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares = folders.prepare(VM)
@@ -264,11 +262,11 @@ async def test_what_cannot_be_removed_is_put_aside_without_its_secrets(
     with monkeypatch.context() as patched:
         patched.setattr(os, "unlink", refused)
         await folders.remove(VM)
-        (aside,) = folders.root.iterdir()
+        (quarantined,) = folders.root.iterdir()
         await folders.sweep()
 
     assert folders.vms() == []
-    assert sorted(one.name for one in aside.rglob("*")) == ["status", "stubborn"]
+    assert sorted(one.name for one in quarantined.rglob("*")) == ["status", "stubborn"]
     await folders.sweep()
     assert names(folders.root) == []
 
@@ -282,10 +280,10 @@ def test_a_guests_file_must_be_a_regular_one(folders: UserData, tmp_path: Path) 
     os.mkfifo(status / "pipe")
     (status / "file").write_text("of the guest")
 
-    assert [folders.open_guests_file(VM, name) for name in ("link", "folder", "pipe", "none")] == [
+    assert [folders.open_guest_file(VM, name) for name in ("link", "folder", "pipe", "none")] == [
         None
     ] * 4
-    file = folders.open_guests_file(VM, "file")
+    file = folders.open_guest_file(VM, "file")
     assert file is not None
     with file:
         assert file.read() == b"of the guest"

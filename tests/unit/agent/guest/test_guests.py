@@ -17,7 +17,7 @@ from bramley.agent.guest.guests import Guests
 from bramley.agent.guest.tokens import Tokens
 from bramley.agent.metrics import AgentMetrics
 from bramley.api.pod import Pod
-from bramley.base import virtual_time
+from tests import virtual_time
 from tests.unit.agent.guest.pods import a_pod
 from tests.unit.agent.guest.test_environment import Objects, from_field, from_secret
 from tests.unit.agent.guest.test_tokens import Issuer
@@ -32,7 +32,7 @@ def guests_of(root: Path, *, issuer: Issuer, objects: Objects | None = None) -> 
         folders,
         clock=virtual_time.clock(),
         rng=random.Random(1),
-        counted=AgentMetrics(CollectorRegistry()),
+        metrics=AgentMetrics(CollectorRegistry()),
     )
     node_facts = environment.NodeFacts(node="mac")
     return Guests(objects or Objects(), folders, tokens, node_facts=node_facts)
@@ -47,7 +47,7 @@ def variable(source: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"name": "A", "valueFrom": source}]
 
 
-async def test_a_guest_gets_its_variables_and_the_token_it_asks_for(tmp_path: Path) -> None:
+async def test_guest_gets_its_variables_and_its_token(tmp_path: Path) -> None:
     pod = wanting_a_token(a_pod(env=[{"name": "A", "value": "1\n2"}]), wants=True)
 
     shares = await guests_of(tmp_path, issuer=Issuer()).prepare(pod, VM)
@@ -58,7 +58,7 @@ async def test_a_guest_gets_its_variables_and_the_token_it_asks_for(tmp_path: Pa
 
 
 @pytest.mark.parametrize("wants", [None, False])
-async def test_a_guest_that_asks_for_no_token_gets_none(tmp_path: Path, wants: bool | None) -> None:
+async def test_guest_without_automount_gets_no_token(tmp_path: Path, wants: bool | None) -> None:
     issuer = Issuer()
     all_guests = guests_of(tmp_path, issuer=issuer)
     pod = wanting_a_token(a_pod(), wants=wants)
@@ -70,7 +70,7 @@ async def test_a_guest_that_asks_for_no_token_gets_none(tmp_path: Path, wants: b
     assert issuer.minted == []
 
 
-async def test_nothing_is_written_before_every_variable_is_there(tmp_path: Path) -> None:
+async def test_nothing_is_written_until_every_variable_is_resolved(tmp_path: Path) -> None:
     pod = a_pod(env=variable(from_secret("gone", "k")))
 
     with pytest.raises(Unresolved):
@@ -91,7 +91,7 @@ async def test_the_address_is_written_once_it_is_known(tmp_path: Path) -> None:
     assert guests.parse_env_file((shares.env / "tuist.env").read_text()) == {"A": "192.168.64.9"}
 
 
-async def test_an_address_that_nobody_asks_for_is_not_written(tmp_path: Path) -> None:
+async def test_address_that_no_variable_uses_is_not_written(tmp_path: Path) -> None:
     all_guests = guests_of(tmp_path, issuer=Issuer())
 
     await all_guests.write_address(a_pod(status={"podIP": "192.168.64.9"}), VM)
@@ -99,7 +99,7 @@ async def test_an_address_that_nobody_asks_for_is_not_written(tmp_path: Path) ->
     assert UserData(tmp_path).vms() == []
 
 
-async def test_a_guest_that_ended_is_heard_and_then_forgotten(tmp_path: Path) -> None:
+async def test_report_of_an_ended_guest_is_read_and_its_data_removed(tmp_path: Path) -> None:
     all_guests = guests_of(tmp_path, issuer=Issuer())
     shares = await all_guests.prepare(wanting_a_token(a_pod(), wants=True), VM)
     (shares.status / "runner-rc").write_text("3")
@@ -113,7 +113,7 @@ async def test_a_guest_that_ended_is_heard_and_then_forgotten(tmp_path: Path) ->
     assert all_guests.report(VM).code is None
 
 
-async def test_what_one_guest_would_not_let_go_goes_with_the_next(tmp_path: Path) -> None:
+async def test_data_that_could_not_be_removed_is_removed_with_the_next(tmp_path: Path) -> None:
     (tmp_path / ".aside-1" / "status" / "deep").mkdir(parents=True)
 
     await guests_of(tmp_path, issuer=Issuer()).remove(VM)

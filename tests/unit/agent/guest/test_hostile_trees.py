@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bramley.agent.guest import report
 from bramley.agent.guest.folders import UserData
-from bramley.base import virtual_time
+from tests import virtual_time
 
 VM = "ns-build-0123456789ab"
 SECRET = "secret of the host"
@@ -46,7 +46,7 @@ def grow(path: Path, outside: Path, kind: str) -> None:
 
 
 @given(TREES)
-def test_nothing_that_a_guest_makes_reaches_beyond_its_place(
+def test_nothing_in_a_guests_share_reaches_outside_it(
     tree: list[tuple[list[str], str]],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -60,10 +60,10 @@ def test_nothing_that_a_guest_makes_reaches_beyond_its_place(
             if not any(status.joinpath(*parts[:end]).is_symlink() for end in range(len(parts))):
                 grow(status.joinpath(*parts), outside, kind)
 
-        told, code = report.log_tail(folders, VM), report.read(folders, VM).code
+        tail, code = report.log_tail(folders, VM), report.read(folders, VM).code
         virtual_time.run(folders.remove(VM))
 
         assert code in {None, 3}
-        assert SECRET not in told
+        assert SECRET not in tail
         assert (outside / "secret").read_text() == SECRET
         assert list(folders.root.iterdir()) == []

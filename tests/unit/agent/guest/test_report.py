@@ -45,11 +45,11 @@ def test_an_exit_code_is_read(folders: UserData, text: str, code: int) -> None:
     "text",
     ["", "\n", "-1", "256", "2147483648", "4294967296", "3.0", "three", "0x3", "٣", "0" * 65],
 )
-def test_what_is_no_exit_code_is_not_reported(folders: UserData, text: str) -> None:
+def test_invalid_exit_code_is_not_reported(folders: UserData, text: str) -> None:
     assert report_text(folders, text) == Report()
 
 
-def test_a_huge_report_is_not_read_whole(folders: UserData) -> None:
+def test_huge_report_is_not_read_completely(folders: UserData) -> None:
     path = status(folders) / "runner-rc"
     path.touch()
     os.truncate(path, 2**40)
@@ -80,7 +80,7 @@ def test_without_a_report_there_is_none(folders: UserData) -> None:
         (None, NOON - timedelta(days=1), NOON),
     ],
 )
-def test_the_end_is_dated_by_whoever_is_believed_most(
+def test_finish_time_comes_from_the_most_reliable_source(
     ended: Ended | None, at: datetime | None, finished: datetime
 ) -> None:
     started = NOON - timedelta(hours=1)
@@ -95,15 +95,15 @@ def write_log(folders: UserData, content: bytes) -> str:
     return report.log_tail(folders, VM)
 
 
-def test_a_short_log_is_told_whole(folders: UserData) -> None:
+def test_short_log_is_returned_completely(folders: UserData) -> None:
     assert write_log(folders, b"one\ntwo\nthree") == "one\ntwo\nthree"
 
 
-def test_a_log_that_is_not_there_is_empty(folders: UserData) -> None:
+def test_missing_log_is_empty(folders: UserData) -> None:
     assert report.log_tail(folders, VM) == ""
 
 
-def test_the_end_of_a_long_log_is_told(folders: UserData) -> None:
+def test_end_of_a_long_log_is_returned(folders: UserData) -> None:
     lines = [f"line {number}\n" for number in range(1000)]
 
     assert write_log(folders, "".join(lines).encode()) == "".join(lines[-200:])
@@ -112,10 +112,10 @@ def test_the_end_of_a_long_log_is_told(folders: UserData) -> None:
 def test_a_first_line_that_is_cut_is_left_out(folders: UserData) -> None:
     long = b"x" * 1000 + b"\n"
 
-    told = write_log(folders, long * 100)
+    tail = write_log(folders, long * 100)
 
-    assert told == (long * (report.LONGEST_TAIL // len(long))).decode()
-    assert len(told) <= report.LONGEST_TAIL
+    assert tail == (long * (report.LONGEST_TAIL // len(long))).decode()
+    assert len(tail) <= report.LONGEST_TAIL
 
 
 def test_a_first_line_that_just_fits_is_kept(folders: UserData) -> None:
@@ -124,11 +124,11 @@ def test_a_first_line_that_just_fits_is_kept(folders: UserData) -> None:
     assert len(write_log(folders, line * 100)) == report.LONGEST_TAIL
 
 
-def test_an_endless_line_is_told_by_its_end(folders: UserData) -> None:
+def test_end_of_an_endless_line_is_returned(folders: UserData) -> None:
     assert write_log(folders, b"x" * 200_000) == "x" * report.LONGEST_TAIL
 
 
-def test_what_is_not_text_is_told_as_far_as_it_goes(folders: UserData) -> None:
+def test_bytes_that_are_not_utf8_are_replaced(folders: UserData) -> None:
     assert write_log(folders, b"a\xff\n") == "a\N{REPLACEMENT CHARACTER}\n"
 
 
@@ -157,7 +157,7 @@ def test_links_pipes_and_folders_are_no_logs(folders: UserData, tmp_path: Path) 
     assert report.log_tail(folders, VM) == ""
 
 
-def test_the_log_is_told_as_one_record(folders: UserData, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_is_logged_as_one_record(folders: UserData, caplog: pytest.LogCaptureFixture) -> None:
     write_log(folders, b"one\ntwo\n")
     caplog.set_level("INFO")
 

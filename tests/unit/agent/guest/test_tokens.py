@@ -18,10 +18,11 @@ from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.tokens import Settings, Tokens
 from bramley.agent.metrics import AgentMetrics
 from bramley.api.meta import Object
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
 from bramley.kube.api_requests import IssuedToken
+from tests import virtual_time
 from tests.unit.agent.clocks import a_clock
 from tests.unit.agent.guest.pods import a_pod
 
@@ -76,7 +77,7 @@ class Share:
             self.folders,
             clock=clock or virtual_time.clock(),
             rng=random.Random(1),
-            counted=self.metrics,
+            metrics=self.metrics,
             settings=settings,
         )
 
@@ -107,10 +108,10 @@ async def kept_fresh(tokens: Tokens) -> AsyncIterator[None]:
             task.cancel()
 
 
-async def test_a_token_is_of_the_pods_account_and_bound_to_the_pod(tmp_path: Path) -> None:
+async def test_token_is_for_the_pods_account_and_bound_to_the_pod(tmp_path: Path) -> None:
     share = a_share(tmp_path)
 
-    await share.tokens().give(POD, VM)
+    await share.tokens().issue(POD, VM)
 
     assert share.issuer.minted == [("ns", "runner", "tuist-runners-dispatch", "8:00:00", "u-1")]
     assert share.in_share().startswith("head.")
@@ -121,7 +122,7 @@ async def test_a_token_is_renewed_before_it_ends(tmp_path: Path) -> None:
     tokens = share.tokens()
 
     async with kept_fresh(tokens):
-        await tokens.give(POD, VM)
+        await tokens.issue(POD, VM)
         first = share.in_share()
         await asyncio.sleep(24 * 3600)
 
@@ -130,18 +131,18 @@ async def test_a_token_is_renewed_before_it_ends(tmp_path: Path) -> None:
     assert share.renewals("done") == 3
 
 
-async def test_a_token_that_the_server_made_shorter_is_renewed_sooner(tmp_path: Path) -> None:
+async def test_token_with_a_shorter_lifetime_is_renewed_sooner(tmp_path: Path) -> None:
     share = a_share(tmp_path, Issuer(life=HOUR))
     tokens = share.tokens()
 
     async with kept_fresh(tokens):
-        await tokens.give(POD, VM)
+        await tokens.issue(POD, VM)
         await asyncio.sleep(2 * 3600)
 
     assert share.issuer.times == [HOUR * 0.8 * number for number in range(3)]
 
 
-async def test_a_clock_that_differs_from_the_servers_renews_neither_late_nor_always(
+async def test_clock_skew_renews_neither_late_nor_constantly(
     tmp_path: Path,
 ) -> None:
     for ahead in (-9 * HOUR, 9 * HOUR):
@@ -151,7 +152,7 @@ async def test_a_clock_that_differs_from_the_servers_renews_neither_late_nor_alw
         share.folders.prepare(VM)
 
         async with kept_fresh(tokens):
-            await tokens.give(POD, VM)
+            await tokens.issue(POD, VM)
             await asyncio.sleep(10 * 3600)
 
         assert len(share.issuer.minted) == 2
@@ -161,7 +162,7 @@ async def test_a_clock_that_is_set_back_does_not_keep_a_token_for_too_long(tmp_p
     share, clock = a_share(tmp_path), a_clock()
     tokens = share.tokens(clock=clock)
     async with kept_fresh(tokens):
-        await tokens.give(POD, VM)
+        await tokens.issue(POD, VM)
         await asyncio.sleep(HOUR.total_seconds())
         clock.jump(-5 * HOUR)
         await asyncio.sleep(7 * HOUR.total_seconds())
@@ -169,25 +170,25 @@ async def test_a_clock_that_is_set_back_does_not_keep_a_token_for_too_long(tmp_p
     assert [round(at / HOUR, 1) for at in share.issuer.times] == [0.0, 6.4]
 
 
-async def test_a_token_that_lives_shorter_than_a_breath_does_not_flood_the_server(
+async def test_very_short_lifetime_does_not_flood_the_server(
     tmp_path: Path,
 ) -> None:
     share = a_share(tmp_path, Issuer(life=timedelta(seconds=1)))
     tokens = share.tokens()
 
     async with kept_fresh(tokens):
-        await tokens.give(POD, VM)
+        await tokens.issue(POD, VM)
         await asyncio.sleep(60)
 
     assert len(share.issuer.minted) <= 7
 
 
-async def test_a_failed_renewal_is_tried_again_and_the_old_token_stays(tmp_path: Path) -> None:
+async def test_failed_renewal_is_retried_and_the_old_token_stays(tmp_path: Path) -> None:
     share = a_share(tmp_path)
     tokens = share.tokens()
 
     async with kept_fresh(tokens):
-        await tokens.give(POD, VM)
+        await tokens.issue(POD, VM)
         first = share.in_share()
         share.issuer.is_up = False
         await asyncio.sleep(7 * 3600)
@@ -200,66 +201,66 @@ async def test_a_failed_renewal_is_tried_again_and_the_old_token_stays(tmp_path:
     assert (share.renewals("failed") or 0) > 3
 
 
-async def test_a_new_agent_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+async def test_next_agent_continues_the_renewals(tmp_path: Path) -> None:
     share = a_share(tmp_path)
-    await share.tokens().give(POD, VM)
+    await share.tokens().issue(POD, VM)
     await asyncio.sleep(3600)
     tokens = share.tokens()
 
     async with kept_fresh(tokens):
-        tokens.keep(POD, VM)
-        tokens.keep(POD, VM)
+        tokens.track(POD, VM)
+        tokens.track(POD, VM)
         await asyncio.sleep(6 * 3600)
 
     assert share.issuer.times == [timedelta(0), HOUR * 6.4]
 
 
-async def test_a_token_that_became_old_while_no_agent_ran_is_renewed_at_once(
+async def test_token_that_expired_without_an_agent_is_renewed_at_once(
     tmp_path: Path,
 ) -> None:
     share = a_share(tmp_path)
-    await share.tokens().give(POD, VM)
+    await share.tokens().issue(POD, VM)
     await asyncio.sleep(20 * 3600)
     tokens = share.tokens()
 
     async with kept_fresh(tokens):
-        tokens.keep(POD, VM)
+        tokens.track(POD, VM)
         await asyncio.sleep(1)
 
     assert share.issuer.times == [timedelta(0), 20 * HOUR]
 
 
-async def test_a_token_that_cannot_be_read_is_renewed_at_once(tmp_path: Path) -> None:
+async def test_unreadable_token_is_renewed_at_once(tmp_path: Path) -> None:
     for content in ("", "garbage", "a.!.c", "a.e30.c"):
         share = a_share(tmp_path)
         share.folders.write_token(VM, Secret(content))
         tokens = share.tokens()
 
         async with kept_fresh(tokens):
-            tokens.keep(POD, VM)
+            tokens.track(POD, VM)
             await asyncio.sleep(1)
 
         assert len(share.issuer.minted) == 1
 
 
-async def test_preparing_again_does_not_mint_again(tmp_path: Path) -> None:
+async def test_second_prepare_requests_no_token(tmp_path: Path) -> None:
     share = a_share(tmp_path)
     tokens = share.tokens()
 
-    await tokens.give(POD, VM)
-    await tokens.give(POD, VM)
+    await tokens.issue(POD, VM)
+    await tokens.issue(POD, VM)
     await asyncio.sleep(7 * 3600)
-    await tokens.give(POD, VM)
+    await tokens.issue(POD, VM)
 
     assert share.issuer.times == [timedelta(0), 7 * HOUR]
 
 
-async def test_nothing_is_minted_for_a_vm_that_is_gone(tmp_path: Path) -> None:
+async def test_no_token_is_requested_for_a_deleted_vm(tmp_path: Path) -> None:
     share = a_share(tmp_path)
     tokens = share.tokens()
 
     async with kept_fresh(tokens):
-        await tokens.give(POD, VM)
+        await tokens.issue(POD, VM)
         tokens.forget(VM)
         await share.folders.remove(VM)
         await asyncio.sleep(24 * 3600)
@@ -268,27 +269,27 @@ async def test_nothing_is_minted_for_a_vm_that_is_gone(tmp_path: Path) -> None:
     assert share.folders.vms() == []
 
 
-async def test_a_renewal_that_comes_too_late_makes_no_folder(tmp_path: Path) -> None:
+async def test_late_renewal_creates_no_folder(tmp_path: Path) -> None:
     share = a_share(tmp_path)
     tokens = share.tokens()
 
     async with kept_fresh(tokens):
-        await tokens.give(POD, VM)
+        await tokens.issue(POD, VM)
         await share.folders.remove(VM)
         await asyncio.sleep(8 * 3600)
 
     assert share.folders.vms() == []
 
 
-async def test_two_vms_are_renewed_each_in_its_time(tmp_path: Path) -> None:
+async def test_tokens_of_two_vms_are_renewed_independently(tmp_path: Path) -> None:
     share = a_share(tmp_path)
     share.folders.prepare("second")
     tokens = share.tokens()
 
     async with kept_fresh(tokens):
-        await tokens.give(POD, VM)
+        await tokens.issue(POD, VM)
         await asyncio.sleep(3600)
-        await tokens.give(POD, "second")
+        await tokens.issue(POD, "second")
         await asyncio.sleep(7 * 3600)
 
     assert share.issuer.times == [timedelta(0), HOUR, HOUR * 6.4, HOUR * 7.4]

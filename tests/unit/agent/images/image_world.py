@@ -26,9 +26,9 @@ from bramley.agent.ledger import Ledger
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.tart.driver import Credentials, Tart
 from bramley.agent.tart.references import Reference
-from bramley.base import virtual_time
 from bramley.sim.mac.agent_process import AgentProcess
 from bramley.sim.mac.mac import SimulatedMac
+from tests import virtual_time
 
 REPOSITORY = "ghcr.io/tuist/runner"
 TAGGED = f"{REPOSITORY}:15.4"
@@ -79,7 +79,7 @@ class ImageWorld:
         return self.images.request(request, on_change=lambda: self.changes.append(owner))
 
     async def ready(self, image: str, owner: str = "pod-1", **more: Any) -> Ready:
-        """Ask until the image is there."""
+        """Request the image until it is there."""
         async with asyncio.timeout(24 * 3600):
             while True:
                 answer = self.ask(image, owner, **more)
@@ -109,7 +109,7 @@ class ImageWorld:
 
 @dataclass
 class _Counting:
-    """Hears of every command line on its way to the programs."""
+    """Passes every command line to a callback on its way to the programs."""
 
     inner: Any
     calls: list[str]

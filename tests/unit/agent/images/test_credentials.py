@@ -14,8 +14,8 @@ from bramley.agent.tart import references
 from bramley.api.core import Secret
 from bramley.api.meta import ObjectMeta, to_wire
 from bramley.app import embedded
-from bramley.base import virtual_time
 from bramley.kube.client import Client
+from tests import virtual_time
 
 IMAGE = "ghcr.io/tuist/runner:1"
 
@@ -65,7 +65,7 @@ async def test_pods_secrets_come_before_the_hosts_file(tmp_path: Path) -> None:
     assert await found(tmp_path, secrets=secrets, host=host) == ("host", "h")
 
 
-async def test_secret_for_another_registry_is_passed_over(tmp_path: Path) -> None:
+async def test_secret_for_another_registry_is_ignored(tmp_path: Path) -> None:
     secrets = {
         "other": {DOCKER: config(**{"quay.io": entry("q", "q")})},
         "ours": {DOCKER: config(**{"https://ghcr.io/v2/": {"username": "u", "password": "w"}})},
@@ -85,13 +85,13 @@ async def test_secret_for_another_registry_is_passed_over(tmp_path: Path) -> Non
         (("localhost",), "localhost:5000/a/b:1", None),
     ],
 )
-async def test_longest_key_that_fits_wins(
+async def test_longest_matching_key_wins(
     tmp_path: Path, keys: tuple[str, ...], image: str, expected: str | None
 ) -> None:
     host = config(**{key: entry("u", key) for key in keys})
-    told = await found(tmp_path, host=host, image=image)
+    credentials = await found(tmp_path, host=host, image=image)
 
-    assert (told[1] if told else None) == expected
+    assert (credentials[1] if credentials else None) == expected
 
 
 async def test_old_format_of_secrets_is_read(tmp_path: Path) -> None:
@@ -109,23 +109,23 @@ async def test_old_format_of_secrets_is_read(tmp_path: Path) -> None:
         {"unrelated": b"x"},
     ],
 )
-async def test_secret_that_cannot_be_used_is_no_failure_and_is_not_shown(
+async def test_unusable_secret_is_ignored_and_not_logged(
     tmp_path: Path, data: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert await found(tmp_path, secrets={"bad": data}, names=("bad", "missing")) is None
     assert "hunter2" not in caplog.text
 
 
-async def test_hosts_file_that_cannot_be_read_is_no_failure(tmp_path: Path) -> None:
+async def test_unreadable_host_file_is_ignored(tmp_path: Path) -> None:
     assert await found(tmp_path, host=b"{") is None
     (tmp_path / "host.json").unlink()
     (tmp_path / "host.json").mkdir()
-    async with Client(_Nobody()) as kube:  # type: ignore[arg-type]
+    async with Client(_UnusedTransport()) as kube:  # type: ignore[arg-type]
         reference = references.parse(IMAGE)
         assert reference is not None
         keyring = Keyring(kube, tmp_path / "host.json")
         assert await keyring.find(reference, namespace="", secrets=()) is None
 
 
-class _Nobody:
+class _UnusedTransport:
     async def close(self) -> None: ...

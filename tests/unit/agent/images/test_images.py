@@ -1,4 +1,4 @@
-"""Images as Pods meet them: asked for without waiting, fetched once, kept by digest, and never lost to an error of a clone."""
+"""Images of Pods: requested without waiting, pulled once, kept by digest, and never lost to a failed clone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.unit.agent.images.image_world import (
 B = pinned("b")
 
 
-async def test_image_is_pulled_made_a_golden_base_and_then_warm(tmp_path: Path) -> None:
+async def test_image_is_pulled_and_cloned_to_a_golden_base_once(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         first = world.ask(B)
         assert isinstance(first, Pulling)
@@ -54,7 +54,7 @@ async def test_image_is_pulled_made_a_golden_base_and_then_warm(tmp_path: Path) 
         assert [record.digest for record in world.images.present()] == [digest("b")]
 
 
-async def test_asking_never_waits_and_tells_progress(tmp_path: Path) -> None:
+async def test_request_never_waits_and_returns_progress(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         began = asyncio.get_running_loop().time()
         world.ask(B)
@@ -68,7 +68,7 @@ async def test_asking_never_waits_and_tells_progress(tmp_path: Path) -> None:
         assert "pod-1" in world.changes
 
 
-async def test_two_pods_that_want_one_image_cause_one_pull(tmp_path: Path) -> None:
+async def test_two_pods_of_one_image_cause_one_pull(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         world.ask(B, "pod-1")
         world.ask(B, "pod-2")
@@ -78,7 +78,7 @@ async def test_two_pods_that_want_one_image_cause_one_pull(tmp_path: Path) -> No
         assert len(world.called("clone")) == 1
 
 
-async def test_second_registry_is_not_kept_waiting_by_the_first(tmp_path: Path) -> None:
+async def test_second_registry_does_not_wait_for_the_first(tmp_path: Path) -> None:
     other = pinned("c", "quay.io/tuist/runner")
     async with image_world(tmp_path) as world:
         world.mac.settings.image(other, size_bytes=GB)
@@ -102,7 +102,7 @@ async def test_tag_is_one_name_of_its_digest(tmp_path: Path) -> None:
         assert len(world.called("pull")) == 1
 
 
-async def test_moved_tag_is_looked_at_again_under_always_and_only_then(tmp_path: Path) -> None:
+async def test_moved_tag_is_resolved_again_only_under_always(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         old = await world.ready(TAGGED)
         world.mac.settings.image(TAGGED, digest=digest("e"))
@@ -116,7 +116,7 @@ async def test_moved_tag_is_looked_at_again_under_always_and_only_then(tmp_path:
         assert world.vms() == {old.golden, fresh.golden}
 
 
-async def test_always_asks_the_registry_once_for_each_pod(tmp_path: Path) -> None:
+async def test_always_queries_the_registry_once_per_pod(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         for owner in ("pod-1", "pod-1", "pod-2"):
             await world.ready(TAGGED, owner, policy=PullPolicy.ALWAYS)
@@ -125,7 +125,7 @@ async def test_always_asks_the_registry_once_for_each_pod(tmp_path: Path) -> Non
         assert len(world.called("clone")) == 1
 
 
-async def test_look_at_a_tag_that_is_here_waits_for_no_pull(tmp_path: Path) -> None:
+async def test_resolving_a_present_tag_waits_for_no_pull(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         await world.ready(TAGGED)
         world.mac.settings.image(B, size_bytes=2000 * GB)
@@ -137,7 +137,7 @@ async def test_look_at_a_tag_that_is_here_waits_for_no_pull(tmp_path: Path) -> N
         assert isinstance(world.ask(B, "pod-2"), Pulling)
 
 
-async def test_tag_that_has_moved_waits_for_its_turn_and_comes(tmp_path: Path) -> None:
+async def test_moved_tag_is_pulled_in_turn(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         await world.ready(TAGGED)
         assert isinstance(world.ask(B, "pod-2"), Pulling)
@@ -150,7 +150,7 @@ async def test_tag_that_has_moved_waits_for_its_turn_and_comes(tmp_path: Path) -
         assert not world.left_in_tmp()
 
 
-async def test_always_does_not_look_again_at_a_digest(tmp_path: Path) -> None:
+async def test_always_does_not_resolve_a_digest_again(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         await world.ready(B, policy=PullPolicy.ALWAYS)
         await world.ready(B, "pod-2", policy=PullPolicy.ALWAYS)
@@ -158,7 +158,7 @@ async def test_always_does_not_look_again_at_a_digest(tmp_path: Path) -> None:
         assert len(world.called("pull")) == 1
 
 
-async def test_never_takes_what_is_here_and_fails_otherwise(tmp_path: Path) -> None:
+async def test_never_uses_a_present_image_and_fails_otherwise(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         answer = world.ask(B, policy=PullPolicy.NEVER)
         assert isinstance(answer, Failed)
@@ -179,9 +179,7 @@ async def test_never_takes_what_is_here_and_fails_otherwise(tmp_path: Path) -> N
         ("ghcr.io/a/b", "Never", PullPolicy.NEVER),
     ],
 )
-def test_policy_that_is_not_given_follows_the_tag(
-    image: str, given: str, expected: PullPolicy
-) -> None:
+def test_default_policy_follows_the_tag(image: str, given: str, expected: PullPolicy) -> None:
     assert policy_of(image, given) is expected
 
 
@@ -193,7 +191,7 @@ async def test_local_name_is_no_image(tmp_path: Path) -> None:
         assert isinstance(answer.error, errors.InvalidSpec)
 
 
-async def test_image_that_meets_a_bug_of_ours_fails_and_ends_nothing_else(
+async def test_bug_during_a_pull_fails_only_that_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object, **__: object) -> None:
@@ -230,7 +228,7 @@ async def test_another_pods_credentials_are_tried_although_the_first_ones_failed
         await world.ready(B, "pod-2", namespace="rich")
 
 
-async def test_failure_is_not_tried_again_too_soon(tmp_path: Path) -> None:
+async def test_failed_pull_backs_off(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         answer = await world.failed("ghcr.io/tuist/none:1")
         assert timedelta() < answer.retry_after <= timedelta(seconds=10)
@@ -242,7 +240,7 @@ async def test_failure_is_not_tried_again_too_soon(tmp_path: Path) -> None:
         assert isinstance(world.ask("ghcr.io/tuist/none:1"), Pulling)
 
 
-async def test_golden_base_that_was_deleted_by_hand_is_made_again_without_a_pull(
+async def test_manually_deleted_golden_base_is_created_again_without_a_pull(
     tmp_path: Path,
 ) -> None:
     async with image_world(tmp_path) as world:
@@ -254,7 +252,7 @@ async def test_golden_base_that_was_deleted_by_hand_is_made_again_without_a_pull
         assert len(world.called("pull")) == 1
 
 
-async def test_half_made_golden_base_is_removed_and_made_again(tmp_path: Path) -> None:
+async def test_incomplete_golden_base_is_deleted_and_created_again(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         world.mac.settings.fault("clone", "half", times=1)
         failed = await world.failed(B)
@@ -265,7 +263,7 @@ async def test_half_made_golden_base_is_removed_and_made_again(tmp_path: Path) -
         assert len(world.called("pull")) == 1
 
 
-async def test_base_of_an_agent_without_a_ledger_is_taken_over(tmp_path: Path) -> None:
+async def test_base_of_an_agent_without_a_ledger_is_adopted(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         await world.tart.pull(B)
         await world.tart.clone(B, agent.golden_vm(B))
@@ -275,7 +273,7 @@ async def test_base_of_an_agent_without_a_ledger_is_taken_over(tmp_path: Path) -
         assert world.called("pull") == world.called("clone") == []
 
 
-async def test_image_that_somebody_else_pulled_is_used_and_not_ours(tmp_path: Path) -> None:
+async def test_image_that_another_process_pulled_is_used_and_not_owned(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         await world.tart.pull(B)
         await world.tart.pull(TAGGED)
@@ -287,7 +285,7 @@ async def test_image_that_somebody_else_pulled_is_used_and_not_ours(tmp_path: Pa
         assert [record.is_pulled for record in records if record] == [False, False]
 
 
-async def test_pull_by_tag_that_an_agent_did_not_survive_is_still_known_as_ours(
+async def test_pull_by_tag_that_outlived_its_agent_is_still_owned(
     tmp_path: Path,
 ) -> None:
     def die_after_the_pull(moment: str) -> None:
@@ -308,7 +306,7 @@ async def test_pull_by_tag_that_an_agent_did_not_survive_is_still_known_as_ours(
         assert successor.store.interrupted_pulls() == []
 
 
-async def test_disk_that_takes_no_record_of_its_use_spoils_no_warm_image(tmp_path: Path) -> None:
+async def test_present_image_is_used_when_its_record_cannot_be_written(tmp_path: Path) -> None:
     def refuse(record: ImageRecord) -> None:
         raise LedgerUnavailable("no space left on device")
 
@@ -322,7 +320,7 @@ async def test_disk_that_takes_no_record_of_its_use_spoils_no_warm_image(tmp_pat
         assert isinstance(failed.error, LedgerUnavailable)
 
 
-async def test_clone_makes_a_vm(tmp_path: Path) -> None:
+async def test_clone_creates_a_vm(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         answer = await world.ready(B)
         await world.images.clone(answer.golden, "vm-1")
@@ -331,7 +329,7 @@ async def test_clone_makes_a_vm(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("do", ["fail", "no_space", "half"])
-async def test_error_of_a_clone_leaves_the_golden_base_alone(tmp_path: Path, do: str) -> None:
+async def test_failed_clone_keeps_the_golden_base(tmp_path: Path, do: str) -> None:
     async with image_world(tmp_path) as world:
         answer = await world.ready(B)
         world.mac.settings.fault("clone", do)
@@ -342,7 +340,7 @@ async def test_error_of_a_clone_leaves_the_golden_base_alone(tmp_path: Path, do:
         assert isinstance(world.ask(B), Ready)
 
 
-async def test_clone_without_space_makes_room_and_tries_once_more(tmp_path: Path) -> None:
+async def test_clone_without_space_frees_space_and_retries_once(tmp_path: Path) -> None:
     queries: list[str] = []
 
     async def reclaim() -> bool:
@@ -375,7 +373,7 @@ async def test_clone_replaces_only_a_clone_of_ours_that_never_ran(tmp_path: Path
                 await world.images.clone(golden, vm)
 
 
-async def test_request_joins_before_its_flight_has_begun(tmp_path: Path) -> None:
+async def test_request_joins_a_pull_that_has_not_started(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         request = ImageRequest(B, "pod-1")
         answers = [world.images.request(request, on_change=lambda: None) for _ in range(3)]

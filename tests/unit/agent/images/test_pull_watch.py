@@ -13,17 +13,17 @@ TICK = 0.25
 
 
 def loaded_after(seconds: float, *, limit: float, line: float, size: int) -> list[int]:
-    """Return what a pull on a line of constant speed has loaded at each tick, as whole percents are heard."""
+    """Return the bytes that a pull at constant speed has loaded at each tick, as seen in whole percents."""
     pace, now, loaded, running = Pacer(0.0), 0.0, 0.0, True
-    told: list[int] = []
+    loaded_by_tick: list[int] = []
     step = size // 100
     while now < seconds and loaded < size:
         now += TICK
         loaded += line * TICK if running else 0.0
         pace.elapsed(TICK, running=running)
         running = pace.is_within_limit(now, limit, loaded=int(loaded // step) * step, step=step)
-        told.append(int(loaded))
-    return told
+        loaded_by_tick.append(int(loaded))
+    return loaded_by_tick
 
 
 @given(
@@ -31,33 +31,39 @@ def loaded_after(seconds: float, *, limit: float, line: float, size: int) -> lis
     line=st.floats(1e6, 1250e6),
     size=st.integers(10**9, 100 * 10**9),
 )
-def test_no_line_gets_more_than_the_limit(limit: float, line: float, size: int) -> None:
-    told = loaded_after(600, limit=limit, line=line, size=size)
+def test_pull_never_exceeds_the_limit(limit: float, line: float, size: int) -> None:
+    loaded_by_tick = loaded_after(600, limit=limit, line=line, size=size)
 
-    # Ahead by what is allowed in a second, what came in a tick, and at most a percent that was not heard yet.
+    # Ahead by what is allowed in a second, what came in a tick, and at most a percent that is not printed yet.
     ahead = limit + line * TICK + size / 100
-    assert all(loaded <= limit * TICK * (tick + 1) + ahead for tick, loaded in enumerate(told))
+    assert all(
+        loaded <= limit * TICK * (tick + 1) + ahead for tick, loaded in enumerate(loaded_by_tick)
+    )
 
 
 @given(limit=st.floats(1e6, 200e6), line=st.floats(1e6, 1250e6))
-def test_limit_is_used_as_far_as_the_line_can(limit: float, line: float) -> None:
+def test_limit_is_used_as_far_as_the_bandwidth_allows(limit: float, line: float) -> None:
     size = 50 * 10**9
-    told = loaded_after(900, limit=limit, line=line, size=size)
+    loaded_by_tick = loaded_after(900, limit=limit, line=line, size=size)
 
-    possible = min(min(limit, line) * TICK * len(told), size)
-    assert told[-1] >= 0.8 * possible - size / 100 - line * TICK
+    possible = min(min(limit, line) * TICK * len(loaded_by_tick), size)
+    assert loaded_by_tick[-1] >= 0.8 * possible - size / 100 - line * TICK
 
 
-def test_halts_stay_short_on_a_fast_line() -> None:
+def test_pauses_stay_short_at_high_bandwidth() -> None:
     """A registry closes connections that stay silent for a minute."""
-    told = loaded_after(3600, limit=5e6, line=125e6, size=60 * 10**9)
-    moves = [tick for tick in range(1, len(told)) if told[tick] != told[tick - 1]]
+    loaded_by_tick = loaded_after(3600, limit=5e6, line=125e6, size=60 * 10**9)
+    moves = [
+        tick
+        for tick in range(1, len(loaded_by_tick))
+        if loaded_by_tick[tick] != loaded_by_tick[tick - 1]
+    ]
 
     gaps = [(after - before) * TICK for before, after in itertools.pairwise(moves)]
     assert max(gaps[20:]) < 30
 
 
-def test_bytes_that_never_crossed_the_line_are_not_held_against_it() -> None:
+def test_bytes_that_were_not_downloaded_do_not_count() -> None:
     pace = Pacer(0.0, credit=50 * 10**9)
     pace.elapsed(TICK, running=True)
 
@@ -71,14 +77,14 @@ def test_without_credit_every_byte_counts() -> None:
     assert not pace.is_within_limit(TICK, 5e6, loaded=50 * 10**9, step=10**8)
 
 
-def test_what_came_before_the_pace_began_is_no_debt() -> None:
+def test_bytes_before_the_limit_began_do_not_count() -> None:
     pace = Pacer(100.0, loaded=12 * 10**9)
     pace.elapsed(TICK, running=True)
 
     assert pace.is_within_limit(100.0 + TICK, 5e6, loaded=12 * 10**9, step=10**6)
 
 
-def test_what_need_not_be_loaded_is_read_too() -> None:
+def test_cached_bytes_are_parsed() -> None:
     progress = Progress()
     for line in (
         "found an image x that will allow us to skip 7.5 GB",
@@ -92,7 +98,7 @@ def test_what_need_not_be_loaded_is_read_too() -> None:
     assert (progress.skipped, progress.loaded) == (8 * 10**9, 0)
 
 
-def test_progress_is_read_from_tarts_lines() -> None:
+def test_progress_is_parsed_from_tarts_output() -> None:
     progress = Progress()
     for line in ("pulling manifest...", "pulling disk (27.5 GB compressed)...", "0%", "41%"):
         progress.feed_line(line)
@@ -101,7 +107,7 @@ def test_progress_is_read_from_tarts_lines() -> None:
     assert progress.loaded == 41 * progress.step
 
 
-def test_queue_of_tart_is_known_as_such() -> None:
+def test_waiting_line_of_tart_is_recognised() -> None:
     progress = Progress()
     progress.feed_line("waiting for lock...")
     assert progress.is_queued

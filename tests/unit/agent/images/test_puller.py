@@ -18,9 +18,7 @@ B, C = pinned("b"), pinned("c")
 
 
 @pytest.mark.parametrize("code", [429, 503])
-async def test_registry_that_refuses_for_a_moment_is_asked_again_by_us(
-    tmp_path: Path, code: int
-) -> None:
+async def test_short_registry_failure_is_retried(tmp_path: Path, code: int) -> None:
     async with image_world(tmp_path) as world:
         world.mac.settings.fault("pull", "status", code=code, percent=30, times=2)
         await world.ready(B)
@@ -30,7 +28,7 @@ async def test_registry_that_refuses_for_a_moment_is_asked_again_by_us(
         assert [pull.split()[-1] for pull in pulls] == ["8", "4", "2"]
 
 
-async def test_registry_that_refuses_for_long_is_a_failure(tmp_path: Path) -> None:
+async def test_long_registry_failure_fails_the_pull(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         world.mac.settings.fault("pull", "status", code=429, percent=0)
         answer = await world.failed(B)
@@ -39,14 +37,14 @@ async def test_registry_that_refuses_for_long_is_a_failure(tmp_path: Path) -> No
         assert len(world.called("pull")) == 5
 
 
-async def test_missing_image_is_not_asked_for_again_and_again(tmp_path: Path) -> None:
+async def test_missing_image_is_not_retried(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         await world.failed("ghcr.io/tuist/none:1")
 
         assert len(world.called("pull")) == 1
 
 
-async def test_stalled_pull_is_killed_and_goes_on_from_where_it_was(tmp_path: Path) -> None:
+async def test_stalled_pull_is_killed_and_resumed(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         world.mac.settings.fault("pull", "stall", percent=90, times=1)
         began = asyncio.get_running_loop().time()
@@ -70,7 +68,7 @@ async def test_pull_that_stalls_every_time_is_a_failure_and_leaves_no_process(
         assert world.mac.table.living() == []
 
 
-async def test_slow_pull_is_no_stalled_one(tmp_path: Path) -> None:
+async def test_slow_pull_is_not_stalled(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         world.mac.settings.timings(bytes_per_second=4e6)
         await world.ready(B)
@@ -78,7 +76,7 @@ async def test_slow_pull_is_no_stalled_one(tmp_path: Path) -> None:
         assert len(world.called("pull")) == 1
 
 
-async def test_pull_has_a_deadline_even_while_it_goes_on(tmp_path: Path) -> None:
+async def test_pull_has_a_deadline_even_while_it_progresses(tmp_path: Path) -> None:
     settings = PullSettings(max_duration=timedelta(minutes=1))
     async with image_world(tmp_path, settings=settings) as world:
         answer = await world.failed(B)
@@ -87,7 +85,7 @@ async def test_pull_has_a_deadline_even_while_it_goes_on(tmp_path: Path) -> None
         assert world.mac.table.living() == []
 
 
-async def test_full_disk_is_cleared_once_and_the_pull_tried_again(tmp_path: Path) -> None:
+async def test_full_disk_is_cleared_once_and_the_pull_retried(tmp_path: Path) -> None:
     queries: list[str] = []
 
     async def reclaim() -> bool:
@@ -102,7 +100,7 @@ async def test_full_disk_is_cleared_once_and_the_pull_tried_again(tmp_path: Path
         assert len(world.called("pull")) == 2
 
 
-async def test_full_disk_is_a_failure_where_nobody_may_clear_it(tmp_path: Path) -> None:
+async def test_full_disk_without_a_collector_is_a_failure(tmp_path: Path) -> None:
     async with image_world(tmp_path, reclaim=None) as world:
         world.mac.settings.fault("pull", "no_space", times=1)
         answer = await world.failed(B)
@@ -130,7 +128,9 @@ def stage(world: ImageWorld, image: str, limit: float) -> Ready | Pulling:
 
 
 @pytest.mark.parametrize("megabytes", [10, 60])
-async def test_limit_of_a_staged_pull_is_kept_and_used(tmp_path: Path, megabytes: int) -> None:
+async def test_bandwidth_limit_of_a_staged_pull_is_kept_and_used(
+    tmp_path: Path, megabytes: int
+) -> None:
     settings = PullSettings(staging_concurrency=8)
     async with image_world(tmp_path, settings=settings) as world:
         loop = asyncio.get_running_loop()
@@ -152,7 +152,7 @@ async def test_limit_of_a_staged_pull_is_kept_and_used(tmp_path: Path, megabytes
         )
 
 
-async def test_paced_pull_that_stalled_goes_on_without_a_debt(tmp_path: Path) -> None:
+async def test_limited_pull_that_stalled_resumes_without_a_debt(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         world.mac.settings.fault("pull", "stall", percent=90, times=1)
         began = asyncio.get_running_loop().time()
@@ -177,7 +177,7 @@ async def test_new_limit_counts_from_now_on(tmp_path: Path) -> None:
         assert 8 <= (later.percent or 0) - (halfway.percent or 0) <= 12
 
 
-async def test_pod_that_wants_a_staged_image_lifts_its_limit(tmp_path: Path) -> None:
+async def test_pod_that_needs_a_staged_image_lifts_its_limit(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         stage(world, B, 1e6)
         await asyncio.sleep(300)
@@ -201,7 +201,7 @@ async def test_pod_does_not_wait_behind_an_image_that_is_only_staged(tmp_path: P
         assert [call.split()[2] for call in world.called("pull")] == [B, C, B]
 
 
-async def test_cancelled_stage_leaves_no_process_and_no_debris(tmp_path: Path) -> None:
+async def test_cancelled_stage_leaves_no_process_and_no_files(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         stage(world, B, 20e6)
         await asyncio.sleep(60)

@@ -1,4 +1,4 @@
-"""Staging as the Node's annotations tell it, on the embedded API and a simulated Mac."""
+"""Staging by the Node's annotations, on the embedded API and a simulated Mac."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from bramley.api import names
 from bramley.api.core import Node
 from bramley.api.meta import ObjectMeta, to_wire
 from bramley.app import embedded
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.kube.client import Client
 from bramley.runtime.keys import Key
+from tests import virtual_time
 from tests.unit.agent.images.image_world import GB, ImageWorld, digest, image_world, pinned, until
 
 NODE = "mac-1"
@@ -36,21 +37,21 @@ class Stage:
     writes: int = 0
 
     async def stage(self, value: Any) -> None:
-        """Write the wish and let the agent hear of it, as its watch would."""
+        """Write the annotation and notify the agent, as its watch would."""
         text = value if isinstance(value, str | None) else json.dumps(value)
         noted = {names.annotations.STAGE_IMAGES: text}
         await self.kube.merge_patch(Node, NODE, {"metadata": {"annotations": noted}})
-        await self.hear()
+        await self.notify()
 
-    async def hear(self) -> None:
+    async def notify(self) -> None:
         node = await self.kube.get(Node, NODE)
         self.staging.on_change(Key("", NODE), None, node)
 
     async def report(self) -> dict[str, Any]:
         node = await self.kube.get(Node, NODE)
         text = node.metadata.annotations.get(names.annotations.STAGED_IMAGES, "{}")
-        told: dict[str, Any] = json.loads(text)
-        return told
+        report: dict[str, Any] = json.loads(text)
+        return report
 
     async def states(self) -> list[str]:
         return [image["state"] for image in (await self.report()).get("images", ())]
@@ -86,16 +87,18 @@ async def stage(tmp_path: Path, **settings: Any) -> AsyncIterator[Stage]:
         running.cancel()
 
 
-async def test_wished_images_are_staged_one_after_the_other_with_progress(tmp_path: Path) -> None:
+async def test_requested_images_are_staged_one_after_the_other_with_progress(
+    tmp_path: Path,
+) -> None:
     async with stage(tmp_path) as world:
         text = json.dumps({"images": [B, C]})
         await world.stage(text)
         await asyncio.sleep(30)
 
-        told = await world.report()
-        assert told["request"] == staging.request_id(text)
-        assert [image["state"] for image in told["images"]] == ["Pulling", "Waiting"]
-        assert told["images"][0]["percent"] > 0
+        report = await world.report()
+        assert report["request"] == staging.request_id(text)
+        assert [image["state"] for image in report["images"]] == ["Pulling", "Waiting"]
+        assert report["images"][0]["percent"] > 0
 
         await world.staged(2)
         assert [image["digest"] for image in (await world.report())["images"]] == [
@@ -107,7 +110,7 @@ async def test_wished_images_are_staged_one_after_the_other_with_progress(tmp_pa
 
 
 @pytest.mark.parametrize(("own", "wished", "rate"), [(20, None, 20), (None, 10, 10), (10, 40, 10)])
-async def test_smaller_of_both_limits_counts(
+async def test_smaller_of_both_limits_applies(
     tmp_path: Path, own: float | None, wished: float | None, rate: float
 ) -> None:
     async with stage(tmp_path, megabytes_per_second=own) as world:
@@ -120,7 +123,7 @@ async def test_smaller_of_both_limits_counts(
         assert 2e9 / (rate * 1e6) * 0.97 <= took <= 2e9 / (rate * 1e6) * 1.2 + 20
 
 
-async def test_withdrawn_wish_ends_its_pull_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_withdrawn_request_cancels_its_pull_and_leaves_nothing(tmp_path: Path) -> None:
     async with stage(tmp_path, megabytes_per_second=20) as world:
         await world.stage({"images": [B]})
         await asyncio.sleep(60)
@@ -133,7 +136,7 @@ async def test_withdrawn_wish_ends_its_pull_and_leaves_nothing(tmp_path: Path) -
         assert await world.report() == {}
 
 
-async def test_image_that_is_not_wished_any_more_loses_its_protection(tmp_path: Path) -> None:
+async def test_image_that_is_no_longer_requested_loses_its_protection(tmp_path: Path) -> None:
     async with stage(tmp_path) as world:
         await world.stage({"images": [B, C]})
         await world.staged(2)
@@ -150,13 +153,13 @@ async def test_nothing_is_staged_below_the_floor(tmp_path: Path) -> None:
         await world.stage({"images": [B]})
         await asyncio.sleep(60)
 
-        told = (await world.report())["images"][0]
-        assert told["state"] == "Failed"
-        assert told["message"].startswith("BelowFloor: ")
+        image = (await world.report())["images"][0]
+        assert image["state"] == "Failed"
+        assert image["message"].startswith("BelowFloor: ")
         assert world.image_world.called("pull") == []
 
 
-async def test_stage_that_reaches_the_floor_ends_for_good_and_leaves_no_debris(
+async def test_stage_that_reaches_the_floor_fails_and_leaves_no_files(
     tmp_path: Path,
 ) -> None:
     async with stage(tmp_path) as world:
@@ -171,7 +174,7 @@ async def test_stage_that_reaches_the_floor_ends_for_good_and_leaves_no_debris(
         assert world.image_world.mac.table.living() == []
 
 
-async def test_registry_that_fails_for_a_while_is_asked_again(tmp_path: Path) -> None:
+async def test_short_registry_failure_is_retried(tmp_path: Path) -> None:
     async with stage(tmp_path) as world:
         world.image_world.mac.settings.fault("pull", "status", code=503, percent=0, times=7)
         await world.stage({"images": [B]})
@@ -179,13 +182,13 @@ async def test_registry_that_fails_for_a_while_is_asked_again(tmp_path: Path) ->
         await world.staged(1)
 
 
-async def test_failed_image_does_not_hold_up_the_next(tmp_path: Path) -> None:
+async def test_failed_image_does_not_delay_the_next(tmp_path: Path) -> None:
     async with stage(tmp_path) as world:
         await world.stage({"images": ["ghcr.io/tuist/none:1", C]})
         await until(lambda: world.image_world.store.is_complete(names.agent.golden_vm(C)))
 
 
-async def test_staged_image_that_the_collector_took_is_not_fetched_again(tmp_path: Path) -> None:
+async def test_staged_image_that_the_collector_deleted_is_not_pulled_again(tmp_path: Path) -> None:
     async with stage(tmp_path) as world:
         await world.stage({"images": [B]})
         await world.staged(1)
@@ -195,18 +198,18 @@ async def test_staged_image_that_the_collector_took_is_not_fetched_again(tmp_pat
         assert len(world.image_world.called("pull")) == 1
 
 
-async def test_rest_is_quiet(tmp_path: Path) -> None:
+async def test_converged_staging_writes_nothing(tmp_path: Path) -> None:
     async with stage(tmp_path) as world:
         await world.stage({"images": [B]})
         await world.staged(1)
         version = (await world.kube.get(Node, NODE)).metadata.resource_version
-        await world.hear()
+        await world.notify()
         await asyncio.sleep(600)
 
         assert (await world.kube.get(Node, NODE)).metadata.resource_version == version
 
 
-async def test_nothing_is_unstaged_before_the_node_was_seen(tmp_path: Path) -> None:
+async def test_nothing_is_unstaged_before_the_node_was_read(tmp_path: Path) -> None:
     async with stage(tmp_path) as world:
         await world.image_world.ready(B)
         record = world.image_world.ledger.image(digest("b"))
@@ -220,7 +223,7 @@ async def test_nothing_is_unstaged_before_the_node_was_seen(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "text", ["{", '"x"', '{"images": 3}', '{"images": [], "megabytesPerSecond": 0}']
 )
-async def test_wish_that_cannot_be_read_is_answered(tmp_path: Path, text: str) -> None:
+async def test_invalid_request_is_reported(tmp_path: Path, text: str) -> None:
     async with stage(tmp_path) as world:
         await world.stage(text)
         await asyncio.sleep(15)

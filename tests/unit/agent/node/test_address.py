@@ -21,14 +21,14 @@ def chosen(source: str, address: str = "", **more: Endpoint) -> Settings:
     )
 
 
-async def test_the_first_interface_gives_the_address_and_everything_stays_open() -> None:
+async def test_address_is_that_of_the_first_interface_and_servers_listen_everywhere() -> None:
     with_address = await address.with_address(chosen("auto"), Programs(), Host())
 
     assert with_address.node.address == "10.0.0.7"
     assert (with_address.metrics, with_address.health) == (OPEN, OPEN)
 
 
-async def test_an_address_that_was_given_wins() -> None:
+async def test_configured_address_wins() -> None:
     with_address = await address.with_address(chosen("auto", "192.0.2.1"), Programs(), Host())
 
     assert with_address.node.address == "192.0.2.1"
@@ -57,7 +57,7 @@ async def test_on_the_tailnet_metrics_health_and_logs_listen_there_only() -> Non
     assert hosts == {"100.64.0.11"}
 
 
-async def test_an_address_to_listen_on_that_somebody_chose_stays() -> None:
+async def test_configured_bind_address_is_kept() -> None:
     programs = Programs({TAILSCALE: Finished(0, "100.64.0.11\n")})
     own = Endpoint("127.0.0.1", 9000)
 
@@ -69,14 +69,14 @@ async def test_an_address_to_listen_on_that_somebody_chose_stays() -> None:
 @pytest.mark.parametrize(
     "answer", [Finished(1, "", "tailscaled is not running"), Finished(0, "fd7a::1\n")]
 )
-async def test_without_a_tailnet_nothing_starts(answer: Finished) -> None:
+async def test_without_a_tailnet_the_start_fails(answer: Finished) -> None:
     programs = Programs({TAILSCALE: answer})
 
     with pytest.raises(errors.BadConfiguration, match="--node-ip-source tailscale"):
         await address.with_address(chosen("tailscale"), programs, Host())
 
 
-async def test_a_tailnet_that_hangs_ends_the_start() -> None:
+async def test_hanging_tailnet_fails_the_start() -> None:
     programs = Programs(hanging={"tailscale"})
 
     with pytest.raises(errors.TimedOut):

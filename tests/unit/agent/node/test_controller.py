@@ -9,16 +9,17 @@ from bramley.agent.node.status import Check, Facts
 from bramley.api import conditions
 from bramley.api.core import Node
 from bramley.api.names import labels
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.kube.client import Client
 from bramley.runtime.keys import Key
+from tests import virtual_time
 from tests.unit.agent.node import worlds
 from tests.unit.agent.node.worlds import NAME, Deaf, a_keeper, an_api, beside, find
 
 WELL = Facts(tart=Check(""), space=Space(total=1000, free=500))
 
 
-async def test_a_host_becomes_a_node_that_is_ready() -> None:
+async def test_host_is_registered_as_a_ready_node() -> None:
     async with an_api() as kube:
         await a_keeper(kube, lambda: WELL, provider_id="scw-applesilicon://par/1").sync()
 
@@ -31,7 +32,7 @@ async def test_a_host_becomes_a_node_that_is_ready() -> None:
     assert node.status.addresses[0].address == "10.0.0.7"
 
 
-async def test_a_node_that_was_there_keeps_what_others_said() -> None:
+async def test_existing_node_keeps_foreign_fields() -> None:
     async with an_api() as kube:
         body = {"metadata": {"name": NAME, "labels": {"example.com/a": "1", "tuist.dev/old": "1"}}}
         taint = {"key": "example.com/t", "effect": "NoSchedule"}
@@ -50,7 +51,7 @@ async def test_a_node_that_was_there_keeps_what_others_said() -> None:
     assert [taint.key for taint in node.spec.taints] == ["example.com/t", labels.MACOS_TAINT]
 
 
-async def test_a_node_given_up_by_others_is_ready_again_with_the_next_beat() -> None:
+async def test_node_marked_unknown_is_ready_with_the_next_heartbeat() -> None:
     async with an_api() as kube:
         keeper = a_keeper(kube, lambda: WELL)
         await keeper.sync()
@@ -64,7 +65,7 @@ async def test_a_node_given_up_by_others_is_ready_again_with_the_next_beat() -> 
         assert worlds.conditions(await kube.get(Node, NAME))["Ready"][0] == "True"
 
 
-async def test_it_beats_every_30_seconds() -> None:
+async def test_heartbeat_is_sent_every_30_seconds() -> None:
     async with an_api() as kube, beside(a_keeper(kube, lambda: WELL).run):
         beats = set()
         await asyncio.sleep(1)
@@ -77,7 +78,7 @@ async def test_it_beats_every_30_seconds() -> None:
     assert len(beats) == 10
 
 
-async def test_a_change_is_told_at_once() -> None:
+async def test_change_is_published_at_once() -> None:
     known = [Facts()]
     async with an_api() as kube:
         keeper = a_keeper(kube, lambda: known[0])
@@ -110,7 +111,7 @@ async def test_a_deleted_node_is_registered_again_at_once() -> None:
     assert worlds.conditions(node)["Ready"][0] == "True"
 
 
-async def test_a_node_deleted_unseen_comes_back_with_the_next_beat() -> None:
+async def test_node_deleted_without_an_event_is_registered_with_the_next_heartbeat() -> None:
     async with an_api() as kube, beside(a_keeper(kube, lambda: WELL).run):
         await asyncio.sleep(5)
         await kube.delete(Node, NAME)
@@ -120,14 +121,14 @@ async def test_a_node_deleted_unseen_comes_back_with_the_next_beat() -> None:
         assert await find(kube) is not None
 
 
-async def test_a_name_that_no_node_can_have_ends_the_agent() -> None:
+async def test_invalid_node_name_ends_the_agent() -> None:
     async with an_api() as kube:
         keeper = a_keeper(kube, lambda: WELL, labels={"not a label": "x"})
         with pytest.raises(errors.InvalidSpec):
             await keeper.run()
 
 
-async def test_a_server_that_is_away_is_asked_again_and_again() -> None:
+async def test_unavailable_server_is_retried() -> None:
     server = Deaf()
     keeper = a_keeper(Client(server, clock=virtual_time.clock()), lambda: WELL)
     async with beside(keeper.run):

@@ -46,13 +46,11 @@ class Guests:
         ("a\nb c d\n", None),
     ],
 )
-def test_the_fill_of_blocks_is_read_and_not_that_of_inodes(
-    output: str, expected: float | None
-) -> None:
+def test_used_blocks_are_read_and_not_used_inodes(output: str, expected: float | None) -> None:
     assert guest_probes.used_percent(output) == expected
 
 
-async def test_guests_are_asked_at_once_and_the_silent_have_no_say() -> None:
+async def test_guests_are_probed_concurrently_and_silent_ones_are_left_out() -> None:
     guests = Guests(a=MACOS, b=None, c=FULL, d=1)
     began = asyncio.get_running_loop().time()
 
@@ -70,9 +68,9 @@ async def test_guests_are_asked_at_once_and_the_silent_have_no_say() -> None:
         Finished(2, stderr='the specified VM "a" does not exist'),
         errors.Unavailable("no process can be started now"),
     ],
-    ids=["has ended", "is gone", "cannot be asked"],
+    ids=["has ended", "is gone", "cannot be probed"],
 )
-async def test_what_does_not_come_from_a_guest_is_neither_an_answer_nor_silence(
+async def test_failure_outside_the_guest_is_neither_an_answer_nor_silence(
     output: Finished | errors.BramleyError,
 ) -> None:
     class Tart:

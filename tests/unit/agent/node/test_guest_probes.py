@@ -15,14 +15,14 @@ from bramley.base import errors
 
 @dataclass
 class Mac:
-    """Guests by how often they are silent from now on, a tart that may be sick, and ears that know who has answered."""
+    """Guests with the number of probes they leave unanswered, a tart that may hang, and a record of the guests that answered before."""
 
     silences: dict[str, int]
     responsive: set[str] = field(default_factory=set)
     unresponsive: set[str] = field(default_factory=set)
     known: set[str] = field(default_factory=set)
-    sick_looks: tuple[int, ...] = ()
-    looks: int = 0
+    failing_checks: tuple[int, ...] = ()
+    checks: int = 0
     probed: list[str] = field(default_factory=list)
 
     def probes(self) -> GuestProbes:
@@ -38,8 +38,8 @@ class Mac:
         return Finished(0, "Filesystem\n/dev/disk 5% /")
 
     async def check_tart(self) -> None:
-        self.looks += 1
-        if self.looks in self.sick_looks:
+        self.checks += 1
+        if self.checks in self.failing_checks:
             raise errors.TimedOut("tart does not answer")
 
     def expected_to_respond(self, vms: Iterable[str]) -> list[str]:
@@ -50,7 +50,7 @@ class Mac:
         self.unresponsive.update(unresponsive)
 
 
-async def test_silence_that_lasts_is_believed() -> None:
+async def test_guest_that_misses_two_probes_is_unresponsive() -> None:
     mac = Mac({"a": 9, "b": 0}, known={"a", "b"})
     began = asyncio.get_running_loop().time()
 
@@ -58,12 +58,12 @@ async def test_silence_that_lasts_is_believed() -> None:
 
     assert (mac.unresponsive, mac.responsive, disks) == ({"a"}, {"b"}, {"b": 5.0})
     assert mac.probed == ["a", "b", "a"]
-    # With the minute until the look begins, this is what 90 s are made of.
+    # With the minute until the probe begins, these are the 90 s.
     limit, doubt = guest_probes.LIMIT.total_seconds(), guest_probes.RECHECK_AFTER.total_seconds()
     assert asyncio.get_running_loop().time() - began == 2 * limit + doubt <= 29
 
 
-async def test_one_silence_is_not_believed() -> None:
+async def test_guest_that_misses_one_probe_is_responsive() -> None:
     mac = Mac({"a": 1}, known={"a"})
 
     disks = await mac.probes().probe()
@@ -71,17 +71,17 @@ async def test_one_silence_is_not_believed() -> None:
     assert (mac.unresponsive, mac.responsive, disks) == (set(), {"a"}, {"a": 5.0})
 
 
-async def test_guest_whose_silence_is_no_news_is_asked_once() -> None:
+async def test_guest_that_never_answered_is_probed_once() -> None:
     mac = Mac({"never": 9})
 
     await mac.probes().probe()
 
-    assert (mac.unresponsive, mac.probed, mac.looks) == (set(), ["never"], 0)
+    assert (mac.unresponsive, mac.probed, mac.checks) == (set(), ["never"], 0)
 
 
-async def test_silence_under_a_sick_tart_means_nothing() -> None:
-    first = Mac({"a": 9}, known={"a"}, sick_looks=(1,))
-    second = Mac({"a": 9}, known={"a"}, sick_looks=(2,))
+async def test_silence_while_tart_hangs_is_ignored() -> None:
+    first = Mac({"a": 9}, known={"a"}, failing_checks=(1,))
+    second = Mac({"a": 9}, known={"a"}, failing_checks=(2,))
 
     await first.probes().probe()
     await second.probes().probe()
@@ -89,7 +89,7 @@ async def test_silence_under_a_sick_tart_means_nothing() -> None:
     assert (first.unresponsive, second.unresponsive) == (set(), set())
 
 
-async def test_guest_that_has_ended_meanwhile_is_not_asked_again() -> None:
+async def test_guest_that_ended_meanwhile_is_not_probed_again() -> None:
     mac = Mac({"a": 9}, known={"a"})
     async with asyncio.TaskGroup() as group:
         group.create_task(mac.probes().probe())

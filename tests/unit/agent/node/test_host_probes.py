@@ -1,4 +1,4 @@
-"""What the Node tells comes from probes, each of which looks for itself."""
+"""The facts of a Node come from independent probes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Host:
 
 
 class LivenessSink:
-    """Hear nothing."""
+    """Ignore all results."""
 
     def expected_to_respond(self, vms: Iterable[str]) -> list[str]:
         return list(vms)
@@ -51,7 +51,7 @@ class Metrics:
         assert not percents
 
 
-async def test_bug_in_one_probe_ends_neither_it_nor_the_others(tmp_path: Path) -> None:
+async def test_bug_in_one_probe_stops_neither_it_nor_the_others(tmp_path: Path) -> None:
     calls: list[int] = []
 
     def leaks() -> Sequence[str]:
@@ -73,7 +73,7 @@ async def test_bug_in_one_probe_ends_neither_it_nor_the_others(tmp_path: Path) -
         on_change=lambda: None,
     )
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(job) for job in probes.jobs()]
+        tasks = [group.create_task(job) for job in probes.runnables()]
         await asyncio.sleep(60)
         facts = probes.facts()
         for task in tasks:

@@ -17,9 +17,9 @@ GOLDEN = ImageRecord(digest="sha256:1", references=(IMAGE, "ghcr.io/x:1"), golde
 
 
 def a_node(provider_id: str = "", taints: list[Taint] | None = None, **more: str) -> Node:
-    wanted = status.desired_labels(SETTINGS, [])
+    desired = status.desired_labels(SETTINGS, [])
     return Node(
-        metadata=ObjectMeta(name="mac-1", labels={**wanted, **more}),
+        metadata=ObjectMeta(name="mac-1", labels={**desired, **more}),
         spec=NodeSpec(
             provider_id=provider_id or SETTINGS.provider_id,
             taints=[status.TAINT] if taints is None else taints,
@@ -31,11 +31,11 @@ def patch(node: Node) -> dict[str, Any]:
     return status.metadata_patch(node, SETTINGS, [])
 
 
-def test_node_that_is_as_wanted_is_left_alone() -> None:
+def test_converged_node_is_not_patched() -> None:
     assert patch(a_node()) == {}
 
 
-def test_provider_id_is_filled_in_where_there_is_none() -> None:
+def test_missing_provider_id_is_set() -> None:
     node = Node(
         metadata=ObjectMeta(labels=status.desired_labels(SETTINGS, [])),
         spec=NodeSpec(taints=[status.TAINT]),
@@ -48,13 +48,13 @@ def test_provider_id_is_never_overwritten() -> None:
     assert patch(a_node(provider_id="scw-applesilicon://par/other")) == {}
 
 
-def test_no_provider_id_leaves_the_field_alone() -> None:
+def test_without_a_provider_id_the_field_is_unchanged() -> None:
     node = a_node()
 
     assert status.metadata_patch(node, NodeSettings("mac-1", labels=SETTINGS.labels), []) == {}
 
 
-def test_labels_of_ours_that_are_not_said_any_more_are_pruned() -> None:
+def test_own_labels_that_are_no_longer_desired_are_removed() -> None:
     stale = {"tuist.dev/old": "1", names.golden("gone"): "true"}
     node = Node(
         metadata=ObjectMeta(labels={**a_node().metadata.labels, **stale}), spec=a_node().spec
@@ -63,7 +63,7 @@ def test_labels_of_ours_that_are_not_said_any_more_are_pruned() -> None:
     assert patch(node) == {"metadata": {"labels": dict.fromkeys(stale)}}
 
 
-def test_labels_of_others_are_not_touched() -> None:
+def test_foreign_labels_are_kept() -> None:
     node = Node(
         metadata=ObjectMeta(labels={**a_node().metadata.labels, "example.com/x": "1"}),
         spec=a_node().spec,
@@ -72,20 +72,20 @@ def test_labels_of_others_are_not_touched() -> None:
     assert patch(node) == {}
 
 
-def test_what_the_agent_is_cannot_be_talked_over_by_a_flag() -> None:
+def test_flag_cannot_override_the_agents_own_labels() -> None:
     settings = NodeSettings("mac-1", labels={names.OS: "linux", names.RUNTIME: "none"})
 
-    wanted = status.desired_labels(settings, [])
+    desired = status.desired_labels(settings, [])
 
-    assert (wanted[names.OS], wanted[names.RUNTIME]) == ("darwin", "tart")
+    assert (desired[names.OS], desired[names.RUNTIME]) == ("darwin", "tart")
 
 
-def test_all_that_the_agent_says_by_itself_is_known_to_those_who_configure_it() -> None:
+def test_every_own_label_is_known_as_the_agents() -> None:
     own = status.desired_labels(NodeSettings("mac-1"), [GOLDEN])
 
     assert len(own) == 6
-    assert all(names.is_said_by_agents(key) for key in own)
-    assert not names.is_said_by_agents(names.FLEET)
+    assert all(names.is_set_by_agent(key) for key in own)
+    assert not names.is_set_by_agent(names.FLEET)
 
 
 def test_every_reference_of_a_golden_base_has_its_label() -> None:
@@ -100,11 +100,11 @@ def test_image_without_a_golden_base_has_no_label() -> None:
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
-def test_taint_of_the_same_key_is_enough(effect: str) -> None:
+def test_existing_taint_of_the_same_key_is_kept(effect: str) -> None:
     assert patch(a_node(taints=[Taint(key=names.MACOS_TAINT, effect=effect)])) == {}
 
 
-def test_taint_is_added_to_those_of_others() -> None:
+def test_taint_is_added_to_the_foreign_ones() -> None:
     other = Taint(key="example.com/cordon", effect="NoSchedule")
 
     added = patch(a_node(taints=[other]))["spec"]["taints"]

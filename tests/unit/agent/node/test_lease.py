@@ -8,8 +8,8 @@ from itertools import pairwise
 from bramley.agent.node.lease import LeaseController
 from bramley.api.coordination import Lease
 from bramley.api.meta import moment
-from bramley.base import virtual_time
 from bramley.kube.client import Client
+from tests import virtual_time
 from tests.unit.agent.node.worlds import NAME, Deaf, an_api, beside
 
 NAMESPACE = "kube-node-lease"
@@ -38,7 +38,7 @@ async def test_the_lease_is_renewed_every_10_seconds() -> None:
     assert pauses == {timedelta(seconds=10)}
 
 
-async def test_the_lease_says_whose_it_is_and_for_how_long() -> None:
+async def test_lease_has_holder_and_duration() -> None:
     async with an_api() as kube:
         await a_heartbeat(kube).renew()
 
@@ -48,7 +48,7 @@ async def test_the_lease_says_whose_it_is_and_for_how_long() -> None:
     assert [owner.uid for owner in made.metadata.owner_references] == ["uid-1"]
 
 
-async def test_a_lease_that_is_gone_is_made_again() -> None:
+async def test_deleted_lease_is_created_again() -> None:
     async with an_api() as kube:
         heartbeat = a_heartbeat(kube)
         await heartbeat.renew()
@@ -59,7 +59,7 @@ async def test_a_lease_that_is_gone_is_made_again() -> None:
         assert (await lease(kube)).spec.holder_identity == NAME
 
 
-async def test_the_lease_follows_a_node_that_was_registered_anew() -> None:
+async def test_lease_gets_the_owner_of_a_re_registered_node() -> None:
     async with an_api() as kube:
         await a_heartbeat(kube).renew()
 
@@ -68,7 +68,7 @@ async def test_the_lease_follows_a_node_that_was_registered_anew() -> None:
         assert [owner.uid for owner in (await lease(kube)).metadata.owner_references] == ["uid-2"]
 
 
-async def test_a_lease_that_is_not_renewed_is_told_as_long_as_it_is_so() -> None:
+async def test_lease_that_is_not_renewed_fails_the_probe() -> None:
     deaf = a_heartbeat(Client(Deaf(), clock=virtual_time.clock()))
     async with beside(deaf.run):
         await asyncio.sleep(10)
@@ -83,7 +83,7 @@ async def test_a_lease_that_is_not_renewed_is_told_as_long_as_it_is_so() -> None
         assert heartbeat.expired_reason().startswith("the Node's Lease was not renewed for 6")
 
 
-async def test_a_deaf_server_is_asked_again_well_within_the_lease() -> None:
+async def test_hanging_server_is_retried_well_within_the_lease() -> None:
     server = Deaf()
     kube = Client(server, clock=virtual_time.clock())
     async with beside(a_heartbeat(kube).run):

@@ -12,16 +12,16 @@ TIMINGS = ProbeTimings(
 )
 
 
-class Thing:
-    """Answers as it is told."""
+class Target:
+    """Returns, raises or hangs as set in `value`."""
 
     def __init__(self) -> None:
         self.value: object = 1
-        self.looks = 0
+        self.probes = 0
         self.changes = 0
 
     async def probe(self) -> object:
-        self.looks += 1
+        self.probes += 1
         if isinstance(self.value, BaseException):
             raise self.value
         if self.value is None:
@@ -32,24 +32,24 @@ class Thing:
         self.changes += 1
 
     def new_probe(self) -> Probe[object]:
-        return Probe("thing", self.probe, on_change=self.on_change, timings=TIMINGS)
+        return Probe("target", self.probe, on_change=self.on_change, timings=TIMINGS)
 
 
-async def test_before_the_first_look_nothing_is_known() -> None:
-    probe = Thing().new_probe()
+async def test_before_the_first_probe_nothing_is_known() -> None:
+    probe = Target().new_probe()
 
     assert (probe.value, probe.error) == (None, None)
 
 
-async def test_only_what_is_new_is_told() -> None:
-    thing = Thing()
-    async with beside(thing.new_probe().run):
+async def test_only_changes_are_notified() -> None:
+    target = Target()
+    async with beside(target.new_probe().run):
         await asyncio.sleep(301)
 
-    assert (thing.looks, thing.changes) == (11, 1)
+    assert (target.probes, target.changes) == (11, 1)
 
 
-async def test_a_look_that_takes_long_does_not_make_the_next_one_late() -> None:
+async def test_slow_probe_does_not_delay_the_next() -> None:
     moments: list[float] = []
 
     async def probe() -> None:
@@ -62,11 +62,11 @@ async def test_a_look_that_takes_long_does_not_make_the_next_one_late() -> None:
     assert moments == [0, 30, 60, 90]
 
 
-async def test_the_first_failure_after_good_answers_is_doubted_the_second_is_believed() -> None:
-    thing = Thing()
-    probe = thing.new_probe()
+async def test_first_failure_after_success_is_rechecked_and_the_second_is_reported() -> None:
+    target = Target()
+    probe = target.new_probe()
     await probe.run_once()
-    thing.value = errors.TimedOut("it hangs")
+    target.value = errors.TimedOut("it hangs")
 
     await probe.run_once()
     assert probe.error == ""
@@ -74,35 +74,35 @@ async def test_the_first_failure_after_good_answers_is_doubted_the_second_is_bel
     assert probe.error == "it hangs"
 
 
-async def test_a_failure_from_the_start_is_believed() -> None:
-    thing = Thing()
-    thing.value = OSError("no such device")
-    probe = thing.new_probe()
+async def test_failure_from_the_start_is_reported() -> None:
+    target = Target()
+    target.value = OSError("no such device")
+    probe = target.new_probe()
 
     await probe.run_once()
 
     assert probe.error == "no such device"
 
 
-async def test_a_look_that_hangs_ends_as_trouble_and_is_repeated() -> None:
-    thing = Thing()
-    thing.value = None
-    probe = thing.new_probe()
+async def test_hanging_probe_times_out_as_a_failure_and_is_repeated() -> None:
+    target = Target()
+    target.value = None
+    probe = target.new_probe()
     async with beside(probe.run):
         await asyncio.sleep(21)
         assert probe.error
 
-        thing.value = 2
+        target.value = 2
         await asyncio.sleep(30)
 
     assert (probe.value, probe.error) == (2, "")
 
 
-async def test_the_last_good_answer_outlives_a_failure() -> None:
-    thing = Thing()
-    probe = thing.new_probe()
+async def test_last_good_value_outlives_a_failure() -> None:
+    target = Target()
+    probe = target.new_probe()
     await probe.run_once()
-    thing.value = errors.TimedOut("it hangs")
+    target.value = errors.TimedOut("it hangs")
 
     for _ in range(3):
         await probe.run_once()

@@ -18,13 +18,13 @@ WELL = Check("")
 ROOM = Space(total=1000, free=500)
 
 
-def said(facts: Facts, before: NodeStatus | None = None, **settings: Any) -> NodeStatus:
+def node_status(facts: Facts, before: NodeStatus | None = None, **settings: Any) -> NodeStatus:
     chosen = NodeSettings("mac-1", **settings)
     return status.status(chosen, facts, before or NodeStatus(), now=NOW)
 
 
 def condition(facts: Facts, kind: str, before: NodeStatus | None = None) -> NodeCondition:
-    found = conditions.find(said(facts, before).conditions, kind)
+    found = conditions.find(node_status(facts, before).conditions, kind)
     assert found
     return found
 
@@ -49,7 +49,7 @@ def test_ready_means_tart_answers_and_the_session_is_alive(
     assert (ready.status, ready.reason) == expected
 
 
-def test_the_message_says_what_is_wrong() -> None:
+def test_message_names_the_failed_probe() -> None:
     assert (
         condition(Facts(tart=Check("tart --version hangs")), "Ready").message
         == "tart --version hangs"
@@ -73,7 +73,7 @@ def test_disk_pressure_is_of_host_and_guests(
     assert condition(Facts(space=space, guest_disks=guests), "DiskPressure").status == expected
 
 
-def test_disk_pressure_stays_as_it_was_while_nobody_can_look() -> None:
+def test_disk_pressure_is_unchanged_while_the_disk_is_unknown() -> None:
     before = NodeStatus(
         conditions=[NodeCondition(type="DiskPressure", status="True", reason="x", message="y")]
     )
@@ -87,13 +87,16 @@ def test_disk_pressure_begins_as_false() -> None:
     assert condition(Facts(space=None), "DiskPressure").status == "False"
 
 
-def test_a_leaked_slot_is_told_with_its_evidence_and_given_to_nobody() -> None:
+def test_leaked_slot_is_reported_with_its_evidence_and_not_allocatable() -> None:
     facts = Facts(leaks=["process 7 holds a VM"])
 
     leaked = condition(facts, "SlotLeaked")
 
     assert (leaked.status, leaked.message) == ("True", "process 7 holds a VM")
-    assert (said(facts).capacity["pods"], said(facts).allocatable["pods"]) == ("2", "1")
+    assert (node_status(facts).capacity["pods"], node_status(facts).allocatable["pods"]) == (
+        "2",
+        "1",
+    )
 
 
 def test_transition_time_moves_only_with_the_status() -> None:
@@ -111,28 +114,28 @@ def test_transition_time_moves_only_with_the_status() -> None:
     assert condition(facts, "Ready", before).last_heartbeat_time == NOW
 
 
-def test_conditions_of_others_are_not_ours_to_say() -> None:
+def test_foreign_conditions_are_not_in_our_status() -> None:
     before = NodeStatus(conditions=[NodeCondition(type="NetworkUnavailable", status="False")])
 
-    assert {one.type for one in said(Facts(), before).conditions} == {
+    assert {one.type for one in node_status(Facts(), before).conditions} == {
         "Ready",
         "DiskPressure",
         "SlotLeaked",
     }
 
 
-def test_capacity_is_what_was_told_and_the_size_of_the_disk() -> None:
+def test_capacity_is_the_settings_and_the_size_of_the_disk() -> None:
     facts = Facts(space=ROOM)
 
-    room = said(facts, cpu=10, memory_mb=32768, max_pods=3).capacity
+    capacity = node_status(facts, cpu=10, memory_mb=32768, max_pods=3).capacity
 
-    assert room == {"cpu": "10", "memory": "32768Mi", "pods": "3", "ephemeral-storage": "1000"}
+    assert capacity == {"cpu": "10", "memory": "32768Mi", "pods": "3", "ephemeral-storage": "1000"}
 
 
-def test_addresses_are_told_only_when_known() -> None:
-    assert said(Facts()).addresses == []
-    told = said(Facts(), address="10.0.0.7").addresses
-    assert [(one.type, one.address) for one in told] == [
+def test_addresses_are_in_the_status_only_when_known() -> None:
+    assert node_status(Facts()).addresses == []
+    addresses = node_status(Facts(), address="10.0.0.7").addresses
+    assert [(one.type, one.address) for one in addresses] == [
         ("InternalIP", "10.0.0.7"),
         ("Hostname", "mac-1"),
     ]
@@ -144,20 +147,20 @@ def test_images_come_largest_first_and_bounded() -> None:
         for size in range(60)
     ]
 
-    told = said(Facts(images=images)).images
+    published = node_status(Facts(images=images)).images
 
-    assert [one.size_bytes for one in told] == list(range(59, 9, -1))
-
-
-def test_the_kubelets_port_is_told_once_it_listens() -> None:
-    assert status.body(said(Facts()))["daemonEndpoints"] == {}
-    told = status.body(said(Facts(kubelet_port=10250)))
-    assert told["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
+    assert [one.size_bytes for one in published] == list(range(59, 9, -1))
 
 
-def test_texts_that_kubernetes_wants_are_there() -> None:
-    told = status.body(said(Facts(boot_id="b")))["nodeInfo"]
+def test_kubelet_port_is_in_the_status_once_it_listens() -> None:
+    assert status.body(node_status(Facts()))["daemonEndpoints"] == {}
+    body = status.body(node_status(Facts(kubelet_port=10250)))
+    assert body["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
 
-    assert told["operatingSystem"] == "darwin"
-    assert told["kubeletVersion"] == "tart-kubelet-v0"
-    assert (told["bootID"], told["machineID"]) == ("b", "")
+
+def test_node_info_has_the_required_fields() -> None:
+    info = status.body(node_status(Facts(boot_id="b")))["nodeInfo"]
+
+    assert info["operatingSystem"] == "darwin"
+    assert info["kubeletVersion"] == "tart-kubelet-v0"
+    assert (info["bootID"], info["machineID"]) == ("b", "")

@@ -1,4 +1,4 @@
-"""A Node's surroundings under virtual time: the embedded API in memory, and a host and programs that answer as they are told."""
+"""What a Node depends on, under virtual time: the embedded API in memory, and a fake host and programs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from bramley.agent.programs import Finished, ProgramMissing
 from bramley.agent.settings import NodeSettings
 from bramley.api.core import Node
 from bramley.app import embedded
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.kube.client import Client
 from bramley.kube.transport import Request, Response, Stream
+from tests import virtual_time
 
 NAME = "mac-1"
 Answer = Finished | BaseException | Callable[[], Finished]
@@ -141,13 +142,13 @@ def conditions(node: Node) -> dict[str, tuple[str, str]]:
 
 
 class Deaf:
-    """A server that never answers, and when it was asked."""
+    """A server that never answers, and the times of its requests."""
 
     def __init__(self) -> None:
-        self.asked_at: list[float] = []
+        self.requested_at: list[float] = []
 
     async def send(self, request: Request) -> Response:
-        self.asked_at.append(asyncio.get_running_loop().time())
+        self.requested_at.append(asyncio.get_running_loop().time())
         await asyncio.sleep(request.deadline.total_seconds())
         raise errors.TimedOut("no answer")
 
@@ -160,7 +161,7 @@ class Deaf:
         return
 
     def pauses(self) -> list[float]:
-        return [later - sooner for sooner, later in pairwise(self.asked_at)]
+        return [later - sooner for sooner, later in pairwise(self.requested_at)]
 
 
 async def _nothing() -> AsyncIterator[bytes]:

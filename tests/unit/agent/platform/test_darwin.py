@@ -40,18 +40,18 @@ class Library:
         return len(pids)
 
     def proc_pidinfo(self, pid: int, flavour: int, _arg: Any, answer: Any, size: int) -> int:
-        told = {3: self.bsd, 4: self.tasks}[flavour].get(pid, b"")
-        assert len(told) in (0, size)
-        ctypes.memmove(answer, told, len(told))
-        return len(told)
+        found = {3: self.bsd, 4: self.tasks}[flavour].get(pid, b"")
+        assert len(found) in (0, size)
+        ctypes.memmove(answer, found, len(found))
+        return len(found)
 
     def sysctl(self, question: Any, _length: int, answer: Any, size: Any, *_: object) -> int:
         assert list(question)[:2] == [1, 49]
-        told = self.arguments.get(question[2])
-        if told is None:
+        found = self.arguments.get(question[2])
+        if found is None:
             return -1
-        ctypes.memmove(answer, told, len(told))
-        size._obj.value = len(told)
+        ctypes.memmove(answer, found, len(found))
+        size._obj.value = len(found)
         return 0
 
     def mach_timebase_info(self, answer: Any) -> int:
@@ -76,11 +76,11 @@ def a_task(resident: int, ticks: int) -> bytes:
 
 
 def some_arguments(*words: str) -> bytes:
-    told = b"".join(word.encode() + b"\0" for word in words)
-    return struct.pack("<i", len(words)) + b"/path/to/program\0\0\0" + told + b"HOME=/\0"
+    arguments = b"".join(word.encode() + b"\0" for word in words)
+    return struct.pack("<i", len(words)) + b"/path/to/program\0\0\0" + arguments + b"HOME=/\0"
 
 
-def test_a_boot_is_told_by_the_system(host: DarwinHost) -> None:
+def test_boot_id_is_read_from_the_system(host: DarwinHost) -> None:
     assert host.boot_id() == BOOT.decode()
 
 
@@ -93,7 +93,7 @@ def test_a_system_that_does_not_answer_is_an_error(host: DarwinHost, library: Li
         host.processes()
 
 
-def test_only_processes_that_hold_a_vm_are_guests(host: DarwinHost, library: Library) -> None:
+def test_only_processes_that_run_a_vm_are_guests(host: DarwinHost, library: Library) -> None:
     library.bsd = {pid: a_bsd_info() for pid in (10, 11, 12, 13)}
     library.arguments = {
         10: some_arguments("/usr/local/bin/tart", "run", "vm"),
@@ -105,7 +105,7 @@ def test_only_processes_that_hold_a_vm_are_guests(host: DarwinHost, library: Lib
     assert [each.pid for each in host.processes()] == [10, 11, 12]
 
 
-def test_a_process_is_charged_with_its_descendants(host: DarwinHost, library: Library) -> None:
+def test_usage_of_a_process_includes_its_descendants(host: DarwinHost, library: Library) -> None:
     library.bsd = {10: a_bsd_info(), 11: a_bsd_info(parent=10), 12: a_bsd_info(parent=1)}
     library.tasks = {10: a_task(100, 24_000_000), 11: a_task(20, 24_000_000), 12: a_task(3, 1)}
 
@@ -116,22 +116,22 @@ def test_a_process_is_charged_with_its_descendants(host: DarwinHost, library: Li
     assert host.usage(99) is None
 
 
-def test_a_process_is_told_from_a_later_one_of_the_same_number(
+def test_process_differs_from_a_later_one_with_the_same_pid(
     host: DarwinHost, library: Library
 ) -> None:
     library.bsd = {10: a_bsd_info(start=1_794_801_293), 11: a_bsd_info(status=5)}
 
-    assert host.began(10) == "Mon Nov 16 03:54:53 2026"
-    assert host.is_same(10, "Mon Nov 16 03:54:53 2026")
-    assert host.is_same(10, "Mon Nov 16 03:54:52 2026")
-    assert not host.is_same(10, "Mon Nov 16 03:50:00 2026")
-    assert not host.is_same(11, "Mon Nov 16 03:54:53 2026")
-    assert not host.is_same(12, "")
+    assert host.start_time(10) == "Mon Nov 16 03:54:53 2026"
+    assert host.is_same_process(10, "Mon Nov 16 03:54:53 2026")
+    assert host.is_same_process(10, "Mon Nov 16 03:54:52 2026")
+    assert not host.is_same_process(10, "Mon Nov 16 03:50:00 2026")
+    assert not host.is_same_process(11, "Mon Nov 16 03:54:53 2026")
+    assert not host.is_same_process(12, "")
 
 
-def test_a_start_that_cannot_be_read_proves_nothing_against_a_living_process(
+def test_living_process_with_an_unreadable_start_time_counts_as_the_same(
     host: DarwinHost, library: Library
 ) -> None:
     library.bsd = {10: a_bsd_info()}
 
-    assert host.is_same(10, "Mo 16 Nov")
+    assert host.is_same_process(10, "Mo 16 Nov")

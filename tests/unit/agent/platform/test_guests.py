@@ -26,19 +26,21 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("argv", HOLDING)
-def test_a_process_that_holds_a_vm_is_known_by_its_words(argv: tuple[str, ...]) -> None:
-    assert system.among([HostProcess(7, argv)]) == [GuestProcess(7, argv)]
+def test_process_that_runs_a_vm_is_recognised_by_its_arguments(argv: tuple[str, ...]) -> None:
+    assert system.guest_processes_of([HostProcess(7, argv)]) == [GuestProcess(7, argv)]
 
 
 @pytest.mark.parametrize("argv", OTHERS)
-def test_others_are_not(argv: tuple[str, ...]) -> None:
-    assert system.among([HostProcess(7, argv)]) == []
+def test_other_processes_are_not(argv: tuple[str, ...]) -> None:
+    assert system.guest_processes_of([HostProcess(7, argv)]) == []
 
 
 @pytest.mark.parametrize(
     "interpreter", [("/bin/sh",), ("/opt/python3.11", "-ISE"), ("bash", "-e", "-u")]
 )
-def test_a_script_is_known_by_its_own_words(interpreter: tuple[str, ...]) -> None:
+def test_script_is_recognised_by_its_own_arguments(interpreter: tuple[str, ...]) -> None:
     argv = (*interpreter, "/sim/bin/tart", "run", "vm")
 
-    assert system.among([HostProcess(7, argv)]) == [GuestProcess(7, ("/sim/bin/tart", "run", "vm"))]
+    assert system.guest_processes_of([HostProcess(7, argv)]) == [
+        GuestProcess(7, ("/sim/bin/tart", "run", "vm"))
+    ]

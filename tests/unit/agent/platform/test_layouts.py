@@ -28,15 +28,15 @@ LINUX_FREE = bytes.fromhex("0200 0000 00000000 0000000000000000 0000000000000000
     ],
     ids=["darwin", "linux"],
 )
-def test_a_lock_is_asked_for_and_its_holder_read(
+def test_lock_query_is_packed_and_its_holder_unpacked(
     layout: locks.FlockLayout, question: bytes, held: bytes, free: bytes
 ) -> None:
-    assert layout.question() == question
-    assert layout.holder(held) == 1234
-    assert layout.holder(free) is None
+    assert layout.request() == question
+    assert layout.parse_holder(held) == 1234
+    assert layout.parse_holder(free) is None
 
 
-def test_the_question_has_the_number_that_each_system_gives_it() -> None:
+def test_ioctl_has_the_number_of_each_system() -> None:
     assert (locks.LINUX.get, locks.DARWIN.get) == (5, 7)
 
 
@@ -47,7 +47,7 @@ def a_bsd_info(*, status: int = 2, parent: int = 1, start: int = 1_794_801_293) 
     return numbers + names + more + struct.pack("<QQ", start, 500_000)
 
 
-def test_a_process_of_macos_tells_parent_start_and_whether_it_has_ended() -> None:
+def test_bsd_info_has_parent_start_and_exit_state() -> None:
     info = darwin.bsd_info(a_bsd_info(parent=77))
 
     assert darwin.BSD_SIZE == 136
@@ -55,7 +55,7 @@ def test_a_process_of_macos_tells_parent_start_and_whether_it_has_ended() -> Non
     assert darwin.bsd_info(a_bsd_info(status=5)).is_zombie
 
 
-def test_a_task_of_macos_tells_memory_and_time() -> None:
+def test_task_info_has_memory_and_cpu_time() -> None:
     answer = struct.pack("<6Q12i", 10**12, 300_000_000, 24_000_000, 6_000_000, 0, 0, *[0] * 12)
 
     info = darwin.task_info(answer)
@@ -63,11 +63,11 @@ def test_a_task_of_macos_tells_memory_and_time() -> None:
     assert darwin.TASK_SIZE == len(answer) == 96
     assert (info.resident_bytes, info.cpu_ticks) == (300_000_000, 30_000_000)
     # On Apple silicon a tick is 125/3 ns.
-    lasted = darwin.ticks_lasted(info.cpu_ticks, numerator=125, denominator=3)
+    lasted = darwin.ticks_to_timedelta(info.cpu_ticks, numerator=125, denominator=3)
     assert lasted == timedelta(seconds=1.25)
 
 
-def test_arguments_of_macos_begin_behind_the_path_and_end_before_the_environment() -> None:
+def test_macos_arguments_lie_between_path_and_environment() -> None:
     answer = (
         struct.pack("<i", 4)
         + b"/usr/local/lib/tart.app/Contents/MacOS/tart\0\0\0\0\0\0"
@@ -83,7 +83,7 @@ def test_a_process_without_arguments_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "seconds"),
+    ("text", "seconds"),
     [
         ("Mon Nov 16 03:54:53 2026", 1_794_801_293),
         ("  Mon Nov 16 03:54:53 2026    \n", 1_794_801_293),
@@ -92,19 +92,19 @@ def test_a_process_without_arguments_has_none() -> None:
         ("", None),
     ],
 )
-def test_a_start_is_read_as_ps_tells_it(told: str, seconds: int | None) -> None:
-    assert darwin.start_of(told) == seconds
+def test_start_time_of_ps_is_parsed(text: str, seconds: int | None) -> None:
+    assert darwin.parse_start(text) == seconds
 
 
 @pytest.mark.parametrize("seconds", [7, 1_794_801_293, 951_782_400])
-def test_a_start_is_written_as_it_is_read(seconds: int) -> None:
-    assert darwin.start_of(darwin.start_text(seconds)) == seconds
+def test_start_time_is_formatted_as_it_is_parsed(seconds: int) -> None:
+    assert darwin.parse_start(darwin.format_start(seconds)) == seconds
 
 
 def an_answer(*, flags: int, address: tuple[int, ...], family: bytes) -> tuple[bytes, bytes]:
     name = b"en0".ljust(16, b"\0")
-    told = name + struct.pack("<H", flags) + bytes(14)
-    return told, name + family + b"\0\0" + bytes(address) + bytes(8)
+    request = name + struct.pack("<H", flags) + bytes(14)
+    return request, name + family + b"\0\0" + bytes(address) + bytes(8)
 
 
 @pytest.mark.parametrize("family", [b"\x10\x02", b"\x02\x00"], ids=["darwin", "linux"])
@@ -132,4 +132,4 @@ UP = 0x1
 def test_the_hosts_address_is_the_first_that_others_can_reach(
     there: list[Interface], found: str | None
 ) -> None:
-    assert interfaces.reachable(there) == found
+    assert interfaces.first_reachable(there) == found

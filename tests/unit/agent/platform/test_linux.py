@@ -37,14 +37,14 @@ def locked(tmp_path: Path) -> Iterator[tuple[Path, int]]:
         yield path, holder.pid
 
 
-def test_the_holder_of_a_lock_is_told_and_the_lock_not_taken(locked: tuple[Path, int]) -> None:
+def test_holder_of_a_lock_is_found_without_taking_the_lock(locked: tuple[Path, int]) -> None:
     path, holder = locked
     host = platform.current()
 
     assert [host.lock_holder(path) for _ in range(2)] == [holder, holder]
 
 
-def test_nobody_holds_a_free_or_a_missing_file(tmp_path: Path) -> None:
+def test_free_or_missing_file_has_no_holder(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text("{}")
     host = platform.current()
@@ -53,7 +53,7 @@ def test_nobody_holds_a_free_or_a_missing_file(tmp_path: Path) -> None:
     assert host.lock_holder(tmp_path / "none") is None
 
 
-def test_a_flock_is_no_sign_of_a_running_vm(tmp_path: Path) -> None:
+def test_flock_is_not_a_lock_of_a_running_vm(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text("{}")
     with path.open("r+") as file:
@@ -62,7 +62,7 @@ def test_a_flock_is_no_sign_of_a_running_vm(tmp_path: Path) -> None:
         assert platform.current().lock_holder(path) is None
 
 
-def test_room_is_told_also_for_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_disk_space_of_a_missing_folder_is_that_of_its_parent(tmp_path: Path) -> None:
     room = platform.current().space(tmp_path / "not/yet")
 
     assert 0 < room.free <= room.total
@@ -73,7 +73,7 @@ def test_a_boot_has_one_id() -> None:
     assert platform.current().boot_id() == platform.current().boot_id() != ""
 
 
-def test_we_are_among_the_processes_and_use_something() -> None:
+def test_own_process_is_listed_with_its_usage() -> None:
     host = platform.current()
 
     assert os.getpid() in {each.pid for each in host.processes()}
@@ -84,13 +84,13 @@ def test_we_are_among_the_processes_and_use_something() -> None:
 
 
 @needs_linux
-def test_a_process_is_itself_and_no_other() -> None:
+def test_process_is_identified_by_pid_and_start_time() -> None:
     host = platform.current()
-    began = host.began(os.getpid())
+    began = host.start_time(os.getpid())
 
     assert began is not None
-    assert host.is_same(os.getpid(), began)
-    assert not host.is_same(os.getpid(), "1")
+    assert host.is_same_process(os.getpid(), began)
+    assert not host.is_same_process(os.getpid(), "1")
 
 
 @needs_linux
@@ -99,12 +99,12 @@ def test_a_process_that_waits_to_be_reaped_has_ended() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
 
-    assert host.began(child.pid) is None
-    assert not host.is_same(child.pid, "")
+    assert host.start_time(child.pid) is None
+    assert not host.is_same_process(child.pid, "")
     child.wait()
 
 
-def test_a_process_is_read_though_its_name_is_tricky() -> None:
+def test_process_with_an_odd_name_is_parsed() -> None:
     stat = linux.parse_stat(STAT)
 
     assert (stat.state, stat.parent, stat.start_ticks) == ("S", 17, "987654")
@@ -145,9 +145,9 @@ def test_vms_of_other_simulated_macs_are_not_ours(tmp_path: Path) -> None:
 
 
 @needs_linux
-def test_a_process_that_is_gone_is_told_as_such() -> None:
+def test_missing_process_is_an_error() -> None:
     host = LinuxHost()
 
     assert host.usage(2**22 + 1) is None
-    assert host.began(2**22 + 1) is None
-    assert not host.is_same(2**22 + 1, "")
+    assert host.start_time(2**22 + 1) is None
+    assert not host.is_same_process(2**22 + 1, "")

@@ -42,7 +42,7 @@ def _same(_seen: Observation) -> dict[str, Any]:
     return {}
 
 
-# What the world is like after a step that has worked; a step that waits is not here.
+# The observation after a step that succeeded; steps that wait are not here.
 EFFECTS: Mapping[Step, Callable[[Observation], dict[str, Any]]] = {
     Step.REJECT: lambda _: {"phase": Phase.FAILED},
     Step.EXPIRE: lambda _: {"phase": Phase.FAILED},
@@ -53,7 +53,7 @@ EFFECTS: Mapping[Step, Callable[[Observation], dict[str, Any]]] = {
         "is_same_boot": True,
         "has_legacy_vm": False,
         "record_is_lost": False,
-        # Where there is nothing yet, something may be under way that nobody wrote down.
+        # Where there is nothing yet, a clone without a record may be running.
         "clone_may_appear": not (seen.has_clone or seen.has_legacy_vm or seen.has_run),
         "has_clone": seen.has_clone or seen.has_legacy_vm,
     },
@@ -79,7 +79,7 @@ EFFECTS: Mapping[Step, Callable[[Observation], dict[str, Any]]] = {
         "record_is_lost": False,
         "is_adopted": False,
         "is_same_boot": True,
-        # Without a run's folder nobody remembers how the run ended.
+        # Without the run's folder its exit is unknown.
         "process": Process.NONE,
     },
     Step.REMOVE_FINALIZER: lambda _: {"has_finalizer": False},
@@ -91,14 +91,14 @@ def after(seen: Observation, step: Step) -> Observation:
 
 
 def _may_appear(seen: Observation) -> bool:
-    """Tell whether a clone may be under way: one that was seen whole is not, and a Pod without a record has none."""
+    """Return whether a clone may be running: a complete one is not, and a Pod without a record has none."""
     if seen.record is None:
         return seen.record_is_lost and seen.is_gone
     return seen.record is not VmState.CLONED
 
 
 def plausible(seen: Observation) -> Observation:
-    """Return what can be: a run that ended has a folder, and a record is there, lost, or was never made."""
+    """Return a possible observation: a run that ended has a folder, and a record exists, is lost, or was never written."""
     return dataclasses.replace(
         seen,
         has_run=seen.has_run or seen.process in {Process.ENDED, Process.REFUSED},

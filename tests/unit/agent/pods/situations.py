@@ -8,7 +8,7 @@ from typing import Any
 from bramley.agent.ledger import VmState
 from bramley.agent.pods.decision import Phase, Process, Step
 
-CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
+SITUATIONS: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
     ("a new Pod is held before anything is made", {}, Step.ADD_FINALIZER),
     (
         "the 504 Pods: finished, deleted, held by our finalizer",
@@ -26,7 +26,7 @@ CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
         Step.DELETE_VM,
     ),
     (
-        "a running VM of a deleted Pod is asked first",
+        "the guest of a deleted Pod is shut down first",
         {"is_deleting": True, "record": VmState.STARTED, "process": Process.ALIVE},
         Step.SHUT_DOWN_GUEST,
     ),
@@ -138,7 +138,7 @@ CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
         Step.EXPIRE,
     ),
     (
-        "a VM beyond its deadline is asked to end",
+        "the guest of a VM beyond its deadline is shut down",
         {"record": VmState.STARTED, "process": Process.ALIVE, "is_past_deadline": True},
         Step.SHUT_DOWN_GUEST,
     ),
@@ -153,7 +153,7 @@ CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
         Step.REMOVE_FINALIZER,
     ),
     (
-        "a finished Pod that nobody deletes is held for so long",
+        "a finished Pod that is not deleted keeps its finalizer for so long",
         {
             "phase": Phase.FAILED,
             "has_finalizer": True,

@@ -22,7 +22,7 @@ from bramley.agent.pods.decision import (
 )
 from tests.unit import example_counts
 from tests.unit.agent.pods.combinations import CORE, EFFECTS, FLAGS, after, every_core, plausible
-from tests.unit.agent.pods.situations import CLASSES
+from tests.unit.agent.pods.situations import SITUATIONS
 
 DONE = (Phase.SUCCEEDED, Phase.FAILED)
 OPEN = (Phase.PENDING, Phase.RUNNING)
@@ -108,11 +108,11 @@ TABLE: tuple[tuple[Mapping[str, Any], Step], ...] = (
 
 
 def fits(seen: Observation, row: Mapping[str, Any]) -> bool:
-    def holds(name: str, wanted: Any) -> bool:
+    def holds(name: str, expected: Any) -> bool:
         value = getattr(seen, name)
-        return value in wanted if isinstance(wanted, tuple) else value is wanted
+        return value in expected if isinstance(expected, tuple) else value is expected
 
-    return all(holds(name, wanted) for name, wanted in row.items())
+    return all(holds(name, expected) for name, expected in row.items())
 
 
 def row_for(seen: Observation) -> int:
@@ -129,7 +129,7 @@ def test_every_combination_is_decided_as_the_table_says() -> None:
     assert not wrong
 
 
-def test_no_row_of_the_table_is_idle() -> None:
+def test_every_row_of_the_table_is_used() -> None:
     used = {row_for(seen) for seen in map(plausible, every_core())}
 
     assert used == set(range(len(TABLE)))
@@ -182,8 +182,8 @@ def check_start(seen: Observation) -> None:
 
 def check_removal(seen: Observation, step: Step) -> None:
     """Nothing goes before what depends on it: the status before the VM, the VM before its record, all before the Pod."""
-    told = seen.is_gone or seen.phase.is_finished or seen.record is VmState.REPORTED
-    if step is Step.DELETE_VM and not told:
+    is_published = seen.is_gone or seen.phase.is_finished or seen.record is VmState.REPORTED
+    if step is Step.DELETE_VM and not is_published:
         assert seen.record is not VmState.ENDED
         if seen.record is VmState.STARTED:
             assert seen.process in {Process.NONE, Process.REFUSED}
@@ -196,7 +196,7 @@ def check_removal(seen: Observation, step: Step) -> None:
         assert not seen.has_data
         assert seen.process is not Process.ALIVE
         assert seen.record is None or seen.clone_may_appear
-        # Only somebody who deletes the Pod lets it go before its last remains.
+        # Only a deleted Pod loses its finalizer before a late clone is cleaned up.
         assert seen.is_deleting or not seen.clone_may_appear
     if step is Step.FINISH_DELETION:
         assert seen.is_deleting
@@ -220,7 +220,7 @@ def steps_until_rest(seen: Observation) -> list[Step]:
         steps.append(step)
         if step not in EFFECTS:
             return steps
-        # A guest that was asked has its time, and no step fails for ever.
+        # The grace period of a guest ends, and no step fails for ever.
         seen = dataclasses.replace(after(seen, step), is_backing_off=False)
         if step is Step.SHUT_DOWN_GUEST:
             seen = dataclasses.replace(seen, grace_is_over=True)
@@ -228,12 +228,12 @@ def steps_until_rest(seen: Observation) -> list[Step]:
 
 
 @given(observations())
-def test_steps_never_go_in_a_circle(seen: Observation) -> None:
+def test_steps_terminate(seen: Observation) -> None:
     steps_until_rest(seen)
 
 
 @given(observations())
-def test_whatever_is_deleted_is_gone_in_the_end(seen: Observation) -> None:
+def test_deleted_pod_is_gone_in_the_end(seen: Observation) -> None:
     deleted = dataclasses.replace(seen, is_gone=False, is_deleting=True)
     if deleted.shutdown_requested:
         deleted = dataclasses.replace(deleted, grace_is_over=True)
@@ -246,7 +246,7 @@ def test_whatever_is_deleted_is_gone_in_the_end(seen: Observation) -> None:
 
 
 @given(observations())
-def test_what_a_lost_pod_has_left_goes_too(seen: Observation) -> None:
+def test_remains_of_a_lost_pod_are_removed(seen: Observation) -> None:
     gone = dataclasses.replace(seen, is_gone=True, grace_is_over=True)
 
     steps = steps_until_rest(gone)
@@ -256,7 +256,7 @@ def test_what_a_lost_pod_has_left_goes_too(seen: Observation) -> None:
 
 @pytest.mark.parametrize(
     ("seen", "expected"),
-    [pytest.param(seen, step, id=told) for told, seen, step in CLASSES],
+    [pytest.param(seen, step, id=name) for name, seen, step in SITUATIONS],
 )
-def test_class(seen: Mapping[str, Any], expected: Step) -> None:
+def test_situation(seen: Mapping[str, Any], expected: Step) -> None:
     assert decide(Observation(**seen)) is expected

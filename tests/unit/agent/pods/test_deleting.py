@@ -24,7 +24,7 @@ async def seconds_until_gone(world: World) -> float:
     return loop.time() - began
 
 
-async def test_guest_is_asked_to_end_and_its_code_is_told(tmp_path: Path) -> None:
+async def test_guest_is_shut_down_and_its_exit_code_reported(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=1000.0) as world:
         await world.pod(termination_grace_period_seconds=40)
         await world.until_phase("Running")
@@ -32,14 +32,16 @@ async def test_guest_is_asked_to_end_and_its_code_is_told(tmp_path: Path) -> Non
         await world.delete()
         took = await seconds_until_gone(world)
         await world.until(world.nothing_left)
-        told = await world.events()
+        reasons = await world.events()
 
     assert took < 20
-    assert events.STOPPING_VM in told
-    assert events.RUN_EXITED in told
+    assert events.STOPPING_VM in reasons
+    assert events.RUN_EXITED in reasons
 
 
-async def test_guest_that_ignores_the_question_is_stopped_after_its_grace(tmp_path: Path) -> None:
+async def test_guest_that_ignores_the_shutdown_is_stopped_after_its_grace_period(
+    tmp_path: Path,
+) -> None:
     async with a_world(tmp_path, work=1000.0, ignores_shutdown=True) as world:
         await world.pod(termination_grace_period_seconds=40)
         await world.until_phase("Running")
@@ -49,7 +51,7 @@ async def test_guest_that_ignores_the_question_is_stopped_after_its_grace(tmp_pa
     assert 40 <= took < 50
 
 
-async def test_hung_deletion_of_a_vm_is_cut_off_and_tried_again_while_others_go_on(
+async def test_hung_deletion_is_retried_while_other_pods_run(
     tmp_path: Path,
 ) -> None:
     async with a_world(tmp_path, work=1000.0) as world:
@@ -68,7 +70,7 @@ async def test_hung_deletion_of_a_vm_is_cut_off_and_tried_again_while_others_go_
     assert 60 < took < 80
 
 
-async def test_no_grace_means_at_once(tmp_path: Path) -> None:
+async def test_zero_grace_period_stops_at_once(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=1000.0, ignores_shutdown=True) as world:
         await world.pod(termination_grace_period_seconds=40)
         await world.until_phase("Running")
@@ -102,7 +104,7 @@ async def test_deletion_does_not_wait_for_a_pull(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["clone", "set"])
-async def test_deletion_cuts_off_a_call_that_hangs(operation: str, tmp_path: Path) -> None:
+async def test_deletion_cancels_a_hanging_command(operation: str, tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         await world.pod("first")
         await world.until_phase("Running", name="first")
@@ -168,7 +170,7 @@ async def test_deleted_pod_without_a_record_leaves_neither_vm_nor_user_data(tmp_
         assert world.nothing_left()
 
 
-async def test_unsupported_pod_fails_with_a_reason_and_goes_when_deleted(tmp_path: Path) -> None:
+async def test_unsupported_pod_fails_with_a_reason_and_is_gone_when_deleted(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         two = [Container(name="a", image=IMAGE), Container(name="b", image=IMAGE)]
         await world.pod(containers=two)
@@ -182,7 +184,9 @@ async def test_unsupported_pod_fails_with_a_reason_and_goes_when_deleted(tmp_pat
     assert world.boots == 0
 
 
-async def test_daemon_set_pod_that_tolerates_everything_is_refused_and_goes(tmp_path: Path) -> None:
+async def test_daemon_set_pod_that_tolerates_everything_is_rejected_and_deleted(
+    tmp_path: Path,
+) -> None:
     async with a_world(tmp_path) as world:
         pod = a_pod("daemon", tolerations=[Toleration(operator="Exists")])
         owner = OwnerReference(
@@ -199,8 +203,8 @@ async def test_daemon_set_pod_that_tolerates_everything_is_refused_and_goes(tmp_
     assert labels.OS not in pod.spec.node_selector
 
 
-async def test_what_a_pod_that_was_torn_from_us_has_left_is_cleared(tmp_path: Path) -> None:
-    """Somebody takes our finalizer off and deletes by force."""
+async def test_remains_of_a_force_deleted_pod_are_removed(tmp_path: Path) -> None:
+    """The finalizer is removed and the Pod deleted by force."""
     async with a_world(tmp_path, work=1000.0) as world:
         await world.pod()
         await world.until_phase("Running")
@@ -209,7 +213,7 @@ async def test_what_a_pod_that_was_torn_from_us_has_left_is_cleared(tmp_path: Pa
         await world.until(world.nothing_left, within=60)
 
 
-async def test_pod_of_the_same_name_gets_a_disk_of_its_own(tmp_path: Path) -> None:
+async def test_pod_of_the_same_name_gets_a_new_disk(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=1000.0) as world:
         await world.pod()
         await world.until_phase("Running")
@@ -224,7 +228,7 @@ async def test_pod_of_the_same_name_gets_a_disk_of_its_own(tmp_path: Path) -> No
         assert before != world.running()
 
 
-async def test_pod_with_the_finalizer_of_somebody_else_is_left_in_peace(tmp_path: Path) -> None:
+async def test_pod_with_a_foreign_finalizer_is_left_alone(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=5.0) as world:
         await world.kube.create(with_finalizers(a_pod(), OTHERS))
         await world.until_phase("Succeeded")

@@ -53,7 +53,7 @@ CASES = [
     pytest.param(end(0), "Succeeded", 0, agent.RUN_EXITED, agent.RUN_EXITED, id="silent halt"),
     pytest.param(end(1), "Failed", 1, agent.RUN_FAILED, agent.RUN_EXITED, id="tart fails"),
     pytest.param(end(-9), "Failed", 137, agent.RUN_FAILED, agent.RUN_EXITED, id="tart killed"),
-    pytest.param(end(), "Failed", 1, agent.RUN_LOST, agent.RUN_EXITED, id="nobody saw it"),
+    pytest.param(end(), "Failed", 1, agent.RUN_LOST, agent.RUN_EXITED, id="exit unknown"),
     pytest.param(
         end(was_rebooted=True),
         "Failed",
@@ -82,7 +82,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("record", "phase", "code", "reason", "pod_reason"), CASES)
-def test_record_tells_the_whole_end(
+def test_record_has_the_whole_exit(
     record: VmRecord, phase: str, code: int, reason: str, pod_reason: str
 ) -> None:
     exit = teardown_steps.recorded_exit(record)
@@ -98,13 +98,13 @@ def test_signal_that_killed_tart_is_kept() -> None:
     )
 
 
-def test_what_the_guest_reported_counts_more_than_a_reboot() -> None:
+def test_report_of_the_guest_wins_over_a_reboot() -> None:
     record = end(reported=4, was_rebooted=True)
 
     assert (record.exit_code, record.exit_reason) == (4, agent.ERROR)
 
 
-def test_end_is_dated_by_who_saw_it() -> None:
+def test_finish_time_is_that_of_its_source() -> None:
     assert end(0).ended_at == BEGAN + timedelta(minutes=30)
     assert end().ended_at == NOW
 

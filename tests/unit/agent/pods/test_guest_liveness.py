@@ -1,4 +1,4 @@
-"""Who answers is remembered of running VMs only, written down once, and told to those who wait for it."""
+"""Liveness is kept for running VMs only, recorded once, and enqueues their Pods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def a_ledger(folder: Path, kind: type[Ledger] = Ledger) -> Ledger:
     return kind(folder, durable=False)
 
 
-def test_only_a_running_vm_is_heard(tmp_path: Path) -> None:
+def test_only_running_vms_are_recorded(tmp_path: Path) -> None:
     ledger = a_ledger(tmp_path)
     liveness = GuestLiveness(ledger, Trigger())
 
@@ -34,7 +34,7 @@ def test_only_a_running_vm_is_heard(tmp_path: Path) -> None:
     assert {vm for vm, record in ledger.vms().items() if record.has_answered} == {"runs"}
 
 
-def test_silence_is_news_once_and_only_of_who_has_answered(tmp_path: Path) -> None:
+def test_silence_is_a_change_once_and_only_of_a_guest_that_answered(tmp_path: Path) -> None:
     liveness = GuestLiveness(a_ledger(tmp_path), Trigger())
     assert liveness.expected_to_respond(["runs"]) == []
     liveness.record(responsive=["runs"])
@@ -50,7 +50,7 @@ def test_silence_is_news_once_and_only_of_who_has_answered(tmp_path: Path) -> No
     )
 
 
-def test_full_disk_keeps_nobody_from_hearing(tmp_path: Path) -> None:
+def test_full_disk_does_not_stop_liveness(tmp_path: Path) -> None:
     liveness = GuestLiveness(a_ledger(tmp_path, Full), Trigger())
 
     liveness.record(responsive=["runs"])

@@ -24,7 +24,7 @@ async def until_cloned(world: World) -> PodContext:
     return PodContext(world.deps, context.pod_ref(pod, world.deps.ledger))
 
 
-async def test_pod_that_was_deleted_while_its_start_was_prepared_is_not_started(
+async def test_pod_deleted_during_its_preparation_is_not_started(
     tmp_path: Path,
 ) -> None:
     async with a_world(tmp_path) as world:
@@ -39,7 +39,7 @@ async def test_pod_that_was_deleted_while_its_start_was_prepared_is_not_started(
         world.deps.ledger.put(_cloned(context))
         await provision_steps.start(context)
 
-        assert not world.deps.runs.is_begun(context.vm)
+        assert not world.deps.runs.exists(context.vm)
 
 
 def _cloned(context: PodContext) -> VmRecord:
@@ -53,23 +53,23 @@ def _cloned(context: PodContext) -> VmRecord:
     )
 
 
-async def test_record_says_started_before_the_run_begins(tmp_path: Path) -> None:
+async def test_record_is_started_before_the_run_begins(tmp_path: Path) -> None:
     seen: list[VmState] = []
 
     async with a_world(tmp_path) as world:
 
-        def look(moment: str) -> None:
-            if moment == "before run":
+        def record_state(checkpoint: str) -> None:
+            if checkpoint == "before run":
                 seen.extend(each.state for each in world.deps.ledger.vms().values())
 
-        world.life.side.on_checkpoint = look
+        world.life.side.on_checkpoint = record_state
         await world.pod()
         await world.until_phase("Running")
 
     assert seen == [VmState.STARTED]
 
 
-async def test_vm_has_the_size_that_its_pod_asks_for(tmp_path: Path) -> None:
+async def test_vm_has_the_size_of_its_pod(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=1000.0) as world:
         size = ResourceRequirements(
             limits={"cpu": "6", "memory": "12Gi"}, requests={"cpu": "4", "memory": "8Gi"}
@@ -83,7 +83,7 @@ async def test_vm_has_the_size_that_its_pod_asks_for(tmp_path: Path) -> None:
     assert (facts.cpu, facts.memory_mb) == (6, 12 * 1024)
 
 
-async def test_hanging_call_is_killed_at_its_deadline_and_the_pod_gets_its_vm(
+async def test_hanging_command_is_killed_at_its_deadline_and_the_pod_gets_its_vm(
     tmp_path: Path,
 ) -> None:
     async with a_world(tmp_path) as world:
@@ -95,7 +95,7 @@ async def test_hanging_call_is_killed_at_its_deadline_and_the_pod_gets_its_vm(
         assert world.life.value("tart_kubelet_tart_timeouts_total", operation="clone") == 1
 
 
-async def test_a_start_from_a_warm_base_waits_for_no_more_than_it_needs(tmp_path: Path) -> None:
+async def test_start_from_a_present_base_waits_only_for_what_it_needs(tmp_path: Path) -> None:
     moments: list[str] = []
 
     async with a_world(tmp_path) as world:
@@ -112,5 +112,5 @@ async def test_a_start_from_a_warm_base_waits_for_no_more_than_it_needs(tmp_path
     assert [each for each in begun if each.startswith("PATCH")] == [
         "PATCH /api/v1/namespaces/default/pods/second"
     ]
-    # Looked at while the clone is made, not after it.
+    # Probed while the clone runs, not after it.
     assert until_run.index("before sudo -n") < until_run.index("after tart clone")

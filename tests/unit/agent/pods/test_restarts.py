@@ -34,7 +34,7 @@ async def test_restarted_agent_adopts_the_vm_and_changes_nothing(tmp_path: Path)
         assert world.life.value("tart_kubelet_vm_boot_duration_seconds_count", pool="unknown") == 0
 
 
-async def test_exit_while_no_agent_was_there_is_told_by_the_next(tmp_path: Path) -> None:
+async def test_exit_without_an_agent_is_reported_by_the_next(tmp_path: Path) -> None:
     async with a_world(tmp_path, code=7) as world:
         await world.pod()
         await world.until_phase("Running")
@@ -71,7 +71,7 @@ async def test_reboot_of_the_host_fails_its_pods_with_a_reason(tmp_path: Path) -
     assert world.boots == 2
 
 
-async def test_report_that_the_guest_wrote_before_a_reboot_counts(tmp_path: Path) -> None:
+async def test_report_from_before_a_reboot_counts(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=5.0, code=4, halt=1000.0) as world:
         await world.pod()
         await world.until_phase("Running")
@@ -115,10 +115,10 @@ async def clone_by_hand(world: World, vm: str) -> None:
 
 
 def call(argv: tuple[str, ...]) -> Call:
-    def hear(_line: str) -> None:
+    def ignore(_line: str) -> None:
         return
 
-    return Call(argv, hear, hear, {})
+    return Call(argv, ignore, ignore, {})
 
 
 def held(name: str = "runner", namespace: str = NAMESPACE) -> Pod:
@@ -128,7 +128,7 @@ def held(name: str = "runner", namespace: str = NAMESPACE) -> Pod:
 
 async def test_running_vm_of_an_older_agent_is_adopted(tmp_path: Path) -> None:
     async with a_world(tmp_path, starts=False, work=100.0, code=5) as world:
-        vm = vm_names.of_old(NAMESPACE, "runner")
+        vm = vm_names.legacy_of_pod(NAMESPACE, "runner")
         await world.kube.create(held())
         await clone_by_hand(world, vm)
         world.mac.start(call(("tart", "run", vm, "--no-graphics")), parent=1)
@@ -138,20 +138,20 @@ async def test_running_vm_of_an_older_agent_is_adopted(tmp_path: Path) -> None:
         names = list(world.deps.ledger.vms())
         ended = await world.until_phase("Failed", "Succeeded")
         await world.until(world.nothing_left)
-        told = await world.events()
+        reasons = await world.events()
 
     assert names == [vm]
     assert running.status.container_statuses[0].ready
-    # The old agent shared no folder with this guest, so nobody knows how it ended.
+    # The old agent shared no folder with this guest, so its exit code is unknown.
     assert ended.status.phase == "Failed"
     assert world.boots == 1
-    assert events.ADOPTED_VM in told
+    assert events.ADOPTED_VM in reasons
 
 
 async def test_stopped_vm_of_an_older_agent_never_boots_again(tmp_path: Path) -> None:
     async with a_world(tmp_path, starts=False) as world:
         await world.kube.create(held())
-        await clone_by_hand(world, vm_names.of_old(NAMESPACE, "runner"))
+        await clone_by_hand(world, vm_names.legacy_of_pod(NAMESPACE, "runner"))
         world.start()
         await world.until_phase("Failed")
         await world.until(world.nothing_left)
@@ -159,8 +159,8 @@ async def test_stopped_vm_of_an_older_agent_never_boots_again(tmp_path: Path) ->
     assert world.boots == 0
 
 
-async def test_vm_that_two_pods_could_have_had_is_left_alone(tmp_path: Path) -> None:
-    """Old names join namespace and Pod by a dash: `a-b/c` and `a/b-c` meant the same VM."""
+async def test_ambiguous_vm_of_an_older_agent_is_left_alone(tmp_path: Path) -> None:
+    """Old names join namespace and Pod by a dash: `a-b/c` and `a/b-c` have the same VM name."""
     async with a_world(tmp_path, starts=False, work=1000.0) as world:
         for namespace in ("a", "a-b"):
             await world.kube.create(Namespace(metadata=ObjectMeta(name=namespace)))
@@ -195,7 +195,7 @@ async def test_vm_of_a_lost_record_is_never_booted(tmp_path: Path) -> None:
     assert world.boots == 1
 
 
-async def test_api_away_for_an_hour_costs_no_vm_and_no_exit_code(tmp_path: Path) -> None:
+async def test_api_outage_of_an_hour_loses_no_vm_and_no_exit_code(tmp_path: Path) -> None:
     async with a_world(tmp_path, code=9) as world:
         await world.pod()
         await world.until_phase("Running")
@@ -206,7 +206,7 @@ async def test_api_away_for_an_hour_costs_no_vm_and_no_exit_code(tmp_path: Path)
         ended = await world.until_phase("Failed", within=120)
         await world.until(world.nothing_left)
 
-    # The VM ended long ago, and nothing of it went before the server had heard how.
+    # The VM ended long ago, and nothing of it was deleted before the server had its status.
     assert len(kept) == 1
     terminated = ended.status.container_statuses[0].state.terminated
     assert terminated is not None
@@ -237,7 +237,7 @@ async def the_list(world: World) -> Response:
     return await transport.send(Request("GET", "/api/v1/pods", query=query))
 
 
-async def test_finished_pod_of_an_old_list_is_not_booted_again(tmp_path: Path) -> None:
+async def test_finished_pod_of_a_stale_list_is_not_booted_again(tmp_path: Path) -> None:
     """Its record and its VM are gone, its finalizer is still there in the old list."""
     async with a_world(tmp_path, work=5.0) as world:
         transport = world.transport
@@ -256,7 +256,7 @@ async def test_finished_pod_of_an_old_list_is_not_booted_again(tmp_path: Path) -
         assert await world.phase() == "Succeeded"
 
 
-async def test_empty_list_takes_no_vm(tmp_path: Path) -> None:
+async def test_empty_list_deletes_no_vm(tmp_path: Path) -> None:
     """A server that lists nothing, though the Pod is there, has lost its mind and not the Pod."""
     async with a_world(tmp_path, work=10_000.0) as world:
         transport = world.transport
@@ -271,7 +271,7 @@ async def test_empty_list_takes_no_vm(tmp_path: Path) -> None:
         assert len(world.running()) == 1
 
 
-async def test_clone_that_a_killed_agent_left_under_way_is_cleared(tmp_path: Path) -> None:
+async def test_clone_that_a_killed_agent_left_running_is_deleted(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         await world.pod("first")
         await world.until_phase("Succeeded", name="first")
@@ -290,7 +290,7 @@ async def test_clone_that_a_killed_agent_left_under_way_is_cleared(tmp_path: Pat
         assert world.boots == 1
 
 
-async def test_clone_that_comes_late_goes_although_pod_and_record_are_lost(tmp_path: Path) -> None:
+async def test_late_clone_is_deleted_without_pod_and_record(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         await world.pod("first")
         await world.until_phase("Succeeded", name="first")
@@ -315,7 +315,7 @@ def clones(world: World) -> list[tuple[str, ...]]:
     return [each.argv for each in world.mac.table.living() if "clone" in each.argv[:2]]
 
 
-async def test_vm_of_an_unreadable_record_without_a_pod_is_cleared(tmp_path: Path) -> None:
+async def test_vm_of_an_unreadable_record_without_a_pod_is_deleted(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=1000.0) as world:
         await world.pod()
         await world.until_phase("Running")

@@ -1,4 +1,4 @@
-"""Two VMs at most, whoever holds them; what holds a slot without a reason is told and not built upon."""
+"""At most two VMs, including foreign ones; a slot that is taken without a reason is reported as leaked."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.slots import RETRY_AFTER_REFUSAL, SETTLING
+from bramley.agent.slots import EXIT_GRACE, RETRY_AFTER_REFUSAL
 from bramley.api.names import agent, events
 from bramley.api.pod import Container, EnvFromSource, EnvSource
 from bramley.sim.mac.processes import Call
 from tests.unit.agent.pods.world import IMAGE, World, a_world
 
 
-async def test_third_pod_waits_for_a_slot_and_says_so(tmp_path: Path) -> None:
+async def test_third_pod_waits_for_a_slot_with_a_reason(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=1000.0) as world:
         for name in ("one", "two", "three"):
             await world.pod(name)
@@ -52,9 +52,7 @@ NO_SECRET = Container(
 
 
 @pytest.mark.parametrize("lacks", [NO_IMAGE, NO_SECRET], ids=["image", "secret"])
-async def test_pods_that_can_get_no_vm_leave_the_slots_to_others(
-    tmp_path: Path, lacks: Container
-) -> None:
+async def test_pods_that_can_get_no_vm_take_no_slots(tmp_path: Path, lacks: Container) -> None:
     async with a_world(tmp_path, work=20.0) as world:
         for name in ("bad", "worse"):
             await world.pod(name, containers=[lacks])
@@ -69,7 +67,7 @@ async def test_pods_that_can_get_no_vm_leave_the_slots_to_others(
     assert max(world.crowds) == 2
 
 
-async def test_pod_that_waits_names_the_vms_that_are_being_made(tmp_path: Path) -> None:
+async def test_waiting_pod_names_the_vms_that_are_being_created(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         world.mac.faults.add("tart pull", "hang")
         for name in ("one", "two"):
@@ -77,9 +75,9 @@ async def test_pod_that_waits_names_the_vms_that_are_being_made(tmp_path: Path) 
         await world.until(lambda: len(world.deps.ledger.vms()) == 2)
         await world.pod("three")
         await asyncio.sleep(5)
-        (told,) = await world.told(agent.AWAITING_SLOT)
+        (message,) = await world.event_messages(agent.AWAITING_SLOT)
 
-        assert all(vm in told for vm in world.deps.ledger.vms())
+        assert all(vm in message for vm in world.deps.ledger.vms())
 
 
 async def test_claim_of_a_pod_that_is_gone_takes_no_slot(tmp_path: Path) -> None:
@@ -99,7 +97,7 @@ async def test_claim_of_a_pod_that_is_gone_takes_no_slot(tmp_path: Path) -> None
         await world.until_phase("Succeeded", name="three", within=150)
 
 
-async def test_vm_that_stops_still_takes_its_slot(tmp_path: Path) -> None:
+async def test_stopping_vm_still_takes_its_slot(tmp_path: Path) -> None:
     async with a_world(tmp_path, most=1, work=1000.0, ignores_shutdown=True) as world:
         await world.pod("old", termination_grace_period_seconds=30)
         await world.until_phase("Running", name="old")
@@ -114,7 +112,7 @@ async def test_vm_that_stops_still_takes_its_slot(tmp_path: Path) -> None:
 
 
 async def leak(world: World) -> None:
-    """Let a VM's guest go on when its tart is gone, and its Pod with all its records too."""
+    """Keep a VM's guest running without its tart, its Pod and its records."""
     world.mac.faults.add("tart run", "outlives")
     await world.pod("leaky", termination_grace_period_seconds=0)
     await world.until_phase("Running", name="leaky")
@@ -127,49 +125,49 @@ async def leak(world: World) -> None:
     await world.until_gone("leaky")
 
 
-async def test_guest_that_outlives_its_tart_is_told_as_a_leak(tmp_path: Path) -> None:
+async def test_guest_that_outlives_its_tart_is_reported_as_a_leak(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=100_000.0) as world:
         await leak(world)
         slots = world.deps.slots
         slots.leaks()
-        await asyncio.sleep(SETTLING.total_seconds() + 1)
+        await asyncio.sleep(EXIT_GRACE.total_seconds() + 1)
         leaks = slots.leaks()
         await world.pod("one")
         await world.until_phase("Running", name="one")
         await world.pod("two")
         await asyncio.sleep(120)
 
-        assert not await world.told(events.CREATE_FAILED)
+        assert not await world.event_messages(events.CREATE_FAILED)
         assert len(leaks) == 1
         assert "no record explains" in leaks[0]
         assert await world.phase("two") == "Pending"
         assert max(world.crowds) == 2
 
 
-async def test_guest_that_dies_a_moment_after_its_tart_is_no_leak(tmp_path: Path) -> None:
+async def test_guest_that_ends_shortly_after_its_tart_is_no_leak(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=100_000.0) as world:
         await leak(world)
 
         assert not world.deps.slots.leaks()
 
 
-async def test_refusal_that_nothing_explains_is_a_leak(tmp_path: Path) -> None:
+async def test_unexplained_refusal_is_a_leak(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=1000.0) as world:
         world.mac.settings.host(leaked_slots=2)
         await world.pod()
         await world.until(lambda: world.deps.slots.leaks())
         leaks = list(world.deps.slots.leaks())
         pending = await world.phase()
-        told = await world.told(events.CREATE_FAILED)
+        messages = await world.event_messages(events.CREATE_FAILED)
         await asyncio.sleep(RETRY_AFTER_REFUSAL.total_seconds() / 2)
-        tries = len(await world.told(events.CLONED_VM))
+        tries = len(await world.event_messages(events.CLONED_VM))
         world.mac.settings.host(leaked_slots=0)
         await world.until_phase("Running")
 
         assert len(leaks) == 2
         assert "refused" in leaks[0]
         assert pending == "Pending"
-        assert any("exceeds the system limit" in message for message in told)
+        assert any("exceeds the system limit" in message for message in messages)
         assert tries == 1
         assert not world.deps.slots.leaks()
         assert world.boots == 1
@@ -178,16 +176,16 @@ async def test_refusal_that_nothing_explains_is_a_leak(tmp_path: Path) -> None:
 async def run_by_hand(world: World, vm: str) -> None:
     """Run a VM that is none of ours."""
     for argv in (("tart", "pull", IMAGE), ("tart", "clone", IMAGE, vm)):
-        assert await world.mac.start(Call(argv, hear, hear, {}), parent=1).ended == 0
-    world.mac.start(Call(("tart", "run", vm), hear, hear, {}), parent=1)
+        assert await world.mac.start(Call(argv, ignore, ignore, {}), parent=1).ended == 0
+    world.mac.start(Call(("tart", "run", vm), ignore, ignore, {}), parent=1)
     await asyncio.sleep(15)
 
 
-def hear(_line: str) -> None:
+def ignore(_line: str) -> None:
     return
 
 
-async def test_vm_of_somebody_else_takes_a_slot_and_is_left_alone(tmp_path: Path) -> None:
+async def test_foreign_vm_takes_a_slot_and_is_left_alone(tmp_path: Path) -> None:
     async with a_world(tmp_path, starts=False, work=1000.0) as world:
         await run_by_hand(world, "bake")
         world.start()
@@ -196,12 +194,12 @@ async def test_vm_of_somebody_else_takes_a_slot_and_is_left_alone(tmp_path: Path
         await world.until(lambda: len(world.running()) == 2)
         await asyncio.sleep(timedelta(minutes=10).total_seconds())
 
-        assert not await world.told(events.CREATE_FAILED)
+        assert not await world.event_messages(events.CREATE_FAILED)
         assert "bake" in world.running()
         assert max(world.crowds) == 2
 
 
-async def test_clone_looks_for_room_again_before_it_starts(tmp_path: Path) -> None:
+async def test_slot_is_checked_again_before_a_clone_starts(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=1000.0) as world:
         world.mac.session.end()
         world.mac.session.logs_in = False
@@ -216,6 +214,6 @@ async def test_clone_looks_for_room_again_before_it_starts(tmp_path: Path) -> No
         world.start()
         await world.until(lambda: len(world.running()) == 2)
         await asyncio.sleep(60)
-        told = await world.told(events.CREATE_FAILED)
+        messages = await world.event_messages(events.CREATE_FAILED)
 
-    assert not any("limit" in message for message in told)
+    assert not any("limit" in message for message in messages)

@@ -1,4 +1,4 @@
-"""What people hear of a Pod: its events, the times it took, and its deadline."""
+"""What users see of a Pod: its events, its durations and its deadline."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.unit.agent.pods.world import IMAGE, World, a_world
 POOL = {"pool": agent.UNKNOWN_POOL}
 
 
-async def test_life_of_a_pod_is_told_in_events(tmp_path: Path) -> None:
+async def test_lifecycle_of_a_pod_is_recorded_in_events(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=5.0) as world:
         await world.pod()
         await world.until_phase("Succeeded")
         await asyncio.sleep(5)
-        told = await world.events()
+        reasons = await world.events()
 
-    assert sorted(told) == sorted(
+    assert sorted(reasons) == sorted(
         [
             events.CREATING_VM,
             events.PULLING_IMAGE,
@@ -39,29 +39,29 @@ async def test_the_agents_own_log_follows_a_pod_too(
         await world.pod()
         await world.until_phase("Succeeded")
 
-    told = [getattr(record, "facts", {}).get("reason") for record in caplog.records]
-    assert events.STARTED_VM in told
+    reasons = [getattr(record, "facts", {}).get("reason") for record in caplog.records]
+    assert events.STARTED_VM in reasons
 
 
-async def test_pull_tells_its_progress(tmp_path: Path) -> None:
+async def test_pull_records_its_progress(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=5.0) as world:
         world.mac.settings.image(IMAGE, size_bytes=100_000_000_000)
         await world.pod()
         await world.until_phase("Running", within=3600)
-        told = await world.told(events.PULLING_IMAGE)
+        messages = await world.event_messages(events.PULLING_IMAGE)
 
-    assert any("%" in message for message in told)
-    assert 3 <= len(told) <= 12
+    assert any("%" in message for message in messages)
+    assert 3 <= len(messages) <= 12
 
 
-async def test_pod_of_another_policy_runs_once_and_is_told_so(tmp_path: Path) -> None:
+async def test_pod_of_another_restart_policy_runs_once_with_an_event(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=5.0) as world:
         await world.pod(restart_policy="Always")
         await world.until_phase("Succeeded")
         await asyncio.sleep(60)
-        told = await world.told(events.RUNS_ONCE)
+        messages = await world.event_messages(events.RUNS_ONCE)
 
-    assert any("Always" in message for message in told)
+    assert any("Always" in message for message in messages)
     assert world.boots == 1
 
 
@@ -73,7 +73,7 @@ def seconds(world: World, metric: str, **labels: str) -> tuple[float, float]:
     )
 
 
-async def test_delay_is_from_creation_to_provisioning_and_holds_no_pull(tmp_path: Path) -> None:
+async def test_delay_is_from_creation_to_provisioning_without_the_pull(tmp_path: Path) -> None:
     async with a_world(tmp_path, starts=False, work=5.0) as world:
         world.mac.settings.image(IMAGE, size_bytes=50_000_000_000)
         await world.pod()
@@ -92,7 +92,7 @@ async def test_delay_is_from_creation_to_provisioning_and_holds_no_pull(tmp_path
     assert 8 <= boot[1] < 15
 
 
-async def test_warm_golden_makes_a_vm_in_a_second(tmp_path: Path) -> None:
+async def test_present_golden_base_creates_a_vm_in_a_second(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=5.0) as world:
         await world.pod("first")
         await world.until_phase("Succeeded", name="first")
@@ -104,19 +104,19 @@ async def test_warm_golden_makes_a_vm_in_a_second(tmp_path: Path) -> None:
     assert work[1] < 1
 
 
-async def test_failed_tries_count_as_one_provisioning(tmp_path: Path) -> None:
+async def test_retries_count_as_one_provisioning(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=5.0) as world:
         world.mac.faults.add("tart run", "no_session", times=2)
         await world.pod()
         await world.until_phase("Succeeded")
         delay = seconds(world, "pod_provision_delay")
-        told = await world.told(events.CREATING_VM)
+        messages = await world.event_messages(events.CREATING_VM)
 
     assert delay[0] == 1
-    assert len(told) == 1
+    assert len(messages) == 1
 
 
-async def test_exit_is_told_at_once(tmp_path: Path) -> None:
+async def test_exit_is_published_at_once(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=50.0) as world:
         await world.pod()
         await world.until_phase("Running")
@@ -130,7 +130,7 @@ async def test_exit_is_told_at_once(tmp_path: Path) -> None:
         assert loop.time() - ended < 0.1
 
 
-async def test_vm_beyond_the_active_deadline_is_ended_and_failed(tmp_path: Path) -> None:
+async def test_vm_beyond_the_active_deadline_is_stopped_and_failed(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=1000.0) as world:
         await world.pod(active_deadline_seconds=120, termination_grace_period_seconds=10)
         await world.until_phase("Running")
@@ -151,7 +151,7 @@ async def test_pod_beyond_its_deadline_before_it_has_a_vm_fails(tmp_path: Path) 
     assert world.boots == 0
 
 
-async def test_job_that_ended_before_the_deadline_keeps_its_code(tmp_path: Path) -> None:
+async def test_job_that_ended_before_the_deadline_keeps_its_exit_code(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=5.0, code=2) as world:
         await world.pod(active_deadline_seconds=300)
         await world.until_phase("Running")
@@ -165,7 +165,7 @@ async def test_job_that_ended_before_the_deadline_keeps_its_code(tmp_path: Path)
     assert (terminated.exit_code, failed.status.reason) == (2, agent.RUN_EXITED)
 
 
-async def test_running_pod_is_not_written_again_and_again(tmp_path: Path) -> None:
+async def test_status_of_a_running_pod_is_written_once(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=10_000.0) as world:
         await world.pod()
         await world.until_phase("Running")

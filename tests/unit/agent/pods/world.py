@@ -39,12 +39,13 @@ from bramley.api.meta import ObjectMeta
 from bramley.api.names import events as names
 from bramley.api.pod import Container, PodSpec
 from bramley.app import embedded
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.kube.client import Client
 from bramley.kube.transport import Request, Response, Transport
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.sim.mac.agent_process import AgentProcess
 from bramley.sim.mac.mac import SimulatedMac
+from tests import virtual_time
 
 NODE = "mac-1"
 NAMESPACE = "default"
@@ -104,7 +105,7 @@ class World:
         """Start an agent."""
         clock, rng = self.mac.clock, random.Random(len(self.lives))
         side = self.mac.start_agent()
-        kube = Client(side.transport(_Line(self, self.transport())), clock=clock)
+        kube = Client(side.transport(_Transport(self, self.transport())), clock=clock)
         registry = CollectorRegistry()
         manager = Manager(
             kube,
@@ -140,7 +141,7 @@ class World:
         await self.kube.delete(Pod, name, namespace=NAMESPACE, grace=grace)
 
     async def free(self, name: str = "runner") -> None:
-        """Take all finalizers off a Pod, as somebody does who has lost his patience."""
+        """Remove all finalizers of a Pod, as in a forced deletion."""
         patch: dict[str, Any] = {"metadata": {"finalizers": []}}
         await self.kube.merge_patch(Pod, name, patch, namespace=NAMESPACE)
 
@@ -149,7 +150,7 @@ class World:
         return pod.status.phase if pod is not None else "gone"
 
     async def until_phase(self, *phases: str, name: str = "runner", within: float = 600.0) -> Pod:
-        """Let time pass until the Pod is in one of these phases."""
+        """Wait until the Pod is in one of these phases."""
         async with asyncio.timeout(within):
             while True:
                 revision = self.api.store.revision
@@ -166,7 +167,7 @@ class World:
                 revision = self.api.store.revision
 
     async def _until_written(self, revision: int) -> None:
-        """Let time pass until anything is written behind a revision: until then every answer is the same."""
+        """Wait until anything is written after this revision: until then every response is the same."""
         while self.api.store.revision == revision:
             await asyncio.sleep(0.25)
 
@@ -179,7 +180,7 @@ class World:
         listed = await self.kube.list(Event, namespace=NAMESPACE)
         return [event.reason for event in listed.items]
 
-    async def told(self, reason: str) -> list[str]:
+    async def event_messages(self, reason: str) -> list[str]:
         listed = await self.kube.list(Event, namespace=NAMESPACE)
         return [event.message for event in listed.items if event.reason == reason]
 
@@ -196,7 +197,7 @@ class World:
         return UserData(self.mac.folders.user_data).vms()
 
     def nothing_left(self) -> bool:
-        """Tell whether the Mac has nothing of any Pod."""
+        """Return whether the Mac has nothing of any Pod."""
         return not (
             self.vms()
             or self.running()
@@ -212,11 +213,11 @@ class World:
         tart = Tart(side.programs, binary="tart", home=folders.tart_home, metrics=metrics)
         ledger = Ledger(folders.ledger, durable=False)
         slots = Slots(
-            ledger, runs=side.runs, tart=tart, host=side.host, clock=clock, most=self.most
+            ledger, runs=side.runs, tart=tart, host=side.host, clock=clock, max_vms=self.most
         )
         images = self._images(side, kube, tart, ledger, metrics)
         data = UserData(folders.user_data)
-        tokens = Tokens(kube, data, clock=clock, rng=rng, counted=metrics)
+        tokens = Tokens(kube, data, clock=clock, rng=rng, metrics=metrics)
         deps = PodDeps(
             node=NODE,
             host_address="10.20.0.11",
@@ -264,8 +265,8 @@ class World:
         )
 
 
-class _Line:
-    """The agent's way to the API, which can be cut."""
+class _Transport:
+    """The agent's transport, which can be disconnected."""
 
     def __init__(self, world: World, inner: Transport) -> None:
         self._world = world
@@ -275,16 +276,16 @@ class _Line:
 
     async def send(self, request: Request) -> Response:
         if self._world.is_cut:
-            raise errors.ApiUnavailable("nobody answers")
+            raise errors.ApiUnavailable("connection refused")
         return await self._inner.send(request)
 
 
 def a_pod(name: str = "runner", *, image: str = IMAGE, **spec: Any) -> Pod:
     # The server's default is another; this is what runner Pods have.
-    wanted = {"restart_policy": "Never", "containers": [Container(name="runner", image=image)]}
+    defaults = {"restart_policy": "Never", "containers": [Container(name="runner", image=image)]}
     return Pod(
         metadata=ObjectMeta(name=name, namespace=NAMESPACE),
-        spec=PodSpec(node_name=NODE, **{**wanted, **spec}),
+        spec=PodSpec(node_name=NODE, **{**defaults, **spec}),
     )
 
 

@@ -59,23 +59,23 @@ def later() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-async def test_what_a_killed_agent_left_is_ended_by_the_next(
+async def test_programs_of_a_killed_agent_are_killed_by_the_next(
     killed: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     folder = tmp_path / "programs"
     left = await noted(folder)
     killed.send_signal(signal.SIGKILL)
     await fd_events.wait_for_exit(killed.pid)
-    assert platform.current().began(left) is not None
+    assert platform.current().start_time(left) is not None
 
-    await journal_in(folder).clear()
+    await journal_in(folder).kill_leftovers()
 
     async with asyncio.timeout(60):
         await fd_events.wait_for_exit(left)
     assert notes(folder) == []
 
 
-async def test_a_program_that_has_ended_leaves_no_note(tmp_path: Path) -> None:
+async def test_program_that_has_ended_leaves_no_entry(tmp_path: Path) -> None:
     programs = SystemPrograms(ENVIRONMENT, journal=journal_in(tmp_path))
 
     await programs.run(["true"])
@@ -87,32 +87,32 @@ async def test_a_program_that_has_ended_leaves_no_note(tmp_path: Path) -> None:
     assert notes(tmp_path) == []
 
 
-async def test_what_this_agent_runs_is_spared(tmp_path: Path) -> None:
+async def test_own_programs_are_not_killed(tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
     programs = SystemPrograms(ENVIRONMENT, journal=journal)
 
     async with asyncio.TaskGroup() as group:
         running = group.create_task(programs.run(["/bin/sh", "-c", "sleep 0.3; exit 4"]))
         await noted(tmp_path)
-        await journal.clear()
+        await journal.kill_leftovers()
 
     assert running.result().code == 4
 
 
 @pytest.mark.parametrize("note", ["{boot} 1", "another-boot {began}", "", "{boot}"])
-async def test_a_later_process_with_the_same_number_is_spared(
+async def test_later_process_with_the_same_pid_is_not_killed(
     note: str, later: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     system = platform.current()
-    text = note.format(boot=system.boot_id(), began=system.began(later.pid))
+    text = note.format(boot=system.boot_id(), began=system.start_time(later.pid))
     (tmp_path / str(later.pid)).write_text(text)
 
-    await journal_in(tmp_path).clear()
+    await journal_in(tmp_path).kill_leftovers()
     await asyncio.sleep(0.05)
 
     assert later.poll() is None
     assert notes(tmp_path) == []
 
 
-async def test_no_notes_are_no_error(tmp_path: Path) -> None:
-    await journal_in(tmp_path / "none").clear()
+async def test_empty_journal_is_no_error(tmp_path: Path) -> None:
+    await journal_in(tmp_path / "none").kill_leftovers()

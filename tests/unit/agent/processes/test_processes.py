@@ -14,7 +14,7 @@ import pytest
 
 from bramley.agent import platform, processes
 from bramley.agent.platform import fd_events, linux
-from bramley.agent.processes import HEAD, TAIL, SystemPrograms
+from bramley.agent.processes import MAX_STDERR_BYTES, MAX_STDOUT_BYTES, SystemPrograms
 from bramley.agent.programs import ProgramMissing
 from bramley.base import errors
 
@@ -32,8 +32,10 @@ def open_descriptors() -> int:
 
 def zombies() -> list[str]:
     """Return our children that wait to be reaped, where the system shows them as files."""
-    told = [linux.parse_stat(text) for text in map(read, Path("/proc").glob("[0-9]*/stat")) if text]
-    ours = [each for each in told if each.state == "Z" and each.parent == os.getpid()]
+    stats = [
+        linux.parse_stat(text) for text in map(read, Path("/proc").glob("[0-9]*/stat")) if text
+    ]
+    ours = [each for each in stats if each.state == "Z" and each.parent == os.getpid()]
     return sorted(each.start_ticks for each in ours)
 
 
@@ -61,40 +63,42 @@ async def ends(pid: int) -> None:
         await fd_events.wait_for_exit(pid)
 
 
-async def test_a_grandchild_that_keeps_the_pipes_is_waited_for_two_seconds_at_most() -> None:
+async def test_grandchild_that_holds_the_pipes_is_waited_for_two_seconds_at_most() -> None:
     began = time.monotonic()
 
-    said = await SystemPrograms(PATH).run(a_shell("sleep 20 & echo $!; exit 3"))
+    finished = await SystemPrograms(PATH).run(a_shell("sleep 20 & echo $!; exit 3"))
 
-    assert said.code == 3
-    assert time.monotonic() - began < 2 * processes.PATIENCE_SECONDS
-    os.kill(int(said.stdout), signal.SIGKILL)
+    assert finished.code == 3
+    assert time.monotonic() - began < 2 * processes.EXIT_GRACE_SECONDS
+    os.kill(int(finished.stdout), signal.SIGKILL)
 
 
 async def test_cancelling_kills_grandchildren_too_at_once(tmp_path: Path) -> None:
-    told = tmp_path / "pid"
-    script = f"sleep 600 & echo $! > {shlex.quote(str(told))}; wait"
+    pid_file = tmp_path / "pid"
+    script = f"sleep 600 & echo $! > {shlex.quote(str(pid_file))}; wait"
 
     async with asyncio.TaskGroup() as group:
         running = group.create_task(SystemPrograms(PATH).run(a_shell(script)))
-        grandchild = await number_in(told)
+        grandchild = await number_in(pid_file)
         began = time.monotonic()
         running.cancel()
 
-    assert time.monotonic() - began < processes.PATIENCE_SECONDS
+    assert time.monotonic() - began < processes.EXIT_GRACE_SECONDS
     await ends(grandchild)
 
 
-async def test_a_program_that_ignores_signals_is_killed_all_the_same(tmp_path: Path) -> None:
-    told = tmp_path / "pid"
-    script = f"trap '' TERM INT HUP; echo $$ > {shlex.quote(str(told))}; while :; do sleep 1; done"
+async def test_program_that_ignores_signals_is_killed(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = (
+        f"trap '' TERM INT HUP; echo $$ > {shlex.quote(str(pid_file))}; while :; do sleep 1; done"
+    )
 
     async with asyncio.TaskGroup() as group:
         running = group.create_task(SystemPrograms(PATH).run(a_shell(script)))
-        pid = await number_in(told)
+        pid = await number_in(pid_file)
         running.cancel()
 
-    assert platform.current().began(pid) is None
+    assert platform.current().start_time(pid) is None
 
 
 async def test_no_descriptor_and_no_zombie_is_left() -> None:
@@ -114,52 +118,50 @@ async def test_no_descriptor_and_no_zombie_is_left() -> None:
     assert (open_descriptors(), zombies()) == before
 
 
-async def test_output_without_end_is_kept_within_bounds() -> None:
-    script = (
-        f"head -c {HEAD + 1000} /dev/zero; (head -c {2 * TAIL} /dev/zero; printf end) >&2; exit 0"
-    )
+async def test_endless_output_is_bounded() -> None:
+    script = f"head -c {MAX_STDOUT_BYTES + 1000} /dev/zero; (head -c {2 * MAX_STDERR_BYTES} /dev/zero; printf end) >&2; exit 0"
 
-    said = await SystemPrograms(PATH).run(a_shell(script))
+    finished = await SystemPrograms(PATH).run(a_shell(script))
 
-    assert len(said.stdout) == HEAD
-    assert len(said.stderr) == TAIL
-    assert said.stderr.endswith("end")
+    assert len(finished.stdout) == MAX_STDOUT_BYTES
+    assert len(finished.stderr) == MAX_STDERR_BYTES
+    assert finished.stderr.endswith("end")
 
 
 async def test_large_input_passes_while_output_comes_back() -> None:
     content = b"0123456789abcdef" * 20_000
 
-    said = await SystemPrograms(PATH).run(["cat"], stdin=content)
+    finished = await SystemPrograms(PATH).run(["cat"], stdin=content)
 
-    assert said.stdout == content.decode()
+    assert finished.stdout == content.decode()
 
 
 async def test_a_program_need_not_read_its_input() -> None:
-    said = await SystemPrograms(PATH).run(a_shell("exec <&-; exit 4"), stdin=b"x" * 1_000_000)
+    finished = await SystemPrograms(PATH).run(a_shell("exec <&-; exit 4"), stdin=b"x" * 1_000_000)
 
-    assert said.code == 4
+    assert finished.code == 4
 
 
 async def test_a_program_has_a_session_of_its_own() -> None:
-    said = await SystemPrograms(PATH).run(a_shell("echo $$; ps -o sid= -p $$ 2>/dev/null || :"))
+    finished = await SystemPrograms(PATH).run(a_shell("echo $$; ps -o sid= -p $$ 2>/dev/null || :"))
 
-    pid, *session = said.stdout.split()
+    pid, *session = finished.stdout.split()
     assert session in ([], [pid])
     assert int(pid) != os.getsid(0)
 
 
-async def test_programs_are_looked_for_on_the_path_that_we_were_told(tmp_path: Path) -> None:
+async def test_programs_are_found_on_the_given_path(tmp_path: Path) -> None:
     program = tmp_path / "only-here"
     program.write_text("#!/bin/sh\necho found\n")
     program.chmod(0o755)
 
-    said = await SystemPrograms({"PATH": str(tmp_path)}).run(["only-here"])
+    finished = await SystemPrograms({"PATH": str(tmp_path)}).run(["only-here"])
 
-    assert said.stdout == "found\n"
+    assert finished.stdout == "found\n"
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o755])
-async def test_what_cannot_be_executed_is_missing(tmp_path: Path, mode: int) -> None:
+async def test_file_that_is_not_executable_is_missing(tmp_path: Path, mode: int) -> None:
     program = tmp_path / "broken"
     program.write_text("no program at all")
     program.chmod(stat.S_IFREG | mode)
@@ -168,25 +170,25 @@ async def test_what_cannot_be_executed_is_missing(tmp_path: Path, mode: int) -> 
         await SystemPrograms(PATH).run([str(program)])
 
 
-async def test_a_word_that_no_program_can_be_given_is_refused() -> None:
+async def test_argument_with_a_null_byte_is_refused() -> None:
     for argv, environment in ((["echo", "a\0b"], {}), (["echo"], {"A": "a\0b"})):
-        with pytest.raises(errors.Refused, match="as asked"):
+        with pytest.raises(errors.Refused, match="with these arguments"):
             await SystemPrograms(PATH).run(argv, environment=environment)
 
 
-async def test_a_script_whose_own_program_is_missing_says_so_by_its_code() -> None:
-    said = await SystemPrograms(PATH).run(a_shell("exec /no/such/tart get vm"))
+async def test_script_with_a_missing_program_exits_with_127() -> None:
+    finished = await SystemPrograms(PATH).run(a_shell("exec /no/such/tart get vm"))
 
-    assert said.code == 127
-
-
-async def test_a_signal_is_told_as_a_negative_code() -> None:
-    said = await SystemPrograms(PATH).run(a_shell("kill -TERM $$"))
-
-    assert said.code == -signal.SIGTERM
+    assert finished.code == 127
 
 
-async def test_the_end_of_a_process_is_heard_where_no_handle_is_left(
+async def test_signal_is_a_negative_exit_code() -> None:
+    finished = await SystemPrograms(PATH).run(a_shell("kill -TERM $$"))
+
+    assert finished.code == -signal.SIGTERM
+
+
+async def test_exit_is_noticed_without_a_pidfd(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(_: int) -> int:
@@ -195,6 +197,6 @@ async def test_the_end_of_a_process_is_heard_where_no_handle_is_left(
     if hasattr(os, "pidfd_open"):
         monkeypatch.setattr(os, "pidfd_open", refuse)
 
-    said = await SystemPrograms(PATH).run(a_shell("sleep 0.1; exit 5"))
+    finished = await SystemPrograms(PATH).run(a_shell("sleep 0.1; exit 5"))
 
-    assert said.code == 5
+    assert finished.code == 5

@@ -15,7 +15,7 @@ import aiohttp
 from bramley.agent.host import Space
 from bramley.agent.processes import SystemPrograms
 from bramley.agent.serving.server import Server, Settings
-from bramley.agent.serving.sources import Line, LogRequest, NodeUsage, PodUsage, Used
+from bramley.agent.serving.sources import Line, LogRequest, NodeUsage, PodUsage, UsageSample
 from bramley.api.core import Namespace
 from bramley.api.meta import ObjectMeta
 from bramley.apiserver.auth.bootstrap import KUBELET_CLIENT
@@ -63,7 +63,7 @@ class Stats:
     """Gives fixed figures."""
 
     def usage(self) -> NodeUsage:
-        used = Used(START, 12.5, 0.25, 4096)
+        used = UsageSample(START, 12.5, 0.25, 4096)
         pod = PodUsage(
             namespace="ns", pod="p", uid="u", container="vm", started_at=START, used=used
         )

@@ -12,19 +12,20 @@ from typing import Any
 import pytest
 
 from bramley.agent.serving.auth import (
-    Caller,
     KubeletAuth,
     RequestAttributes,
     Settings,
     TtlCache,
-    of_certificate,
+    User,
+    certificate_user,
     request_attributes,
 )
 from bramley.app import embedded
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.kube.client import Client
 from bramley.kube.transport import Request, Response, Stream, Transport
+from tests import virtual_time
 
 NODE = "mac-1"
 LOGS = RequestAttributes("get", "proxy")
@@ -58,12 +59,12 @@ def test_a_path_is_a_part_of_the_node(method: str, path: str, expected: RequestA
 
 
 def test_a_certificate_names_its_owner_until_it_ends() -> None:
-    expected = Caller("anna", ("one", "two", "system:authenticated"))
+    expected = User("anna", ("one", "two", "system:authenticated"))
 
-    assert of_certificate(GOOD, BEFORE) == expected
-    assert of_certificate(GOOD, AFTER) is None
-    assert of_certificate(None, BEFORE) is None
-    assert of_certificate({**GOOD, "subject": ()}, BEFORE) is None
+    assert certificate_user(GOOD, BEFORE) == expected
+    assert certificate_user(GOOD, AFTER) is None
+    assert certificate_user(None, BEFORE) is None
+    assert certificate_user({**GOOD, "subject": ()}, BEFORE) is None
 
 
 @dataclass
@@ -101,67 +102,67 @@ async def asking(**settings: Any) -> AsyncIterator[tuple[KubeletAuth, Counting, 
 
 async def test_a_token_is_reviewed_once_and_kept_as_a_hash() -> None:
     async with asking() as (callers, line, token):
-        first = await callers.identify(f"Bearer {token.reveal()}", None)
-        again = await callers.identify(f"bearer {token.reveal()}", None)
+        first = await callers.authenticate(f"Bearer {token.reveal()}", None)
+        again = await callers.authenticate(f"bearer {token.reveal()}", None)
 
         assert first == again
         assert first is not None
         assert (first.name, "system:masters" in first.groups) == ("anna", True)
         assert line.asked == ["tokenreviews"]
-        assert token.reveal() not in repr(callers._known._kept)
+        assert token.reveal() not in repr(callers._users._entries)
         await asyncio.sleep(61)
-        await callers.identify(f"Bearer {token.reveal()}", None)
+        await callers.authenticate(f"Bearer {token.reveal()}", None)
         assert line.asked == ["tokenreviews"] * 2
 
 
 @pytest.mark.parametrize("header", ["", "Basic abc", "Bearer", "Bearer ", "Bearer " + "x" * 20_000])
 async def test_what_is_no_token_is_not_even_reviewed(header: str) -> None:
     async with asking() as (callers, line, _):
-        assert await callers.identify(header, None) is None
+        assert await callers.authenticate(header, None) is None
         assert line.asked == []
 
 
 async def test_a_wrong_token_is_remembered_for_ten_seconds() -> None:
     async with asking() as (callers, line, _):
         for _ in range(3):
-            assert await callers.identify("Bearer wrong", None) is None
+            assert await callers.authenticate("Bearer wrong", None) is None
         assert line.asked == ["tokenreviews"]
         await asyncio.sleep(11)
-        assert await callers.identify("Bearer wrong", None) is None
+        assert await callers.authenticate("Bearer wrong", None) is None
         assert line.asked == ["tokenreviews"] * 2
 
 
 async def test_nobody_is_known_while_the_api_cannot_be_asked() -> None:
     async with asking() as (callers, line, token):
         line.is_down = True
-        assert await callers.identify(f"Bearer {token.reveal()}", None) is None
+        assert await callers.authenticate(f"Bearer {token.reveal()}", None) is None
         with pytest.raises(errors.Unavailable):
-            await callers.may(Caller("anna", ("system:masters",)), LOGS)
+            await callers.is_allowed(User("anna", ("system:masters",)), LOGS)
 
         line.is_down = False
-        assert await callers.identify(f"Bearer {token.reveal()}", None) is not None
+        assert await callers.authenticate(f"Bearer {token.reveal()}", None) is not None
 
 
 async def test_a_flood_of_tokens_keeps_nobody_waiting_for_ever() -> None:
-    async with asking(asked_at_once=1, answer_within=timedelta(seconds=5)) as (callers, line, _):
+    async with asking(max_concurrent=1, timeout=timedelta(seconds=5)) as (callers, line, _):
         line.hangs = True
         began = asyncio.get_running_loop().time()
 
         async with asyncio.TaskGroup() as group:
             for number in range(20):
-                group.create_task(callers.identify(f"Bearer {number}", None))
+                group.create_task(callers.authenticate(f"Bearer {number}", None))
 
         assert asyncio.get_running_loop().time() - began <= 5.1
 
 
 async def test_rights_are_those_on_this_node_and_kept_for_a_minute() -> None:
     async with asking() as (callers, line, _):
-        assert await callers.may(Caller("root", ("system:masters",)), LOGS)
-        assert not await callers.may(Caller("anna"), LOGS)
-        assert not await callers.may(Caller("anna"), LOGS)
+        assert await callers.is_allowed(User("root", ("system:masters",)), LOGS)
+        assert not await callers.is_allowed(User("anna"), LOGS)
+        assert not await callers.is_allowed(User("anna"), LOGS)
         assert line.asked == ["subjectaccessreviews"] * 2
         await asyncio.sleep(11)
-        assert not await callers.may(Caller("anna"), LOGS)
+        assert not await callers.is_allowed(User("anna"), LOGS)
         assert line.asked == ["subjectaccessreviews"] * 3
 
 

@@ -27,7 +27,8 @@ from bramley.agent.serving.sources import Line, LogRequest
 from bramley.api.core import Pod
 from bramley.api.meta import ObjectMeta
 from bramley.api.pod import Container, PodSpec, PodStatus
-from bramley.base import errors, virtual_time
+from bramley.base import errors
+from tests import virtual_time
 
 UID = "0d9f6c1e-0000-4000-8000-000000000001"
 VM = vm_names.of_pod("ns", "p", UID)
@@ -95,7 +96,7 @@ async def ticking(logs: PodLogs, script: Sequence[tuple[Path, str]]) -> None:
     """Write one text per ten seconds, while the agent looks."""
     for path, text in script:
         write(path, text)
-        logs.look()
+        logs.scan()
         await asyncio.sleep(10)
 
 
@@ -183,7 +184,7 @@ async def test_the_log_of_a_finished_pod_is_there_when_its_vm_is_gone(tmp_path: 
     logs = host.logs
     write(host.tart, "said\n")
     write(host.guest, "exit 3\n")
-    logs.look()
+    logs.scan()
     await host.data.remove(VM)
     host.state, host.phase = None, "Failed"
 
@@ -242,7 +243,7 @@ async def test_a_guest_that_dates_its_log_into_the_far_future_stops_nobody(
     host = Host(boundless)
     write(host.guest, "late\n")
     os.utime(host.guest, (1e12, 1e12))
-    host.logs.look()
+    host.logs.scan()
 
     assert await read(host.logs.batches(asking())) == ["late"]
     report.keep_log(host.data, VM, boundless)
@@ -263,7 +264,7 @@ async def test_a_guest_that_writes_without_end_fills_no_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = Host(tmp_path)
-    monkeypatch.setattr(log_files, "FARTHEST_BACK_BYTES", 1000)
+    monkeypatch.setattr(log_files, "MAX_BACKLOG_BYTES", 1000)
     write(host.guest, "".join(f"{number:08}\n" for number in range(10_000)))
 
     lines = await read(host.logs.batches(asking()))
@@ -274,7 +275,7 @@ async def test_a_guest_that_writes_without_end_fills_no_memory(
 
 def a_file(path: Path) -> LogFile:
     times = LineTimes()
-    return LogFile(lambda: path.open("rb", buffering=0), times, renews=True)
+    return LogFile(lambda: path.open("rb", buffering=0), times, rotates=True)
 
 
 def texts(file: LogFile) -> list[bytes]:
@@ -283,13 +284,13 @@ def texts(file: LogFile) -> list[bytes]:
 
 async def test_a_line_without_an_end_is_cut_into_pieces(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.write_bytes(b"x" * (log_files.LONGEST_LINE_BYTES * 5 + 7) + b"\nend\n")
+    path.write_bytes(b"x" * (log_files.MAX_LINE_BYTES * 5 + 7) + b"\nend\n")
 
     with closing(a_file(path)) as file:
         found = texts(file)
 
-    assert max(map(len, found)) == log_files.LONGEST_LINE_BYTES
-    assert b"".join(found[:-1]) == b"x" * (log_files.LONGEST_LINE_BYTES * 5 + 7)
+    assert max(map(len, found)) == log_files.MAX_LINE_BYTES
+    assert b"".join(found[:-1]) == b"x" * (log_files.MAX_LINE_BYTES * 5 + 7)
     assert found[-1] == b"end"
 
 
@@ -320,14 +321,14 @@ def test_a_line_is_as_old_as_the_first_note_of_it() -> None:
     times = LineTimes()
     start = datetime(2026, 1, 1, tzinfo=UTC)
     for minute, size in enumerate([10, 10, 30]):
-        times.note(size, start + timedelta(minutes=minute))
+        times.record(size, start + timedelta(minutes=minute))
     now = start + timedelta(hours=1)
 
     found = [times.at(offset, now) for offset in (0, 9, 10, 29, 30)]
 
     minutes = [(at - start).total_seconds() / 60 for at in found]
     assert minutes == [0, 0, 2, 2, 60]
-    times.note(5, now)
+    times.record(5, now)
     assert times.at(0, now) == now
 
 
@@ -335,7 +336,7 @@ def test_notes_are_bounded() -> None:
     times = LineTimes()
     start = datetime(2026, 1, 1, tzinfo=UTC)
     for size in range(1, 20_000):
-        times.note(size, start + timedelta(seconds=size))
+        times.record(size, start + timedelta(seconds=size))
 
     assert len(times._sizes) <= 4096
     late = [times.at(size, start) - start - timedelta(seconds=size) for size in (0, 9000, 19_000)]

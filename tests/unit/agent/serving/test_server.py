@@ -204,7 +204,7 @@ async def test_no_more_logs_are_read_than_allowed(tmp_path: Path) -> None:
 
 
 async def test_who_sends_a_request_byte_by_byte_is_hung_up_on(tmp_path: Path) -> None:
-    bounds = Bounds(most=2, idle=timedelta(seconds=1))
+    bounds = Bounds(max_connections=2, idle=timedelta(seconds=1))
     async with scene(tmp_path, connections=bounds) as stage:
         began = time.monotonic()
         reader, writer = await asyncio.open_connection(
@@ -223,21 +223,21 @@ async def test_who_sends_a_request_byte_by_byte_is_hung_up_on(tmp_path: Path) ->
 def test_a_connection_without_a_request_goes_when_its_time_is_over() -> None:
     guard, line = ConnectionLimiter(Bounds(idle=timedelta(seconds=10))), Line()
 
-    assert [guard.look([line], now) for now in (0.0, 9.9)] == [0, 0]
-    with guard.busy(line):
-        assert guard.look([line], 60.0) == 0
-    assert [guard.look([line], now) for now in (61.0, 70.0, 71.0)] == [0, 0, 1]
+    assert [guard.close_excess([line], now) for now in (0.0, 9.9)] == [0, 0]
+    with guard.request_in_progress(line):
+        assert guard.close_excess([line], 60.0) == 0
+    assert [guard.close_excess([line], now) for now in (61.0, 70.0, 71.0)] == [0, 0, 1]
     assert line.is_closed
 
 
 def test_of_too_many_connections_the_longest_waiting_go() -> None:
     guard, there = (
-        ConnectionLimiter(Bounds(most=2, idle=timedelta(seconds=10))),
+        ConnectionLimiter(Bounds(max_connections=2, idle=timedelta(seconds=10))),
         [Line() for _ in range(4)],
     )
-    guard.look(there[:1], 0.0)
-    with guard.busy(there[1]):
-        closed = guard.look(there, 1.0)
+    guard.close_excess(there[:1], 0.0)
+    with guard.request_in_progress(there[1]):
+        closed = guard.close_excess(there, 1.0)
 
     assert closed == 2
     assert (there[0].is_closed, there[1].is_closed) == (True, False)

@@ -12,7 +12,7 @@ from pathlib import Path
 from bramley.agent.host import GuestProcess, HostProcess, Space, Usage
 from bramley.agent.ledger import VmRecord, VmState
 from bramley.agent.serving.stats import StatsProvider, own_usage
-from bramley.base import virtual_time
+from tests import virtual_time
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Saying a status to the server: acknowledged, gone, or still to be said."""
+"""Publishing a status: acknowledged, Pod gone, or to be retried."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from bramley.agent.runs import Ended
 from bramley.api import conditions
 from bramley.api.meta import K
 from bramley.api.pod import Pod, PodStatus
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.kube.client import Client
+from tests import virtual_time
 from tests.unit.access.embedded_api import bind_pod, served
 from tests.unit.agent.status.test_status import NOON
 
@@ -33,9 +34,9 @@ def facts() -> Facts:
 async def a_world() -> AsyncIterator[tuple[Client, Pod]]:
     async with served("ns") as server:
         await bind_pod(server.kube, "build", "mac", namespace="ns")
-        said = {"status": {"conditions": [PLACED]}}
+        patch = {"status": {"conditions": [PLACED]}}
         pod = await server.kube.merge_patch(
-            Pod, "build", said, namespace="ns", subresource="status"
+            Pod, "build", patch, namespace="ns", subresource="status"
         )
         yield server.kube, pod
 
@@ -50,13 +51,13 @@ def ended(pod: Pod) -> PodStatus:
     )
 
 
-async def published(kube: Client, pod: Pod, said: PodStatus) -> Pod:
-    found = await status.publish(kube, pod, said)
+async def published(kube: Client, pod: Pod, pod_status: PodStatus) -> Pod:
+    found = await status.publish(kube, pod, pod_status)
     assert found is not None
     return found
 
 
-async def test_what_others_say_stays_over_the_whole_life() -> None:
+async def test_foreign_conditions_are_kept_over_the_whole_lifecycle() -> None:
     async with a_world() as (kube, bound):
         pod = bound
         for say in (
@@ -76,7 +77,7 @@ async def test_what_others_say_stays_over_the_whole_life() -> None:
         assert end.exit_code == 3
 
 
-async def test_a_failure_that_is_over_is_no_longer_said() -> None:
+async def test_past_failure_is_removed_from_the_status() -> None:
     async with a_world() as (kube, pod):
         failing = status.waiting(
             pod, facts(), reason="TartCreateFailed", message="no space", is_failing=True
@@ -90,13 +91,13 @@ async def test_a_failure_that_is_over_is_no_longer_said() -> None:
         assert (after.status.reason, after.status.message) == ("", "")
 
 
-async def test_what_others_turned_is_turned_back() -> None:
+async def test_conditions_that_others_changed_are_restored() -> None:
     async with a_world() as (kube, pod):
         running = status.running(pod, facts(), started_at=NOON, ip="192.168.64.9")
-        said = await published(kube, pod, running)
+        stored = await published(kube, pod, running)
         turned = [
             {"type": one.type, "status": "False" if one.type == "Ready" else one.status}
-            for one in said.status.conditions
+            for one in stored.status.conditions
         ]
         seen = await kube.merge_patch(
             Pod, "build", {"status": {"conditions": turned}}, namespace="ns", subresource="status"
@@ -108,25 +109,25 @@ async def test_what_others_turned_is_turned_back() -> None:
         assert conditions.is_true(found.status.conditions, "Ready")
 
 
-async def test_a_status_that_is_said_already_is_not_written_again() -> None:
+async def test_published_status_is_not_written_again() -> None:
     async with a_world() as (kube, pod):
-        said = await published(kube, pod, ended(pod))
+        stored = await published(kube, pod, ended(pod))
 
-        again = await published(kube, said, ended(said))
+        again = await published(kube, stored, ended(stored))
 
         live = await kube.get(Pod, "build", namespace="ns")
-        assert again is said
-        assert live.metadata.resource_version == said.metadata.resource_version
+        assert again is stored
+        assert live.metadata.resource_version == stored.metadata.resource_version
 
 
-async def test_a_pod_that_is_gone_need_not_be_told() -> None:
+async def test_missing_pod_is_no_error() -> None:
     async with a_world() as (kube, pod):
         await kube.delete(Pod, "build", namespace="ns", grace=timedelta())
 
         assert await status.publish(kube, pod, ended(pod)) is None
 
 
-async def test_a_successor_of_the_same_name_is_not_told_of_its_predecessor() -> None:
+async def test_new_pod_of_the_same_name_does_not_get_the_status() -> None:
     async with a_world() as (kube, pod):
         await kube.delete(Pod, "build", namespace="ns", grace=timedelta())
         await bind_pod(kube, "build", "mac", namespace="ns")
@@ -175,8 +176,8 @@ def a_pod() -> Pod:
     return msgspec.convert({"metadata": metadata, "spec": spec}, Pod)
 
 
-async def test_a_conflict_is_tried_again() -> None:
-    kube = Refusing([errors.Conflict("somebody was first")] * status.CONFLICT_RETRIES)
+async def test_conflict_is_retried() -> None:
+    kube = Refusing([errors.Conflict("modified")] * status.CONFLICT_RETRIES)
 
     found = await status.publish(kube, a_pod(), ended(a_pod()))
 
@@ -184,8 +185,8 @@ async def test_a_conflict_is_tried_again() -> None:
     assert found.status.phase == "Failed"
 
 
-async def test_a_conflict_that_does_not_end_is_told() -> None:
-    kube = Refusing([errors.Conflict("somebody is always first")] * 100)
+async def test_conflicts_without_end_are_an_error() -> None:
+    kube = Refusing([errors.Conflict("modified")] * 100)
 
     with pytest.raises(errors.Conflict):
         await status.publish(kube, a_pod(), ended(a_pod()))
@@ -202,7 +203,7 @@ async def test_a_conflict_that_does_not_end_is_told() -> None:
         errors.InvalidSpec("no such phase", causes=(errors.Cause("status.phase", "", ""),)),
     ],
 )
-async def test_what_was_not_acknowledged_is_never_taken_for_said(
+async def test_status_without_an_acknowledgement_is_not_published(
     error: errors.BramleyError,
 ) -> None:
     with pytest.raises(type(error)):

@@ -22,29 +22,29 @@ FACTS = Facts(host="10.0.0.7", now=NOON, vm=VM, digest="sha256:abc")
 SUCCESS = Exit("Succeeded", 0, "Completed")
 
 
-def a_pod(**said: Any) -> Pod:
+def a_pod(**pod_status: Any) -> Pod:
     body = {
         "metadata": {"name": "build", "namespace": "ns", "uid": "u-1"},
         "spec": {"nodeName": "mac", "containers": [{"name": "vm", "image": "macos"}]},
-        "status": said,
+        "status": pod_status,
     }
     return msgspec.convert(body, Pod)
 
 
-def bearing(pod: Pod, said: PodStatus) -> Pod:
-    return msgspec.structs.replace(pod, status=said)
+def with_status(pod: Pod, pod_status: PodStatus) -> Pod:
+    return msgspec.structs.replace(pod, status=pod_status)
 
 
 def at(when: datetime) -> Facts:
     return Facts("10.0.0.7", when, VM, "sha256:abc")
 
 
-def conditions_of(said: PodStatus) -> dict[str, tuple[str, str]]:
-    return {one.type: (one.status, one.reason) for one in said.conditions}
+def conditions_of(pod_status: PodStatus) -> dict[str, tuple[str, str]]:
+    return {one.type: (one.status, one.reason) for one in pod_status.conditions}
 
 
-def wire(said: PodStatus) -> Json:
-    found: Json = status.body(a_pod(), said)["status"]
+def wire(pod_status: PodStatus) -> Json:
+    found: Json = status.body(a_pod(), pod_status)["status"]
     return found
 
 
@@ -65,14 +65,14 @@ def wire(said: PodStatus) -> Json:
         (-1, Ended(0, NOON), Exit("Succeeded", 0, "TartRunExited")),
     ],
 )
-def test_an_end_means(reported: int | None, ended: Ended | None, exit: Exit) -> None:
+def test_exit_of_report_and_run(reported: int | None, ended: Ended | None, exit: Exit) -> None:
     assert status.exit_of(reported, ended) == exit
 
 
-def test_a_pod_that_waits_says_why() -> None:
-    said = status.waiting(a_pod(), FACTS, reason="PullingImage", message="40 %")
+def test_waiting_pod_has_a_reason() -> None:
+    pod_status = status.waiting(a_pod(), FACTS, reason="PullingImage", message="40 %")
 
-    assert wire(said) == {
+    assert wire(pod_status) == {
         "phase": "Pending",
         "hostIP": "10.0.0.7",
         "hostIPs": [{"ip": "10.0.0.7"}],
@@ -107,19 +107,23 @@ def test_a_pod_that_waits_says_why() -> None:
     }
 
 
-def test_a_failure_on_the_way_stands_above_the_container_too() -> None:
-    said = status.waiting(
+def test_waiting_failure_is_also_the_reason_of_the_pod() -> None:
+    pod_status = status.waiting(
         a_pod(), FACTS, reason="TartCreateFailed", message="no space", is_failing=True
     )
 
-    assert (said.phase, said.reason, said.message) == ("Pending", "TartCreateFailed", "no space")
+    assert (pod_status.phase, pod_status.reason, pod_status.message) == (
+        "Pending",
+        "TartCreateFailed",
+        "no space",
+    )
 
 
 def test_a_vm_with_an_address_is_ready() -> None:
-    said = status.running(a_pod(), FACTS, started_at=NOON, ip="192.168.64.9")
+    pod_status = status.running(a_pod(), FACTS, started_at=NOON, ip="192.168.64.9")
 
-    (container,) = said.container_statuses
-    assert (said.phase, said.pod_ip, said.pod_ips[0].ip) == (
+    (container,) = pod_status.container_statuses
+    assert (pod_status.phase, pod_status.pod_ip, pod_status.pod_ips[0].ip) == (
         "Running",
         "192.168.64.9",
         "192.168.64.9",
@@ -131,23 +135,23 @@ def test_a_vm_with_an_address_is_ready() -> None:
     )
     assert container.state.running is not None
     assert container.state.running.started_at == NOON
-    assert conditions_of(said) == {
+    assert conditions_of(pod_status) == {
         "Initialized": ("True", ""),
         "ContainersReady": ("True", ""),
         "Ready": ("True", ""),
     }
 
 
-def test_a_vm_without_an_address_still_boots() -> None:
-    said = status.running(a_pod(), FACTS, started_at=NOON)
+def test_vm_without_an_address_is_pending() -> None:
+    pod_status = status.running(a_pod(), FACTS, started_at=NOON)
 
-    (container,) = said.container_statuses
-    assert said.phase == "Pending"
+    (container,) = pod_status.container_statuses
+    assert pod_status.phase == "Pending"
     assert container.state.waiting is not None
     assert container.state.waiting.reason == "BootingVM"
 
 
-def test_an_address_that_was_known_stays() -> None:
+def test_known_address_is_kept() -> None:
     pod = a_pod(podIP="192.168.64.9", podIPs=[{"ip": "192.168.64.9"}])
 
     assert status.running(pod, FACTS, started_at=NOON).phase == "Running"
@@ -155,36 +159,40 @@ def test_an_address_that_was_known_stays() -> None:
     assert ended.pod_ip == "192.168.64.9"
 
 
-def test_the_start_of_a_pod_is_said_once() -> None:
+def test_start_time_is_set_once() -> None:
     pod = a_pod(startTime="2026-03-01T11:00:00Z")
 
-    said = status.running(pod, FACTS, started_at=NOON, ip="192.168.64.9")
+    pod_status = status.running(pod, FACTS, started_at=NOON, ip="192.168.64.9")
 
-    assert said.start_time == NOON - timedelta(hours=1)
+    assert pod_status.start_time == NOON - timedelta(hours=1)
 
 
-def test_an_ended_vm_says_how_and_when() -> None:
+def test_ended_vm_has_exit_code_and_times() -> None:
     exit = Exit("Failed", 137, "TartRunFailed", signal=9)
 
-    said = status.terminated(
+    pod_status = status.terminated(
         a_pod(), FACTS, exit=exit, started_at=NOON, finished_at=LATER, message="see the log"
     )
 
-    (container,) = said.container_statuses
+    (container,) = pod_status.container_statuses
     end = container.state.terminated
     assert end is not None
     assert (end.exit_code, end.signal, end.reason) == (137, 9, "TartRunFailed")
     assert (end.started_at, end.finished_at, end.container_id) == (NOON, LATER, f"tart://{VM}")
-    assert (said.phase, said.reason, said.message) == ("Failed", "TartRunExited", "see the log")
+    assert (pod_status.phase, pod_status.reason, pod_status.message) == (
+        "Failed",
+        "TartRunExited",
+        "see the log",
+    )
     assert not container.ready
-    assert conditions_of(said)["Ready"] == ("False", "PodFailed")
+    assert conditions_of(pod_status)["Ready"] == ("False", "PodFailed")
 
 
 def test_a_pod_that_succeeded_is_complete() -> None:
-    said = status.terminated(a_pod(), FACTS, exit=SUCCESS, started_at=NOON, finished_at=LATER)
+    pod_status = status.terminated(a_pod(), FACTS, exit=SUCCESS, started_at=NOON, finished_at=LATER)
 
-    assert said.phase == "Succeeded"
-    assert conditions_of(said) == {
+    assert pod_status.phase == "Succeeded"
+    assert conditions_of(pod_status) == {
         "Initialized": ("True", "PodCompleted"),
         "ContainersReady": ("False", "PodCompleted"),
         "Ready": ("False", "PodCompleted"),
@@ -192,36 +200,40 @@ def test_a_pod_that_succeeded_is_complete() -> None:
 
 
 def test_an_exit_code_of_zero_is_written_out() -> None:
-    said = status.terminated(a_pod(), FACTS, exit=SUCCESS, started_at=NOON, finished_at=LATER)
+    pod_status = status.terminated(a_pod(), FACTS, exit=SUCCESS, started_at=NOON, finished_at=LATER)
 
-    assert wire(said)["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+    assert wire(pod_status)["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
 
 
-def test_a_rejected_pod_failed_before_its_containers_were_anything() -> None:
-    said = status.rejected(a_pod(), FACTS, message="a VM has no init containers")
+def test_rejected_pod_has_no_container_statuses() -> None:
+    pod_status = status.rejected(a_pod(), FACTS, message="a VM has no init containers")
 
-    assert (said.phase, said.reason) == ("Failed", "UnsupportedPod")
-    assert said.container_statuses == []
+    assert (pod_status.phase, pod_status.reason) == ("Failed", "UnsupportedPod")
+    assert pod_status.container_statuses == []
 
 
 def test_a_host_that_has_only_a_name_has_no_addresses() -> None:
-    said = status.waiting(a_pod(), Facts(host="mac", now=NOON), reason="CreatingVM")
+    pod_status = status.waiting(a_pod(), Facts(host="mac", now=NOON), reason="CreatingVM")
 
-    assert (said.host_ip, said.host_ips) == ("mac", [])
+    assert (pod_status.host_ip, pod_status.host_ips) == ("mac", [])
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     pod = a_pod()
     first = status.waiting(pod, at(NOON), reason="CreatingVM")
-    second = status.waiting(bearing(pod, first), at(LATER), reason="PullingImage")
-    third = status.running(bearing(pod, second), at(LATER), started_at=LATER, ip="192.168.64.9")
+    second = status.waiting(with_status(pod, first), at(LATER), reason="PullingImage")
+    third = status.running(with_status(pod, second), at(LATER), started_at=LATER, ip="192.168.64.9")
 
-    def since(said: PodStatus, type: str) -> datetime | None:
-        found = conditions.find(said.conditions, type)
+    def since(pod_status: PodStatus, type: str) -> datetime | None:
+        found = conditions.find(pod_status.conditions, type)
         return None if found is None else found.last_transition_time
 
-    assert [since(said, "Ready") for said in (first, second, third)] == [NOON, NOON, LATER]
-    assert [since(said, "Initialized") for said in (first, second, third)] == [NOON] * 3
+    assert [since(pod_status, "Ready") for pod_status in (first, second, third)] == [
+        NOON,
+        NOON,
+        LATER,
+    ]
+    assert [since(pod_status, "Initialized") for pod_status in (first, second, third)] == [NOON] * 3
 
 
 def test_only_our_own_conditions_and_fields_are_applied() -> None:
@@ -232,11 +244,11 @@ def test_only_our_own_conditions_and_fields_are_applied() -> None:
         conditions=[{"type": "PodScheduled", "status": "True"}],
     )
 
-    said = status.body(pod, status.running(pod, FACTS, started_at=NOON, ip="192.168.64.9"))
+    applied = status.body(pod, status.running(pod, FACTS, started_at=NOON, ip="192.168.64.9"))
 
-    assert said["metadata"] == {"uid": "u-1"}
-    assert not {"qosClass", "nominatedNodeName", "observedGeneration"} & said["status"].keys()
-    assert [one["type"] for one in said["status"]["conditions"]] == [
+    assert applied["metadata"] == {"uid": "u-1"}
+    assert not {"qosClass", "nominatedNodeName", "observedGeneration"} & applied["status"].keys()
+    assert [one["type"] for one in applied["status"]["conditions"]] == [
         status.INITIALIZED,
         status.CONTAINERS_READY,
         status.READY,
@@ -244,35 +256,37 @@ def test_only_our_own_conditions_and_fields_are_applied() -> None:
 
 
 def test_a_long_message_is_cut() -> None:
-    said = status.waiting(a_pod(), FACTS, reason="TartCreateFailed", message="x" * 9000)
+    pod_status = status.waiting(a_pod(), FACTS, reason="TartCreateFailed", message="x" * 9000)
 
-    (container,) = said.container_statuses
+    (container,) = pod_status.container_statuses
     assert container.state.waiting is not None
     assert len(container.state.waiting.message) == status.MAX_MESSAGE_LENGTH
 
 
-def test_times_are_said_in_whole_seconds() -> None:
-    """A server keeps no more, so a status would never be found said."""
+def test_times_are_whole_seconds() -> None:
+    """A server keeps no more, so a status would never be found published."""
     odd = NOON + timedelta(microseconds=123456)
     pod = a_pod()
-    said = status.running(pod, at(odd), started_at=odd, ip="192.168.64.9")
+    pod_status = status.running(pod, at(odd), started_at=odd, ip="192.168.64.9")
 
-    seen = msgspec.convert({"spec": msgspec.to_builtins(pod.spec), "status": wire(said)}, Pod)
+    seen = msgspec.convert({"spec": msgspec.to_builtins(pod.spec), "status": wire(pod_status)}, Pod)
 
-    assert said.start_time == NOON
-    assert status.is_published(seen, said)
+    assert pod_status.start_time == NOON
+    assert status.is_published(seen, pod_status)
 
 
-def test_what_the_pod_says_already_is_known() -> None:
+def test_published_status_is_recognised() -> None:
     pod = a_pod(qosClass="Burstable", conditions=[{"type": "PodScheduled", "status": "True"}])
-    said = status.running(pod, at(NOON), started_at=NOON, ip="192.168.64.9")
+    pod_status = status.running(pod, at(NOON), started_at=NOON, ip="192.168.64.9")
     everything = msgspec.structs.replace(
-        said, qos_class="Burstable", conditions=[*pod.status.conditions, *said.conditions]
+        pod_status,
+        qos_class="Burstable",
+        conditions=[*pod.status.conditions, *pod_status.conditions],
     )
-    seen = bearing(pod, everything)
+    seen = with_status(pod, everything)
 
-    assert not status.is_published(pod, said)
-    assert status.is_published(seen, said)
+    assert not status.is_published(pod, pod_status)
+    assert status.is_published(seen, pod_status)
     assert status.is_published(
         seen, status.running(seen, at(LATER), started_at=NOON, ip="192.168.64.9")
     )
@@ -288,8 +302,10 @@ def test_what_the_pod_says_already_is_known() -> None:
         {"container_statuses": []},
     ],
 )
-def test_what_others_changed_is_said_again(change: Json) -> None:
+def test_status_that_others_changed_is_published_again(change: Json) -> None:
     pod = a_pod()
-    said = status.running(pod, FACTS, started_at=NOON, ip="192.168.64.9")
+    pod_status = status.running(pod, FACTS, started_at=NOON, ip="192.168.64.9")
 
-    assert not status.is_published(bearing(pod, msgspec.structs.replace(said, **change)), said)
+    assert not status.is_published(
+        with_status(pod, msgspec.structs.replace(pod_status, **change)), pod_status
+    )

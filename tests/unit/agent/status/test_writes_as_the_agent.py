@@ -32,11 +32,12 @@ from bramley.api.core import ConfigMap, Event, Node, Secret, ServiceAccount
 from bramley.api.meta import ObjectMeta, Resource
 from bramley.api.names import events, finalizers
 from bramley.api.pod import Pod
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.kube.client import Client
 from bramley.runtime.events import Recorder
 from bramley.runtime.metrics import RuntimeMetrics
 from bramley.runtime.writes import FencedKube, ReadYourWrites
+from tests import virtual_time
 from tests.unit.access.embedded_api import a_node, bind_pod, served
 
 HOUR = timedelta(hours=1)
@@ -90,7 +91,7 @@ def facts() -> status.Facts:
     return status.Facts(host="10.0.0.7", now=virtual_time.clock().now(), vm=VM)
 
 
-def chance() -> random.Random:
+def rng() -> random.Random:
     return random.Random(1)
 
 
@@ -100,7 +101,7 @@ def node_controller(kube: Client, node: str) -> NodeController:
         kube,
         facts=Facts,
         clock=virtual_time.clock(),
-        rng=chance(),
+        rng=rng(),
     )
 
 
@@ -109,7 +110,7 @@ def fenced(kube: Client) -> FencedKube:
 
 
 def lease_controller(kube: Client, node: str, uid: str = "") -> LeaseController:
-    return LeaseController(node, kube, uid=lambda: uid, clock=virtual_time.clock(), rng=chance())
+    return LeaseController(node, kube, uid=lambda: uid, clock=virtual_time.clock(), rng=rng())
 
 
 def guests(kube: Client, root: Path) -> Guests:
@@ -118,18 +119,18 @@ def guests(kube: Client, root: Path) -> Guests:
         kube,
         folders,
         clock=virtual_time.clock(),
-        rng=chance(),
-        counted=AgentMetrics(CollectorRegistry()),
+        rng=rng(),
+        metrics=AgentMetrics(CollectorRegistry()),
     )
     return Guests(kube, folders, tokens, node_facts=environment.NodeFacts(node="mac-a"))
 
 
-async def tell(kube: Client, about: Pod | Node, times: int) -> None:
+async def record_events(kube: Client, about: Pod | Node, times: int) -> None:
     recorder = Recorder(
         kube,
         events.AGENT_COMPONENT,
         clock=virtual_time.clock(),
-        rng=chance(),
+        rng=rng(),
         metrics=RuntimeMetrics(CollectorRegistry()),
     )
     async with asyncio.TaskGroup() as group:
@@ -140,7 +141,7 @@ async def tell(kube: Client, about: Pod | Node, times: int) -> None:
         task.cancel()
 
 
-async def test_the_node_is_registered_mended_and_told() -> None:
+async def test_node_is_registered_repaired_and_updated() -> None:
     async with a_world() as world:
         await node_controller(world.agent, "mac-a").sync()
         await world.admin.merge_patch(Node, "mac-a", {"metadata": {"labels": {"tuist.dev/x": "1"}}})
@@ -152,7 +153,7 @@ async def test_the_node_is_registered_mended_and_told() -> None:
         assert node.status.conditions
 
 
-async def test_the_lease_is_made_and_renewed() -> None:
+async def test_lease_is_created_and_renewed() -> None:
     async with a_world() as world:
         node = await a_node(world.admin, "mac-a")
         lease = lease_controller(world.agent, "mac-a", node.uid)
@@ -163,14 +164,14 @@ async def test_the_lease_is_made_and_renewed() -> None:
         assert stored.spec.holder_identity == "mac-a"
 
 
-async def test_a_pod_is_taken_told_and_let_go() -> None:
+async def test_pod_gets_finalizer_and_status_and_is_released() -> None:
     async with a_world() as world:
         pod = await fenced(world.agent).add_finalizer(await world.pod(), finalizers.VM_CLEANUP)
-        for said in (
+        for published in (
             status.waiting(pod, facts(), reason="CreatingVM"),
             status.running(pod, facts(), started_at=None, ip="192.168.64.9"),
         ):
-            assert await status.publish(world.agent, pod, said) is not None
+            assert await status.publish(world.agent, pod, published) is not None
         await world.admin.delete(Pod, "build", namespace="ns")
 
         # A Pod that has not ended stays for its grace, unless the agent says that it is over.
@@ -181,7 +182,7 @@ async def test_a_pod_is_taken_told_and_let_go() -> None:
             await world.pod()
 
 
-async def test_an_unsupported_pod_is_told_and_never_held() -> None:
+async def test_unsupported_pod_is_rejected_without_a_finalizer() -> None:
     """One of a DaemonSet: many containers, volumes of every kind."""
     async with a_world() as world:
         container = {"name": "other", "image": "linux"}
@@ -189,8 +190,8 @@ async def test_an_unsupported_pod_is_told_and_never_held() -> None:
         await bind_pod(world.admin, "daemon", "mac-a", namespace="ns", **spec)
         pod = await world.agent.get(Pod, "daemon", namespace="ns")
 
-        said = status.rejected(pod, facts(), message="the Pod has 2 containers, a VM is one")
-        found = await status.publish(world.agent, pod, said)
+        rejected = status.rejected(pod, facts(), message="the Pod has 2 containers, a VM is one")
+        found = await status.publish(world.agent, pod, rejected)
 
         assert found is not None
         assert found.status.reason == "UnsupportedPod"
@@ -204,11 +205,11 @@ async def test_a_guest_gets_what_its_pod_refers_to(tmp_path: Path) -> None:
         assert (shares.env / "sa_token").read_text().count(".") == 2
 
 
-async def test_events_of_pods_and_of_the_node_are_told_and_counted() -> None:
+async def test_events_of_pods_and_of_the_node_are_recorded_and_counted() -> None:
     async with a_world() as world:
         node = await a_node(world.admin, "mac-a")
-        await tell(world.agent, await world.pod(), times=3)
-        await tell(world.agent, node, times=2)
+        await record_events(world.agent, await world.pod(), times=3)
+        await record_events(world.agent, node, times=2)
 
         counts = [
             event.count
@@ -218,14 +219,14 @@ async def test_events_of_pods_and_of_the_node_are_told_and_counted() -> None:
         assert counts == [3, 2]
 
 
-async def test_callers_of_the_agent_are_looked_up() -> None:
+async def test_clients_of_the_agent_are_reviewed() -> None:
     async with a_world() as world:
         review = await world.agent.create(TokenReview(spec=TokenReviewSpec(token="nobodys")))
         attributes = {"verb": "get", "resource": "nodes", "subresource": "proxy", "name": "mac-a"}
         body = {
             "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
             "kind": SUBJECT_ACCESS_REVIEWS.kind,
-            "spec": {"user": "somebody", "resourceAttributes": attributes},
+            "spec": {"user": "anna", "resourceAttributes": attributes},
         }
         answer = await world.agent.create_wire(SUBJECT_ACCESS_REVIEWS, body)
 
@@ -233,7 +234,7 @@ async def test_callers_of_the_agent_are_looked_up() -> None:
         assert answer["status"]["allowed"] is False
 
 
-async def test_pods_and_the_node_are_followed_by_what_selects_them() -> None:
+async def test_pods_and_the_node_are_watched_with_field_selectors() -> None:
     async with a_world() as world:
         await a_node(world.admin, "mac-a")
 
@@ -249,13 +250,13 @@ async def test_another_agent_may_do_none_of_it() -> None:
         pod, stranger = await world.pod(), world.stranger
         await node_controller(world.agent, "mac-a").sync()
         await lease_controller(world.agent, "mac-a").renew()
-        said = status.rejected(pod, facts(), message="mine now")
+        rejected = status.rejected(pod, facts(), message="mine now")
 
         for act in (
             lambda: node_controller(stranger, "mac-a").sync(),
             lambda: lease_controller(stranger, "mac-a").renew(),
             lambda: fenced(stranger).add_finalizer(pod, finalizers.VM_CLEANUP),
-            lambda: status.publish(stranger, pod, said),
+            lambda: status.publish(stranger, pod, rejected),
             lambda: stranger.delete(Pod, "build", namespace="ns", grace=timedelta()),
             lambda: stranger.get(Secret, "s", namespace="ns"),
             lambda: stranger.request_token(
@@ -265,7 +266,7 @@ async def test_another_agent_may_do_none_of_it() -> None:
         ):
             with pytest.raises(errors.Forbidden):
                 await act()
-        await tell(stranger, pod, times=1)
+        await record_events(stranger, pod, times=1)
 
         assert (await world.admin.list(Event, namespace="ns")).items == []
         assert await world.pod() == pod

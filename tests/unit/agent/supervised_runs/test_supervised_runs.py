@@ -42,7 +42,7 @@ def noted(folder: Path, name: str) -> int:
 async def until_gone(pid: int) -> None:
     system = platform.current()
     async with asyncio.timeout(60):
-        while system.began(pid) is not None:
+        while system.start_time(pid) is not None:
             await asyncio.sleep(0.005)
 
 
@@ -63,7 +63,7 @@ async def test_a_supervisor_has_a_session_of_its_own(tmp_path: Path) -> None:
     assert os.getsid(0) != supervisor
 
 
-async def test_what_is_noted_is_for_us_alone(tmp_path: Path) -> None:
+async def test_run_files_are_private(tmp_path: Path) -> None:
     runs = an_agent(tmp_path)
     await runs.start(a_run("echo hello"))
     await runs.wait(VM)
@@ -90,7 +90,7 @@ async def test_the_log_of_an_older_agent_becomes_private(tmp_path: Path) -> None
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
-async def test_the_signal_that_stops_tart_reaches_it_and_its_code_is_kept(tmp_path: Path) -> None:
+async def test_stop_signal_reaches_tart_and_its_exit_code_is_recorded(tmp_path: Path) -> None:
     """Programs that a shell starts in the background are deaf to this signal; a tart would then never stop in peace."""
     runs = an_agent(tmp_path)
     await runs.start(a_run("trap 'exit 7' INT; echo ready; while :; do sleep 0.05; done"))
@@ -103,7 +103,7 @@ async def test_the_signal_that_stops_tart_reaches_it_and_its_code_is_kept(tmp_pa
     assert (await asyncio.wait_for(runs.wait(VM), timeout=60)).code == 7
 
 
-async def test_a_supervisor_that_is_told_to_end_stays_until_it_has_written(tmp_path: Path) -> None:
+async def test_supervisor_ignores_sigterm_until_it_has_recorded_the_exit(tmp_path: Path) -> None:
     runs = an_agent(tmp_path)
     await runs.start(a_run("sleep 0.3; exit 5"))
 
@@ -113,21 +113,21 @@ async def test_a_supervisor_that_is_told_to_end_stays_until_it_has_written(tmp_p
     assert (await asyncio.wait_for(runs.wait(VM), timeout=60)).code == 5
 
 
-async def test_what_tart_started_ends_with_it(tmp_path: Path) -> None:
-    told = tmp_path / "pid"
+async def test_children_of_tart_end_with_it(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
     runs = an_agent(tmp_path)
-    await runs.start(a_run(f"sleep 600 & echo $! > {told}; exit 0"))
+    await runs.start(a_run(f"sleep 600 & echo $! > {pid_file}; exit 0"))
     await runs.wait(VM)
 
-    await until_gone(int(told.read_text()))
+    await until_gone(int(pid_file.read_text()))
 
 
-async def test_a_kill_without_a_supervisor_takes_the_whole_group(tmp_path: Path) -> None:
-    told = tmp_path / "pid"
+async def test_kill_without_a_supervisor_ends_the_whole_process_group(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
     runs = an_agent(tmp_path)
-    await runs.start(a_run(f"sleep 600 & echo $! > {told}; wait"))
+    await runs.start(a_run(f"sleep 600 & echo $! > {pid_file}; wait"))
     async with asyncio.timeout(60):
-        while not told.exists() or not told.read_text():
+        while not pid_file.exists() or not pid_file.read_text():
             await asyncio.sleep(0.005)
     os.kill(noted(tmp_path, "supervisor"), signal.SIGKILL)
     await until_gone(noted(tmp_path, "supervisor"))
@@ -136,7 +136,7 @@ async def test_a_kill_without_a_supervisor_takes_the_whole_group(tmp_path: Path)
     runs.kill(VM)
 
     assert (await asyncio.wait_for(runs.wait(VM), timeout=60)).code is None
-    await until_gone(int(told.read_text()))
+    await until_gone(int(pid_file.read_text()))
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def later() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-async def test_a_later_process_with_the_same_number_is_not_taken_for_ours(
+async def test_later_process_with_the_same_pid_is_not_ours(
     later: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     runs = an_agent(tmp_path)
@@ -164,21 +164,21 @@ async def test_a_later_process_with_the_same_number_is_not_taken_for_ours(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a start is always noted")
-async def test_a_process_whose_start_could_not_be_noted_counts_as_ours(tmp_path: Path) -> None:
+async def test_process_without_a_recorded_start_counts_as_ours(tmp_path: Path) -> None:
     runs = an_agent(tmp_path)
     await runs.start(a_run("sleep 600"))
 
     (tmp_path / "state/runs" / VM / "tart").write_text(f"{noted(tmp_path, 'tart')} \n")
 
-    assert runs._noted_alive(VM, "tart") is not None
+    assert runs._living_process(VM, "tart") is not None
 
 
-async def test_a_run_whose_supervisor_has_not_spoken_yet_may_live(tmp_path: Path) -> None:
+async def test_run_without_a_pid_yet_may_be_alive(tmp_path: Path) -> None:
     """The agent may have died between the start of a supervisor and its first note."""
     runs = an_agent(tmp_path)
     runs._claim(VM)
 
-    assert runs.is_begun(VM)
+    assert runs.exists(VM)
     assert runs.is_alive(VM)
     assert runs.ended(VM) is None
 
@@ -190,7 +190,7 @@ async def test_a_run_whose_supervisor_has_not_spoken_yet_may_live(tmp_path: Path
     assert ended.code is None
 
 
-async def test_a_program_that_is_not_there_ends_with_the_shells_code(tmp_path: Path) -> None:
+async def test_missing_program_ends_with_exit_code_127(tmp_path: Path) -> None:
     runs = an_agent(tmp_path)
     await runs.start(Run(VM, ["/no/such/tart", "run", VM]))
 
@@ -198,7 +198,7 @@ async def test_a_program_that_is_not_there_ends_with_the_shells_code(tmp_path: P
     assert "/no/such/tart" in runs.output_tail(VM)
 
 
-async def test_a_supervisor_that_does_not_come_to_the_point_is_killed(
+async def test_supervisor_that_does_not_start_in_time_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck = tmp_path / "stuck.sh"
@@ -213,7 +213,7 @@ async def test_a_supervisor_that_does_not_come_to_the_point_is_killed(
     await until_gone(noted(tmp_path, "pid"))
 
 
-async def test_a_run_whose_log_cannot_be_opened_was_never_begun(tmp_path: Path) -> None:
+async def test_run_whose_log_cannot_be_opened_is_not_started(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file where the folder should be")
     runs = an_agent(tmp_path)
 
@@ -221,7 +221,7 @@ async def test_a_run_whose_log_cannot_be_opened_was_never_begun(tmp_path: Path) 
         await runs.start(a_run("true"))
 
     # Otherwise it would count as a run that was lost, and the Pod would fail for a full disk.
-    assert not runs.is_begun(VM)
+    assert not runs.exists(VM)
     assert runs.ended(VM) is None
 
 
@@ -239,7 +239,7 @@ async def test_supervisors_leave_no_zombie_behind(tmp_path: Path) -> None:
         os.kill(supervisor, 0)
 
 
-async def test_half_forgotten_runs_are_cleared_by_the_next_agent(tmp_path: Path) -> None:
+async def test_partly_removed_runs_are_removed_by_the_next_agent(tmp_path: Path) -> None:
     left = tmp_path / "state/runs" / f".forgotten-{VM}"
     left.mkdir(parents=True)
     (left / "ended").write_text("0 1\n")
@@ -250,8 +250,8 @@ async def test_half_forgotten_runs_are_cleared_by_the_next_agent(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".x"])
-async def test_no_run_leaves_its_folder(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="no VM"):
+async def test_vm_name_cannot_escape_the_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="not a valid VM name"):
         await an_agent(tmp_path).start(Run(name, ["true"]))
 
 
@@ -279,11 +279,9 @@ def test_the_script_works_in_every_shell(shell: str, tmp_path: Path) -> None:
     assert [path.name for path in folder.glob("*.tmp")] == []
 
 
-def test_what_the_script_notes_is_what_the_agent_sees(tmp_path: Path) -> None:
-    script = (
-        f'{supervised_runs.SCRIPT.read_text().split("trap")[0]}\nbegan "$2"\nprintf %s "$start"'
-    )
-    told = subprocess.run(
+def test_start_time_of_the_script_is_that_of_the_agent(tmp_path: Path) -> None:
+    script = f'{supervised_runs.SCRIPT.read_text().split("trap")[0]}\nstart_time "$2"\nprintf %s "$start"'
+    shown = subprocess.run(
         ["/bin/sh", "-c", script, "sh", str(tmp_path), "x", str(os.getpid())],
         capture_output=True,
         text=True,
@@ -291,4 +289,4 @@ def test_what_the_script_notes_is_what_the_agent_sees(tmp_path: Path) -> None:
         timeout=60,
     )
 
-    assert told.stdout == platform.current().began(os.getpid())
+    assert shown.stdout == platform.current().start_time(os.getpid())

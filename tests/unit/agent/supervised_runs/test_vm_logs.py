@@ -11,7 +11,7 @@ import pytest
 from bramley.agent.vm_logs import Limits, VmLogs, redacted
 from bramley.base.clock import SystemClock
 
-LIMITS = Limits(one_bytes=1000, all_bytes=2500, age=timedelta(days=7))
+LIMITS = Limits(max_log_bytes=1000, max_total_bytes=2500, max_age=timedelta(days=7))
 
 
 def some_logs(folder: Path) -> VmLogs:
@@ -26,10 +26,10 @@ def a_log(folder: Path, vm: str, content: bytes, *, days_old: float = 0) -> Path
     return path
 
 
-def test_a_log_that_grew_too_long_keeps_its_later_half_aside(tmp_path: Path) -> None:
+def test_oversized_log_is_rotated_with_its_later_half(tmp_path: Path) -> None:
     path = a_log(tmp_path, "vm", b"a" * 1000 + b"b" * 500)
 
-    some_logs(tmp_path).tend()
+    some_logs(tmp_path).enforce_limits()
 
     older = tmp_path / "vm.log.1"
     assert path.read_bytes() == b""
@@ -37,34 +37,34 @@ def test_a_log_that_grew_too_long_keeps_its_later_half_aside(tmp_path: Path) -> 
     assert stat.S_IMODE(older.stat().st_mode) == 0o600
 
 
-def test_who_appends_goes_on_at_the_new_end(tmp_path: Path) -> None:
+def test_writer_appends_at_the_new_end(tmp_path: Path) -> None:
     logs = some_logs(tmp_path)
     handle = logs.open("vm")
     os.write(handle, b"x" * 1500)
 
-    logs.tend()
+    logs.enforce_limits()
     os.write(handle, b"later\n")
     os.close(handle)
 
     assert (tmp_path / "vm.log").read_bytes() == b"later\n"
 
 
-def test_a_log_within_its_limit_is_left_alone(tmp_path: Path) -> None:
+def test_log_within_its_limit_is_unchanged(tmp_path: Path) -> None:
     path = a_log(tmp_path, "vm", b"a" * 1000)
 
-    some_logs(tmp_path).tend()
+    some_logs(tmp_path).enforce_limits()
 
     assert path.read_bytes() == b"a" * 1000
 
 
-def test_old_logs_and_then_the_oldest_go(tmp_path: Path) -> None:
+def test_old_logs_are_deleted_then_the_oldest(tmp_path: Path) -> None:
     ancient = a_log(tmp_path, "ancient", b"a", days_old=8)
     older = a_log(tmp_path, "older", b"a" * 900, days_old=3)
     others = [a_log(tmp_path, f"vm-{day}", b"a" * 900, days_old=day) for day in (1, 2)]
     foreign = tmp_path / "notes.txt"
     foreign.write_text("x" * 5000)
 
-    some_logs(tmp_path).tend()
+    some_logs(tmp_path).enforce_limits()
 
     assert not ancient.exists()
     assert not older.exists()
@@ -84,12 +84,12 @@ def test_a_link_in_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
 def test_no_folder_is_no_error(tmp_path: Path) -> None:
     logs = some_logs(tmp_path / "none")
 
-    logs.tend()
+    logs.enforce_limits()
 
     assert logs.tail("vm") == ""
 
 
-def test_a_tail_is_bounded_also_within_one_line(tmp_path: Path) -> None:
+def test_tail_is_bounded_within_one_line(tmp_path: Path) -> None:
     a_log(tmp_path, "vm", b"x" * 1_000_000)
 
     assert len(some_logs(tmp_path).tail("vm")) == 64 * 1024
@@ -105,7 +105,7 @@ def test_a_line_of_which_only_the_end_was_read_is_not_shown(tmp_path: Path) -> N
     assert shown.endswith("end")
 
 
-async def test_logs_are_tended_again_and_again(tmp_path: Path) -> None:
+async def test_logs_are_rotated_periodically(tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as group:
         tending = group.create_task(some_logs(tmp_path).run())
         await asyncio.sleep(1)
@@ -125,5 +125,5 @@ async def test_logs_are_tended_again_and_again(tmp_path: Path) -> None:
         ("mail a@b", "mail a@b"),
     ],
 )
-def test_passwords_of_screen_sharing_are_never_shown(text: str, shown: str) -> None:
+def test_vnc_passwords_are_redacted(text: str, shown: str) -> None:
     assert redacted(text) == shown

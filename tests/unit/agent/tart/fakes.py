@@ -1,4 +1,4 @@
-"""A tart that says what a test tells it to, or nothing at all for ever."""
+"""A fake tart with configured output, or one that hangs."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 
 from bramley.agent.runs import Run
 from bramley.agent.supervised_runs import SupervisedRuns
-from bramley.agent.tart.driver import PATIENCE, Deadlines, Tart
+from bramley.agent.tart.driver import LOCK_TIMEOUT, Deadlines, Tart
 from bramley.base import errors
 from tests.unit.agent.tart.fakes import Hung, Metrics, Programs, a_tart
 
@@ -104,7 +104,7 @@ async def test_a_short_grace_still_leaves_tart_two_minutes_to_stop(tmp_path: Pat
     assert loop.time() == pytest.approx(120)
 
 
-async def test_clones_that_hang_do_not_hold_up_the_deletion_of_another_vm(
+async def test_hanging_clones_do_not_delay_the_deletion_of_another_vm(
     tmp_path: Path,
 ) -> None:
     tart = a_tart(tmp_path, Programs(clone=Hung()))
@@ -117,10 +117,10 @@ async def test_clones_that_hang_do_not_hold_up_the_deletion_of_another_vm(
         for task in hanging:
             task.cancel()
 
-    assert loop.time() == pytest.approx(PATIENCE.total_seconds())
+    assert loop.time() == pytest.approx(LOCK_TIMEOUT.total_seconds())
 
 
-async def test_a_deletion_that_hangs_holds_up_others_once_and_never_again(tmp_path: Path) -> None:
+async def test_hanging_deletion_delays_others_only_once(tmp_path: Path) -> None:
     tart = a_tart(tmp_path, Programs(delete=Hung()))
     loop, taken = asyncio.get_running_loop(), []
 
@@ -133,7 +133,7 @@ async def test_a_deletion_that_hangs_holds_up_others_once_and_never_again(tmp_pa
             taken.append(loop.time() - began)
         hanging.cancel()
 
-    assert taken == [PATIENCE.total_seconds(), 0, 0]
+    assert taken == [LOCK_TIMEOUT.total_seconds(), 0, 0]
 
 
 async def test_commands_that_change_vms_take_turns(tmp_path: Path) -> None:

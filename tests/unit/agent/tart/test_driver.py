@@ -17,17 +17,17 @@ MISSING = Finished(2, stderr='the specified VM "vm" does not exist\n')
 DIGEST = "sha256:" + "ab" * 32
 
 
-async def test_a_pull_tells_its_lines_and_gets_credentials_by_environment_only(
+async def test_pull_reports_its_lines_and_gets_credentials_by_environment_only(
     tmp_path: Path,
 ) -> None:
     programs = Programs(pull=Finished(0, stdout="pulling disk...\n5%\n100%\n"))
-    heard: list[str] = []
+    lines: list[str] = []
 
     await a_tart(tmp_path, programs).pull(
         "registry/image:1",
-        credentials=Credentials("registry", "somebody", Secret("hush")),
+        credentials=Credentials("registry", "anna", Secret("hush")),
         concurrency=8,
-        on_line=heard.append,
+        on_line=lines.append,
     )
 
     assert programs.calls == [(BINARY, "pull", "registry/image:1", "--concurrency", "8")]
@@ -37,14 +37,14 @@ async def test_a_pull_tells_its_lines_and_gets_credentials_by_environment_only(
             "TART_NO_AUTO_PRUNE": "1",
             "CI": "1",
             "TART_REGISTRY_HOSTNAME": "registry",
-            "TART_REGISTRY_USERNAME": "somebody",
+            "TART_REGISTRY_USERNAME": "anna",
             "TART_REGISTRY_PASSWORD": "hush",
         }
     ]
-    assert heard == ["pulling disk...", "5%", "100%"]
+    assert lines == ["pulling disk...", "5%", "100%"]
 
 
-async def test_every_tart_is_told_not_to_delete_images_by_itself(tmp_path: Path) -> None:
+async def test_every_command_disables_automatic_pruning(tmp_path: Path) -> None:
     programs = Programs()
 
     await a_tart(tmp_path, programs).clone("golden", "vm")
@@ -75,7 +75,7 @@ async def test_size_and_identity_are_set_in_one_call(tmp_path: Path) -> None:
     assert programs.calls == [(BINARY, "set", "vm", *expected)]
 
 
-async def test_nothing_is_set_when_nothing_is_wanted(tmp_path: Path) -> None:
+async def test_nothing_is_set_without_a_size_or_identity(tmp_path: Path) -> None:
     programs = Programs()
 
     await a_tart(tmp_path, programs).set("vm")
@@ -84,30 +84,30 @@ async def test_nothing_is_set_when_nothing_is_wanted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [Finished(0), MISSING, Finished(2, stderr='VM "vm" is not running\n')]
+    "finished", [Finished(0), MISSING, Finished(2, stderr='VM "vm" is not running\n')]
 )
-async def test_a_vm_that_does_not_run_is_stopped(tmp_path: Path, said: Finished) -> None:
-    programs = Programs(stop=said)
+async def test_stopping_a_stopped_vm_succeeds(tmp_path: Path, finished: Finished) -> None:
+    programs = Programs(stop=finished)
 
     await a_tart(tmp_path, programs).stop("vm", timedelta(seconds=30))
 
     assert programs.calls == [(BINARY, "stop", "vm", "--timeout", "30")]
 
 
-async def test_deletion_of_a_missing_vm_is_done(tmp_path: Path) -> None:
+async def test_deleting_a_missing_vm_succeeds(tmp_path: Path) -> None:
     await a_tart(tmp_path, Programs(delete=MISSING)).delete("vm")
 
 
 @pytest.mark.parametrize(
-    "said",
+    "finished",
     [
         Finished(127, stderr="/usr/local/bin/tart: exec: tart.app: not found\n"),
         Finished(1, stderr="sh: tart: command not found\n"),
         Finished(127, stderr="env: tart does not exist\n"),
     ],
 )
-async def test_a_missing_program_is_no_missing_vm(tmp_path: Path, said: Finished) -> None:
-    tart = a_tart(tmp_path, Programs(delete=said, get=said))
+async def test_missing_program_is_not_a_missing_vm(tmp_path: Path, finished: Finished) -> None:
+    tart = a_tart(tmp_path, Programs(delete=finished, get=finished))
 
     with pytest.raises(failures.TartFailed):
         await tart.delete("vm")
@@ -115,7 +115,7 @@ async def test_a_missing_program_is_no_missing_vm(tmp_path: Path, said: Finished
         await tart.get("vm")
 
 
-async def test_a_program_that_is_not_installed_is_told_as_such(tmp_path: Path) -> None:
+async def test_tart_that_is_not_installed_is_an_error(tmp_path: Path) -> None:
     class Missing(Programs):
         async def run(self, *_, **__):  # type: ignore[no-untyped-def]  # noqa: ANN002,ANN003,ANN202
             raise ProgramMissing("tart cannot be run")
@@ -125,24 +125,24 @@ async def test_a_program_that_is_not_installed_is_told_as_such(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "said",
+    "finished",
     [
         MISSING,
         Finished(1, stderr="VM is missing some of its files (config.json)\n"),
         Finished(1, stderr="missing files for a supported layout\n"),
     ],
 )
-async def test_a_half_made_vm_that_tart_does_not_see_is_removed(
-    tmp_path: Path, said: Finished
+async def test_incomplete_vm_that_tart_does_not_list_is_removed(
+    tmp_path: Path, finished: Finished
 ) -> None:
     folder = a_vm_on_disk(tmp_path, "vm", "disk.img")
 
-    await a_tart(tmp_path, Programs(delete=said)).delete("vm")
+    await a_tart(tmp_path, Programs(delete=finished)).delete("vm")
 
     assert not folder.exists()
 
 
-async def test_a_whole_vm_is_never_removed_behind_tarts_back(tmp_path: Path) -> None:
+async def test_complete_vm_is_removed_only_by_tart(tmp_path: Path) -> None:
     folder = a_vm_on_disk(tmp_path, "vm")
 
     await a_tart(tmp_path, Programs(delete=MISSING)).delete("vm")
@@ -159,16 +159,16 @@ async def test_deleting_an_image_that_is_gone_touches_no_vm(tmp_path: Path) -> N
 
 
 async def test_a_running_vm_is_not_deleted(tmp_path: Path) -> None:
-    said = Finished(1, stderr='VM "vm" is running\n')
+    finished = Finished(1, stderr='VM "vm" is running\n')
 
     with pytest.raises(failures.IsRunning):
-        await a_tart(tmp_path, Programs(delete=said)).delete("vm")
+        await a_tart(tmp_path, Programs(delete=finished)).delete("vm")
 
 
-async def test_facts_are_read_whatever_type_the_size_has(tmp_path: Path) -> None:
-    told = '{"CPU" : 4, "Size" : "12.345", "Disk" : 50, "Memory" : 8192, "State" : "suspended", "X" : []}'
+async def test_facts_are_read_with_any_type_of_size(tmp_path: Path) -> None:
+    stdout = '{"CPU" : 4, "Size" : "12.345", "Disk" : 50, "Memory" : 8192, "State" : "suspended", "X" : []}'
 
-    facts = await a_tart(tmp_path, Programs(get=Finished(0, stdout=told))).get("vm")
+    facts = await a_tart(tmp_path, Programs(get=Finished(0, stdout=stdout))).get("vm")
 
     assert facts == VmFacts(cpu=4, memory_mb=8192, disk_gb=50, is_suspended=True)
 
@@ -178,13 +178,13 @@ async def test_there_are_no_facts_of_a_missing_vm(tmp_path: Path) -> None:
 
 
 async def test_lists_of_old_and_new_releases_are_read(tmp_path: Path) -> None:
-    told = """[
+    stdout = """[
       {"Name":"ghcr.io\\/a\\/b:1","Source":"oci","Size":12,"Accessed":"2026-01-01T00:00:00Z"},
       {"Source":"OCI","Name":"ghcr.io\\/a\\/b:2","Size":"13.5"},
       {"Source":"local","Name":"vm","Running":true}
     ]"""
 
-    listed = await a_tart(tmp_path, Programs(list=Finished(0, stdout=told))).list()
+    listed = await a_tart(tmp_path, Programs(list=Finished(0, stdout=stdout))).list()
 
     assert listed == [
         ListedVm("ghcr.io/a/b:1", is_local=False, size_gb=12),
@@ -193,35 +193,35 @@ async def test_lists_of_old_and_new_releases_are_read(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_list_that_fails_once_is_asked_for_again(tmp_path: Path) -> None:
+async def test_failed_list_is_retried_once(tmp_path: Path) -> None:
     failing, fine = Finished(1, stderr="Error: no such file"), Finished(0, stdout="[]")
     programs = Programs(list=[failing, fine])
 
     assert await a_tart(tmp_path, programs).list() == []
 
 
-async def test_a_list_that_fails_twice_has_failed(tmp_path: Path) -> None:
+async def test_list_that_fails_twice_is_an_error(tmp_path: Path) -> None:
     failing = Finished(1, stderr="Error: no such file")
 
     with pytest.raises(failures.TartFailed, match="no such file"):
         await a_tart(tmp_path, Programs(list=[failing, failing])).list()
 
 
-@pytest.mark.parametrize("told", ["", "{}", "[1]", '[{"Name":"a"}]', "Usage: tart"])
-async def test_a_list_that_cannot_be_read_names_the_command(tmp_path: Path, told: str) -> None:
-    said = Finished(0, stdout=told)
+@pytest.mark.parametrize("stdout", ["", "{}", "[1]", '[{"Name":"a"}]', "Usage: tart"])
+async def test_error_for_an_invalid_list_names_the_command(tmp_path: Path, stdout: str) -> None:
+    finished = Finished(0, stdout=stdout)
 
-    with pytest.raises(failures.Unintelligible, match="tart list"):
-        await a_tart(tmp_path, Programs(list=[said, said])).list()
-
-
-@pytest.mark.parametrize("told", ["", "[]", "null", '{"CPU":"x","Memory":1}'])
-async def test_facts_that_cannot_be_read_name_the_command(tmp_path: Path, told: str) -> None:
-    with pytest.raises(failures.Unintelligible, match="tart get"):
-        await a_tart(tmp_path, Programs(get=Finished(0, stdout=told))).get("vm")
+    with pytest.raises(failures.UnreadableOutput, match="tart list"):
+        await a_tart(tmp_path, Programs(list=[finished, finished])).list()
 
 
-async def test_an_address_is_one_or_there_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stdout", ["", "[]", "null", '{"CPU":"x","Memory":1}'])
+async def test_error_for_invalid_facts_names_the_command(tmp_path: Path, stdout: str) -> None:
+    with pytest.raises(failures.UnreadableOutput, match="tart get"):
+        await a_tart(tmp_path, Programs(get=Finished(0, stdout=stdout))).get("vm")
+
+
+async def test_address_is_parsed_or_missing(tmp_path: Path) -> None:
     none = Finished(1, stderr="no IP address found, is your VM running?\n")
     programs = Programs(ip=[Finished(0, stdout="192.168.64.7\n"), none, MISSING])
     tart = a_tart(tmp_path, programs)
@@ -232,27 +232,27 @@ async def test_an_address_is_one_or_there_is_none(tmp_path: Path) -> None:
     assert programs.calls[0] == (BINARY, "ip", "vm", "--wait", "2")
 
 
-async def test_what_is_no_address_is_not_taken_for_one(tmp_path: Path) -> None:
-    with pytest.raises(failures.Unintelligible, match="tart ip"):
+async def test_invalid_address_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(failures.UnreadableOutput, match="tart ip"):
         await a_tart(tmp_path, Programs(ip=Finished(0, stdout="later\n"))).ip("vm", timedelta(0))
 
 
-async def test_a_guests_own_exit_code_is_handed_on(tmp_path: Path) -> None:
+async def test_exit_code_of_the_guests_command_is_returned(tmp_path: Path) -> None:
     programs = Programs(exec=Finished(3, stdout="out", stderr="err"))
 
-    said = await a_tart(tmp_path, programs).exec("vm", ["/bin/df", "-k"], timedelta(seconds=5))
+    finished = await a_tart(tmp_path, programs).exec("vm", ["/bin/df", "-k"], timedelta(seconds=5))
 
-    assert said == Finished(3, stdout="out", stderr="err")
+    assert finished == Finished(3, stdout="out", stderr="err")
     assert programs.calls == [(BINARY, "exec", "vm", "/bin/df", "-k")]
 
 
-async def test_tart_answers_with_its_version(tmp_path: Path) -> None:
+async def test_version_is_read(tmp_path: Path) -> None:
     programs = Programs(version=Finished(0, stdout="2.32.1\n"))
 
     assert await a_tart(tmp_path, programs).version() == "2.32.1"
 
 
-def test_a_run_has_no_screen_its_shares_and_a_disk_that_need_not_last(tmp_path: Path) -> None:
+def test_run_is_headless_with_shares_and_an_unsynced_disk(tmp_path: Path) -> None:
     shares = [Share("env", Path("/d/vm"), is_read_only=True), Share("status", Path("/d/vm/status"))]
 
     argv, _ = a_tart(tmp_path, Programs()).run_argv("vm", RunOptions(shares))
@@ -264,7 +264,7 @@ def test_a_run_has_no_screen_its_shares_and_a_disk_that_need_not_last(tmp_path: 
     )
 
 
-def test_a_vm_is_there_when_all_its_files_are(tmp_path: Path) -> None:
+def test_vm_exists_when_all_its_files_do(tmp_path: Path) -> None:
     a_vm_on_disk(tmp_path, "whole")
     a_vm_on_disk(tmp_path, "half", "config.json", "disk.img")
     tart = a_tart(tmp_path, Programs())
@@ -288,13 +288,13 @@ def test_a_cached_image_is_resolved_to_its_digest(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["host/ns/repo:2", "host/ns/repo", "vm", "host/ns/repo@sha256:1"])
-def test_what_is_not_cached_has_no_digest(tmp_path: Path, name: str) -> None:
+def test_uncached_image_has_no_digest(tmp_path: Path, name: str) -> None:
     cached(tmp_path, "host")
 
     assert a_tart(tmp_path, Programs()).resolve(name) is None
 
 
-def test_an_image_that_is_not_whole_has_no_digest(tmp_path: Path) -> None:
+def test_incomplete_image_has_no_digest(tmp_path: Path) -> None:
     (cached(tmp_path, "host") / "config.json").unlink()
     tart = a_tart(tmp_path, Programs())
 

@@ -7,8 +7,8 @@ import pytest
 from bramley.agent.programs import Finished
 from bramley.agent.tart import failures, references
 from bramley.agent.tart.failures import (
-    AlreadyRuns,
-    HalfMade,
+    AlreadyRunning,
+    IncompleteVm,
     IsRunning,
     LimitReached,
     NoSession,
@@ -18,7 +18,7 @@ from bramley.agent.tart.failures import (
     Unusable,
 )
 
-SAID: list[tuple[int, str, type[TartFailed]]] = [
+OUTPUTS: list[tuple[int, str, type[TartFailed]]] = [
     (1, "Error: No space left on device", NoSpace),
     (1, "Error: There isn\N{RIGHT SINGLE QUOTATION MARK}t enough space.", NoSpace),
     (1, "Error: there isn't enough space", NoSpace),
@@ -27,10 +27,10 @@ SAID: list[tuple[int, str, type[TartFailed]]] = [
     (1, 'Error Domain=VZErrorDomain Code=1 "Internal error: failed to start"', NoSession),
     (1, 'Error Domain=VZErrorDomain Code=-9 "HostKey"', NoSession),
     (1, "Keychain returned unsuccessful status -25308", NoSession),
-    (2, 'VM "a" is already running!', AlreadyRuns),
-    (1, 'Error Domain=VZErrorDomain Code=2 "Failed to lock auxiliary storage"', AlreadyRuns),
+    (2, 'VM "a" is already running!', AlreadyRunning),
+    (1, 'Error Domain=VZErrorDomain Code=2 "Failed to lock auxiliary storage"', AlreadyRunning),
     (1, 'VM "a" is running', IsRunning),
-    (1, "VM is missing some of its files", HalfMade),
+    (1, "VM is missing some of its files", IncompleteVm),
     (1, 'Error: UnexpectedHTTPStatusCode(when: "pulling manifest", code: 429, details: "")', Throttled),
     (1, 'Error: UnexpectedHTTPStatusCode(when: "pulling blob", code: 503, details: "")', Throttled),
     (1, 'Error: UnexpectedHTTPStatusCode(when: "pulling manifest", code: 404, details: "")', TartFailed),
@@ -44,8 +44,8 @@ SAID: list[tuple[int, str, type[TartFailed]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "text", "kind"), SAID)
-def test_a_failure_is_known_by_code_and_fragment(
+@pytest.mark.parametrize(("code", "text", "kind"), OUTPUTS)
+def test_failure_is_classified_by_exit_code_and_output(
     code: int, text: str, kind: type[TartFailed]
 ) -> None:
     found = failures.failure("clone", Finished(code, stderr=text))
@@ -55,13 +55,13 @@ def test_a_failure_is_known_by_code_and_fragment(
     assert text in str(found)
 
 
-def test_a_run_that_ended_well_did_not_fail_to_start() -> None:
+def test_exit_code_zero_is_no_failed_start() -> None:
     assert failures.start_failure(0, "guest has stopped the virtual machine") is None
     assert isinstance(failures.start_failure(1, "exceeds the system limit"), TartFailed)
 
 
 @pytest.mark.parametrize(
-    ("image", "repository", "spelt"),
+    ("image", "repository", "normalized"),
     [
         ("ghcr.io/a/b", "ghcr.io/a/b", "ghcr.io/a/b:latest"),
         ("ghcr.io/a/b:1", "ghcr.io/a/b", "ghcr.io/a/b:1"),
@@ -70,11 +70,11 @@ def test_a_run_that_ended_well_did_not_fail_to_start() -> None:
         ("h/a:1@sha256:" + "0" * 64, "h/a", "h/a@sha256:" + "0" * 64),
     ],
 )
-def test_a_remote_name_has_its_parts(image: str, repository: str, spelt: str) -> None:
+def test_remote_name_is_parsed(image: str, repository: str, normalized: str) -> None:
     reference = references.parse(image)
 
     assert reference is not None
-    assert (reference.repository, reference.spelt) == (repository, spelt)
+    assert (reference.repository, reference.normalized) == (repository, normalized)
 
 
 STRANGE = ["h/a\0b", "h/a b", "h/a:1\n2", "h/\x1b[31m", "h/a$(x)", "h/a:", "h:1:2/a", ":1/a"]

@@ -8,23 +8,23 @@ import pytest
 
 from bramley.agent.gui_session import GuiSession, NoSession
 from bramley.agent.programs import Finished
-from bramley.base import virtual_time
+from tests import virtual_time
 from tests.unit.agent.node.worlds import Programs
 
 KICK = "sudo -n launchctl kickstart -k system/com.apple.loginwindow"
 AQUA = Finished(0, "gui/501 = {\n\tsession = Aqua\n}")
-NOBODY = Finished(113, "", "Could not find domain for user gui: 501")
+NO_SESSION = Finished(113, "", "Could not find domain for user gui: 501")
 
 
 class Mac:
-    """A console at which somebody is logged in, or comes back some time after a kick."""
+    """A console with a logged-in user, or one who logs in some time after loginwindow is restarted."""
 
     def __init__(
         self, *, alive: bool = True, login: timedelta | None = timedelta(seconds=4)
     ) -> None:
         self.programs = Programs(
             {
-                "launchctl print gui/501": self._look,
+                "launchctl print gui/501": self._print,
                 "kickstart -k system/com.apple.loginwindow": self._kick,
             }
         )
@@ -41,8 +41,8 @@ class Mac:
             has_running_vm=lambda: self.vms > 0,
         )
 
-    def _look(self) -> Finished:
-        return AQUA if self.is_alive else NOBODY
+    def _print(self) -> Finished:
+        return AQUA if self.is_alive else NO_SESSION
 
     def _kick(self) -> Finished:
         if self.login is not None:
@@ -53,7 +53,7 @@ class Mac:
         self.is_alive = True
 
 
-async def test_a_session_that_is_alive_is_only_looked_at() -> None:
+async def test_live_session_is_only_probed() -> None:
     mac = Mac()
     session = mac.session()
 
@@ -63,21 +63,21 @@ async def test_a_session_that_is_alive_is_only_looked_at() -> None:
     assert session.is_alive
 
 
-async def test_a_session_seen_alive_a_moment_ago_is_not_looked_at_again() -> None:
+async def test_session_probed_alive_recently_is_not_probed_again() -> None:
     mac = Mac()
     session = mac.session()
 
     await session.check()
     await asyncio.sleep(4)
     await session.ensure(max_age=timedelta(seconds=5))
-    looks_at_once = len(mac.programs.calls)
+    calls_at_once = len(mac.programs.calls)
     await asyncio.sleep(1)
     await session.ensure(max_age=timedelta(seconds=5))
 
-    assert (looks_at_once, len(mac.programs.calls)) == (1, 2)
+    assert (calls_at_once, len(mac.programs.calls)) == (1, 2)
 
 
-async def test_a_session_seen_dead_a_moment_ago_is_revived_all_the_same() -> None:
+async def test_session_probed_dead_recently_is_still_restarted() -> None:
     mac = Mac(alive=False)
     session = mac.session()
 
@@ -88,7 +88,7 @@ async def test_a_session_seen_dead_a_moment_ago_is_revived_all_the_same() -> Non
     assert KICK in mac.programs.calls
 
 
-async def test_a_dead_session_is_revived_by_restarting_loginwindow() -> None:
+async def test_dead_session_is_restarted_with_loginwindow() -> None:
     mac = Mac(alive=False)
     session = mac.session()
 
@@ -120,7 +120,7 @@ async def test_loginwindow_is_never_restarted_while_a_vm_runs() -> None:
     assert session.is_alive
 
 
-async def test_kicks_that_do_not_help_become_rare() -> None:
+async def test_restarts_without_effect_back_off() -> None:
     mac = Mac(alive=False, login=None)
     session = mac.session()
     for _ in range(360):
@@ -128,11 +128,11 @@ async def test_kicks_that_do_not_help_become_rare() -> None:
             await session.ensure()
         await asyncio.sleep(10)
 
-    # Over more than an hour: a kick at least every quarter of an hour, and not every time somebody asks.
+    # Over more than an hour: a restart at least every quarter of an hour, and not on every call.
     assert 6 <= mac.programs.count("kickstart") <= 14
 
 
-async def test_two_who_ask_at_once_kick_once() -> None:
+async def test_concurrent_calls_restart_once() -> None:
     mac = Mac(alive=False)
     session = mac.session()
 
@@ -142,7 +142,7 @@ async def test_two_who_ask_at_once_kick_once() -> None:
 
 
 @pytest.mark.parametrize("part", ["print", "kickstart"])
-async def test_a_launchctl_that_hangs_is_no_session_and_holds_nobody_up(part: str) -> None:
+async def test_hanging_launchctl_is_no_session_and_blocks_nothing(part: str) -> None:
     mac = Mac(alive=False)
     mac.programs.hanging.add(part)
     session = mac.session()
@@ -155,7 +155,7 @@ async def test_a_launchctl_that_hangs_is_no_session_and_holds_nobody_up(part: st
     assert asyncio.get_running_loop().time() - began < 80
 
 
-async def test_sudo_that_wants_a_password_is_told() -> None:
+async def test_sudo_that_needs_a_password_is_an_error() -> None:
     mac = Mac(alive=False)
     mac.programs.answers["kickstart -k system/com.apple.loginwindow"] = Finished(
         1, "", "sudo: a password is required"

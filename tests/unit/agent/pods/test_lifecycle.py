@@ -8,7 +8,7 @@ from bramley.api.names import finalizers
 from tests.unit.agent.pods.world import a_world
 
 
-async def test_pod_becomes_a_vm_works_and_ends_with_its_guests_code(tmp_path: Path) -> None:
+async def test_pod_runs_as_a_vm_and_ends_with_its_guests_exit_code(tmp_path: Path) -> None:
     async with a_world(tmp_path, code=3) as world:
         await world.pod()
         running = await world.until_phase("Running")
@@ -22,7 +22,7 @@ async def test_pod_becomes_a_vm_works_and_ends_with_its_guests_code(tmp_path: Pa
     assert terminated.exit_code == 3
 
 
-async def test_ended_pod_lets_go_of_its_finalizer(tmp_path: Path) -> None:
+async def test_ended_pod_loses_its_finalizer(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         await world.pod()
         running = await world.until_phase("Running")

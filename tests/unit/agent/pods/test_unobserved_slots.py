@@ -1,4 +1,4 @@
-"""What is not looked for, because reading all processes takes time, must not matter."""
+"""The slot is not observed where it cannot change the decision, because reading all processes takes time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bramley.agent.pods.decision import decide
 from tests.unit.agent.pods.combinations import every_core
 
 
-def test_a_slot_matters_neither_to_a_claim_nor_before_a_pod_is_held() -> None:
+def test_slot_matters_neither_to_a_claim_nor_before_the_finalizer() -> None:
     unasked = [
         seen
         for seen in every_core()

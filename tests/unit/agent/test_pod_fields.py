@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bramley.agent.pods import fields
-from bramley.agent.pods.fields import VmSize
+from bramley.agent import pod_fields
+from bramley.agent.pod_fields import VmSize
 from bramley.api.pod import Pod
 from bramley.base import errors
 
@@ -45,23 +45,23 @@ def sized(**resources: Json) -> Pod:
         ({"limits": {"cpu": 6, "memory": 14e9}}, VmSize(6, 13351)),
     ],
 )
-def test_the_size_is_what_the_pod_may_take_or_asks_for(resources: Json, size: VmSize) -> None:
-    assert fields.vm_size(sized(**resources)) == size
+def test_size_is_the_limit_or_the_request(resources: Json, size: VmSize) -> None:
+    assert pod_fields.vm_size(sized(**resources)) == size
 
 
-def test_a_size_says_whether_anything_is_to_be_set() -> None:
+def test_empty_size_sets_nothing() -> None:
     assert not VmSize()
     assert VmSize(cpu=1)
     assert VmSize(memory_mb=1)
 
 
-def test_an_amount_that_is_none_is_refused() -> None:
-    with pytest.raises(errors.InvalidSpec, match="memory of 'much' is no quantity"):
-        fields.vm_size(sized(limits={"memory": "much"}))
+def test_invalid_quantity_is_refused() -> None:
+    with pytest.raises(errors.InvalidSpec, match="memory of 'much' is not a quantity"):
+        pod_fields.vm_size(sized(limits={"memory": "much"}))
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ({"initContainers": [CONTAINER]}, "a VM has no init containers"),
         ({"containers": []}, "the Pod has 0 containers, a VM is one"),
@@ -79,8 +79,8 @@ def test_an_amount_that_is_none_is_refused() -> None:
         ({"hostNetwork": True}, "a VM has no network of its host"),
     ],
 )
-def test_what_no_vm_can_be_is_unsupported(spec: Json, told: str) -> None:
-    assert fields.unsupported(pod(**spec)) == told
+def test_pod_that_no_vm_supports_is_unsupported(spec: Json, message: str) -> None:
+    assert pod_fields.unsupported(pod(**spec)) == message
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_what_no_vm_can_be_is_unsupported(spec: Json, told: str) -> None:
     ],
 )
 def test_a_plain_pod_is_supported(spec: Json) -> None:
-    assert fields.unsupported(pod(**spec)) is None
+    assert pod_fields.unsupported(pod(**spec)) is None
 
 
 DAEMON = {
@@ -105,11 +105,11 @@ MACS_ONLY = {"key": "tuist.dev/macos", "operator": "Exists"}
 @pytest.mark.parametrize(
     "toleration", [{"operator": "Exists"}, {"operator": "Exists", "effect": "NoSchedule"}]
 )
-def test_a_daemon_for_every_machine_is_refused(toleration: Json) -> None:
-    told = fields.unsupported(pod(metadata=DAEMON, tolerations=[toleration]))
+def test_daemon_set_pod_for_every_node_is_unsupported(toleration: Json) -> None:
+    message = pod_fields.unsupported(pod(metadata=DAEMON, tolerations=[toleration]))
 
-    assert told is not None
-    assert told.startswith("a DaemonSet that tolerates every taint")
+    assert message is not None
+    assert message.startswith("a DaemonSet that tolerates every taint")
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ def test_a_daemon_for_every_machine_is_refused(toleration: Json) -> None:
         {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"kubernetes.io/os": "darwin"}},
     ],
 )
-def test_a_daemon_that_is_meant_for_macs_is_supported(spec: Json) -> None:
-    assert fields.unsupported(pod(metadata=DAEMON, **spec)) is None
+def test_daemon_set_pod_for_macs_is_supported(spec: Json) -> None:
+    assert pod_fields.unsupported(pod(metadata=DAEMON, **spec)) is None
 
 
 @pytest.mark.parametrize(
-    ("seconds", "asked", "grace"),
+    ("seconds", "requested", "grace"),
     [
         (None, None, 30),
         (0, None, 0),
@@ -137,38 +137,38 @@ def test_a_daemon_that_is_meant_for_macs_is_supported(spec: Json) -> None:
         (-5, None, 0),
     ],
 )
-def test_the_grace_is_the_pods_unless_its_deleter_asks_for_another(
-    seconds: int | None, asked: int | None, grace: int
+def test_grace_period_is_the_pods_unless_the_deletion_sets_another(
+    seconds: int | None, requested: int | None, grace: int
 ) -> None:
-    deleted = {"deletionGracePeriodSeconds": asked} if asked is not None else {}
+    deleted = {"deletionGracePeriodSeconds": requested} if requested is not None else {}
 
-    found = fields.grace(pod(metadata=deleted, terminationGracePeriodSeconds=seconds))
+    found = pod_fields.grace(pod(metadata=deleted, terminationGracePeriodSeconds=seconds))
 
     assert found == timedelta(seconds=grace)
 
 
 def test_a_pod_may_limit_how_long_it_is_active() -> None:
-    assert fields.lifetime(pod()) is None
-    assert fields.lifetime(pod(activeDeadlineSeconds=60)) == timedelta(minutes=1)
+    assert pod_fields.lifetime(pod()) is None
+    assert pod_fields.lifetime(pod(activeDeadlineSeconds=60)) == timedelta(minutes=1)
 
 
-@pytest.mark.parametrize(("said", "wants"), [(None, False), (False, False), (True, True)])
-def test_a_token_is_for_those_who_ask(said: bool | None, wants: bool) -> None:
-    assert fields.wants_token(pod(automountServiceAccountToken=said)) is wants
+@pytest.mark.parametrize(("automount", "needed"), [(None, False), (False, False), (True, True)])
+def test_token_needs_explicit_automount(automount: bool | None, needed: bool) -> None:
+    assert pod_fields.needs_token(pod(automountServiceAccountToken=automount)) is needed
 
 
-def test_an_account_that_is_not_named_is_the_default_one() -> None:
-    assert fields.service_account(pod()) == "default"
-    assert fields.service_account(pod(serviceAccountName="runner")) == "runner"
+def test_default_service_account() -> None:
+    assert pod_fields.service_account(pod()) == "default"
+    assert pod_fields.service_account(pod(serviceAccountName="runner")) == "runner"
 
 
 @pytest.mark.parametrize(
     ("policy", "once"), [("Never", True), ("OnFailure", False), ("Always", False)]
 )
-def test_only_a_pod_that_is_never_restarted_gets_what_it_expects(policy: str, once: bool) -> None:
-    assert fields.is_once(pod(restartPolicy=policy)) is once
+def test_other_restart_policies_than_never_are_not_honoured(policy: str, once: bool) -> None:
+    assert pod_fields.never_restarts(pod(restartPolicy=policy)) is once
 
 
 def test_a_pod_without_a_pool_is_counted_as_unknown() -> None:
-    assert fields.pool(pod()) == "unknown"
-    assert fields.pool(pod(metadata={"labels": {"tuist.dev/runner-pool": "large"}})) == "large"
+    assert pod_fields.pool(pod()) == "unknown"
+    assert pod_fields.pool(pod(metadata={"labels": {"tuist.dev/runner-pool": "large"}})) == "large"
