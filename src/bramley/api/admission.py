@@ -1,6 +1,6 @@
 """ValidatingAdmissionPolicy and its binding: rules about writes that the API server itself enforces.
 
-Their specs stay plain JSON: we ship one policy whole and read none.
+Their specs stay plain JSON, because one policy is shipped as a whole and none is read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ValidatingAdmissionPolicy(Object, frozen=True, kw_only=True):
 
 
 class ValidatingAdmissionPolicyBinding(Object, frozen=True, kw_only=True):
-    """Puts a policy in force."""
+    """Enables a policy."""
 
     resource: ClassVar[Resource] = Resource(
         GROUP,

@@ -1,6 +1,6 @@
-"""CustomResourceDefinition: how a server is taught a new kind.
+"""CustomResourceDefinition: registers a new kind with a server.
 
-Schemas stay plain JSON values: the embedded server compiles them, nobody else looks inside.
+Schemas stay plain JSON values, because only the embedded server compiles them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bramley.api.meta import Condition, Fields, Object, Resource
 
 
 class Names(Fields, frozen=True, kw_only=True):
-    """The words by which a kind is asked for."""
+    """The names of a kind."""
 
     plural: str = ""
     kind: str = ""
@@ -35,7 +35,7 @@ class PrinterColumn(Fields, frozen=True, kw_only=True):
 
 
 class ScalePaths(Fields, frozen=True, kw_only=True):
-    """Where the scale subresource finds the counts and the selector."""
+    """The paths of the replica counts and of the selector for the scale subresource."""
 
     spec_replicas_path: str
     status_replicas_path: str
@@ -43,7 +43,7 @@ class ScalePaths(Fields, frozen=True, kw_only=True):
 
 
 class Subresources(Fields, frozen=True, kw_only=True):
-    """Which subresources a version has."""
+    """The subresources of a version."""
 
     status: dict[str, Any] | None = None
     scale: ScalePaths | None = None
@@ -56,7 +56,7 @@ class Validation(Fields, frozen=True, kw_only=True):
 
 
 class SelectableField(Fields, frozen=True, kw_only=True):
-    """A field that may stand in a field selector."""
+    """A field that field selectors may use."""
 
     json_path: str = field(name="jsonPath")
 
@@ -76,13 +76,13 @@ class Version(Fields, frozen=True, kw_only=True):
 
 
 class Conversion(Fields, frozen=True, kw_only=True):
-    """How objects move between versions."""
+    """How objects are converted between versions."""
 
     strategy: str
 
 
 class DefinitionSpec(Fields, frozen=True, kw_only=True):
-    """What the kind is called, where it lives and what it looks like."""
+    """Group, names, scope and versions of the kind."""
 
     group: str
     names: Names
@@ -93,7 +93,7 @@ class DefinitionSpec(Fields, frozen=True, kw_only=True):
 
 
 class DefinitionStatus(Fields, frozen=True, kw_only=True):
-    """Whether the server took the names and serves the kind."""
+    """Whether the server accepted the names and serves the kind."""
 
     conditions: list[Condition] | None = None
     accepted_names: Names = Names()
@@ -101,7 +101,7 @@ class DefinitionStatus(Fields, frozen=True, kw_only=True):
 
 
 class CustomResourceDefinition(Object, frozen=True, kw_only=True):
-    """Teaches the server a new kind."""
+    """Registers a new kind with the server."""
 
     resource: ClassVar[Resource] = Resource(
         "apiextensions.k8s.io",

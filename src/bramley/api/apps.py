@@ -1,6 +1,6 @@
 """The apps kinds that a cluster acts on: Deployment and ReplicaSet.
 
-A Pod template is kept as the plain JSON values it came as: it is handed on to Pods whole, with fields that nobody here knows.
+A Pod template stays plain JSON: it is copied to Pods completely, including fields that have no type here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ IntOrPercent = int | str
 
 
 class ReplicaSetSpec(Fields, frozen=True, kw_only=True):
-    """How many Pods of which kind are wanted."""
+    """The desired number of Pods, and their template."""
 
     replicas: int = 1
     min_ready_seconds: int = 0
@@ -24,7 +24,7 @@ class ReplicaSetSpec(Fields, frozen=True, kw_only=True):
 
 
 class ReplicaSetStatus(Fields, frozen=True, kw_only=True):
-    """How many Pods there are, and how far they came."""
+    """The observed numbers of Pods."""
 
     replicas: int = 0
     fully_labeled_replicas: int = 0
@@ -35,7 +35,7 @@ class ReplicaSetStatus(Fields, frozen=True, kw_only=True):
 
 
 class ReplicaSet(Object, frozen=True, kw_only=True):
-    """A number of equal Pods."""
+    """A number of identical Pods."""
 
     resource: ClassVar[Resource] = Resource(
         "apps", "v1", "ReplicaSet", "replicasets", namespaced=True
@@ -46,21 +46,21 @@ class ReplicaSet(Object, frozen=True, kw_only=True):
 
 
 class RollingUpdate(Fields, frozen=True, kw_only=True):
-    """How many Pods more, and how many fewer, there may be while one template gives way to the next."""
+    """The surplus and the missing Pods that are allowed during a rolling update."""
 
     max_unavailable: IntOrPercent | None = None
     max_surge: IntOrPercent | None = None
 
 
 class DeploymentStrategy(Fields, frozen=True, kw_only=True):
-    """How one template gives way to the next."""
+    """How Pods of an old template are replaced."""
 
     type: str = ""
     rolling_update: RollingUpdate | None = None
 
 
 class DeploymentSpec(Fields, frozen=True, kw_only=True):
-    """Which Pods are wanted, and how a change of them comes about."""
+    """The desired Pods, and how a change is rolled out."""
 
     replicas: int = 1
     selector: LabelSelector = LabelSelector()
@@ -73,13 +73,13 @@ class DeploymentSpec(Fields, frozen=True, kw_only=True):
 
 
 class DeploymentCondition(Condition, frozen=True, kw_only=True):
-    """One fact about a Deployment, with the time at which it was last said."""
+    """One condition of a Deployment, with the time of its last update."""
 
     last_update_time: Time | None = None
 
 
 class DeploymentStatus(Fields, frozen=True, kw_only=True):
-    """How far a Deployment came."""
+    """The observed state of a Deployment."""
 
     observed_generation: int = 0
     replicas: int = 0
@@ -92,7 +92,7 @@ class DeploymentStatus(Fields, frozen=True, kw_only=True):
 
 
 class Deployment(Object, frozen=True, kw_only=True):
-    """Pods of a template that may change."""
+    """Pods of a template, replaced gradually when the template changes."""
 
     resource: ClassVar[Resource] = Resource(
         "apps", "v1", "Deployment", "deployments", namespaced=True

@@ -1,6 +1,6 @@
-"""TokenRequest and TokenReview: minting a ServiceAccount's token, and asking who a token belongs to.
+"""TokenRequest and TokenReview: issue a ServiceAccount's token, and authenticate a token.
 
-Tokens never show in a repr.
+Tokens are not part of any repr.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ GROUP = "authentication.k8s.io"
 
 
 class BoundObjectReference(Fields, frozen=True, kw_only=True):
-    """The object that a token dies with."""
+    """The object that a token is bound to; the token becomes invalid with it."""
 
     api_version: str = ""
     kind: str = ""
@@ -22,7 +22,7 @@ class BoundObjectReference(Fields, frozen=True, kw_only=True):
 
 
 class TokenRequestSpec(Fields, frozen=True, kw_only=True):
-    """For whom a token is good, how long and bound to what."""
+    """Audiences, lifetime and bound object of a token."""
 
     audiences: list[str] | None = None
     expiration_seconds: int | None = None
@@ -30,7 +30,7 @@ class TokenRequestSpec(Fields, frozen=True, kw_only=True):
 
 
 class TokenRequestStatus(Fields, frozen=True, kw_only=True):
-    """The minted token and its end."""
+    """The issued token and its expiry."""
 
     token: str = ""
     expiration_timestamp: Time | None = None
@@ -40,7 +40,7 @@ class TokenRequestStatus(Fields, frozen=True, kw_only=True):
 
 
 class TokenRequest(Object, frozen=True, kw_only=True):
-    """A wish for a token; it exists only as the `token` subresource of a ServiceAccount."""
+    """A request for a token; it exists only as the `token` subresource of a ServiceAccount."""
 
     resource: ClassVar[Resource] = Resource(
         GROUP, "v1", "TokenRequest", "tokenrequests", namespaced=True
@@ -51,7 +51,7 @@ class TokenRequest(Object, frozen=True, kw_only=True):
 
 
 class TokenReviewSpec(Fields, frozen=True, kw_only=True):
-    """The token in question and the audiences we answer for."""
+    """The token to authenticate and the accepted audiences."""
 
     token: str = ""
     audiences: list[str] = []
@@ -61,7 +61,7 @@ class TokenReviewSpec(Fields, frozen=True, kw_only=True):
 
 
 class UserInfo(Fields, frozen=True, kw_only=True):
-    """Who a token belongs to."""
+    """The user that a token belongs to."""
 
     username: str = ""
     uid: str = ""
@@ -70,7 +70,7 @@ class UserInfo(Fields, frozen=True, kw_only=True):
 
 
 class TokenReviewStatus(Fields, frozen=True, kw_only=True):
-    """The answer: whether the token is good, whose it is and for whom."""
+    """The result: whether the token is valid, its user and its audiences."""
 
     authenticated: bool = False
     user: UserInfo = UserInfo()
@@ -79,7 +79,7 @@ class TokenReviewStatus(Fields, frozen=True, kw_only=True):
 
 
 class TokenReview(Object, frozen=True, kw_only=True):
-    """A question about a token; it is answered and never stored."""
+    """The authentication of a token; it is never stored."""
 
     resource: ClassVar[Resource] = Resource(
         GROUP, "v1", "TokenReview", "tokenreviews", namespaced=False

@@ -1,4 +1,4 @@
-"""SubjectAccessReview: asking the API server whether somebody may do something."""
+"""SubjectAccessReview: asks the API server whether a user is authorized for an action."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GROUP = "authorization.k8s.io"
 
 
 class ResourceAttributes(Fields, frozen=True, kw_only=True):
-    """What somebody wants to do with which resource."""
+    """The verb and the resource to authorize."""
 
     verb: str = ""
     group: str = ""
@@ -22,7 +22,7 @@ class ResourceAttributes(Fields, frozen=True, kw_only=True):
 
 
 class SubjectAccessReviewSpec(Fields, frozen=True, kw_only=True):
-    """Who wants to do what."""
+    """The user and the action to authorize."""
 
     user: str = ""
     groups: list[str] = []
@@ -32,7 +32,7 @@ class SubjectAccessReviewSpec(Fields, frozen=True, kw_only=True):
 
 
 class SubjectAccessReviewStatus(Fields, frozen=True, kw_only=True):
-    """The answer."""
+    """The decision."""
 
     allowed: bool = False
     denied: bool = False
@@ -40,7 +40,7 @@ class SubjectAccessReviewStatus(Fields, frozen=True, kw_only=True):
 
 
 class SubjectAccessReview(Object, frozen=True, kw_only=True):
-    """A question about rights; it is answered and never stored."""
+    """The authorization of one action; it is never stored."""
 
     resource: ClassVar[Resource] = Resource(
         GROUP, "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False

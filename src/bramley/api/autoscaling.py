@@ -1,4 +1,4 @@
-"""Scale: the replica count of anything that has a scale subresource."""
+"""Scale: the replica count of a kind with a scale subresource."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from bramley.api.meta import Fields, Object, Resource
 
 
 class ScaleSpec(Fields, frozen=True, kw_only=True):
-    """How many are wanted."""
+    """The desired replica count."""
 
     replicas: int = 0
 
 
 class ScaleStatus(Fields, frozen=True, kw_only=True):
-    """How many there are, and the label selector that finds them."""
+    """The observed replica count, and the label selector of the Pods."""
 
     replicas: int = 0
     selector: str = ""

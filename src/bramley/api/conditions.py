@@ -1,6 +1,6 @@
-"""Conditions as pure functions over lists: set one, find one, ask one.
+"""Pure functions over lists of conditions.
 
-The transition time moves only when the status does, so that "since when" stays true however often somebody looks.
+The transition time changes only when the status changes, however often a condition is set.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ def find(conditions: Sequence[C], type: str) -> C | None:
 
 
 def is_true(conditions: Sequence[Condition], type: str) -> bool:
-    """Tell whether the condition of this type is there and true."""
+    """Return whether the condition of this type exists and is True."""
     found = find(conditions, type)
     return found is not None and found.status == "True"
 
 
-def put(conditions: Sequence[C], wanted: C, *, now: datetime) -> list[C]:
-    """Return the conditions with this one in the place of its type, or at the end."""
-    old = find(conditions, wanted.type)
-    since = old.last_transition_time if old and old.status == wanted.status else None
-    new = msgspec.structs.replace(wanted, last_transition_time=since or now.replace(microsecond=0))
+def put(conditions: Sequence[C], condition: C, *, now: datetime) -> list[C]:
+    """Return the conditions with this one in place of the one of its type, or at the end."""
+    old = find(conditions, condition.type)
+    since = old.last_transition_time if old and old.status == condition.status else None
+    new = msgspec.structs.replace(
+        condition, last_transition_time=since or now.replace(microsecond=0)
+    )
     if old is None:
         return [*conditions, new]
-    return [new if one.type == wanted.type else one for one in conditions]
+    return [new if one.type == condition.type else one for one in conditions]
 
 
 def without(conditions: Sequence[C], type: str) -> list[C]:
-    """Return the conditions but the one of this type."""
+    """Return the conditions without the one of this type."""
     return [one for one in conditions if one.type != type]

@@ -1,4 +1,4 @@
-"""Lease: who holds something, since when and for how long. Its times are MicroTimes; see `meta.micro_time`."""
+"""Lease: the holder of a lease, since when and for how long. Its times are MicroTimes; see `meta.micro_time`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bramley.api.meta import Fields, MicroTime, Object, Resource
 
 
 class LeaseSpec(Fields, frozen=True, kw_only=True):
-    """The holder and the times that client-go's election reads and writes."""
+    """The holder and the times that client-go's leader election uses."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -18,7 +18,7 @@ class LeaseSpec(Fields, frozen=True, kw_only=True):
 
 
 class Lease(Object, frozen=True, kw_only=True):
-    """A claim that lapses unless it is renewed."""
+    """A claim that expires unless it is renewed."""
 
     resource: ClassVar[Resource] = Resource(
         "coordination.k8s.io", "v1", "Lease", "leases", namespaced=True

@@ -56,7 +56,7 @@ class Taint(Fields, frozen=True, kw_only=True):
 
 
 class NodeSpec(Fields, frozen=True, kw_only=True):
-    """What is wanted of a Node."""
+    """The desired state of a Node."""
 
     provider_id: str = field(name="providerID", default="")
     unschedulable: bool = False
@@ -64,20 +64,20 @@ class NodeSpec(Fields, frozen=True, kw_only=True):
 
 
 class NodeCondition(Condition, frozen=True, kw_only=True):
-    """One fact about a Node, with the time at which somebody last looked."""
+    """One condition of a Node, with the time of its last heartbeat."""
 
     last_heartbeat_time: Time | None = None
 
 
 class NodeAddress(Fields, frozen=True, kw_only=True):
-    """One address of a Node and what kind it is."""
+    """One address of a Node and its type."""
 
     type: str
     address: str
 
 
 class NodeSystemInfo(Fields, frozen=True, kw_only=True):
-    """The software on a Node; Kubernetes wants every text of it."""
+    """The software versions of a Node; Kubernetes requires every field."""
 
     machine_id: str = field(name="machineID", default="")
     system_uuid: str = field(name="systemUUID", default="")
@@ -111,7 +111,7 @@ class ContainerImage(Fields, frozen=True, kw_only=True):
 
 
 class NodeStatus(Fields, frozen=True, kw_only=True):
-    """What was observed of a Node."""
+    """The observed state of a Node."""
 
     capacity: dict[str, Quantity] = {}
     allocatable: dict[str, Quantity] = {}
@@ -133,20 +133,20 @@ class Node(Object, frozen=True, kw_only=True):
 
 
 class NamespaceSpec(Fields, frozen=True, kw_only=True):
-    """Who must act before a Namespace may go."""
+    """The finalizers of a Namespace."""
 
     finalizers: list[str] = []
 
 
 class NamespaceStatus(Fields, frozen=True, kw_only=True):
-    """Whether a Namespace lives or is being emptied."""
+    """Whether a Namespace is active or terminating."""
 
     phase: str = ""
     conditions: list[Condition] = []
 
 
 class Namespace(Object, frozen=True, kw_only=True):
-    """A room for names."""
+    """A scope for names."""
 
     resource: ClassVar[Resource] = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
 
@@ -155,14 +155,14 @@ class Namespace(Object, frozen=True, kw_only=True):
 
 
 class EventSource(Fields, frozen=True, kw_only=True):
-    """Who saw it."""
+    """The component that reported an event."""
 
     component: str = ""
     host: str = ""
 
 
 class EventSeries(Fields, frozen=True, kw_only=True):
-    """How often a repeated event happened, and when last."""
+    """The count and the last time of a repeated event."""
 
     count: int = 0
     last_observed_time: MicroTime | None = None
@@ -190,7 +190,7 @@ class Event(Object, frozen=True, kw_only=True):
 
 
 class Secret(Object, frozen=True, kw_only=True):
-    """Named values that must not be seen; its repr shows only their names."""
+    """Confidential values by key; the repr contains only the keys."""
 
     resource: ClassVar[Resource] = Resource("", "v1", "Secret", "secrets", namespaced=True)
 
@@ -205,7 +205,7 @@ class Secret(Object, frozen=True, kw_only=True):
 
 
 class ConfigMap(Object, frozen=True, kw_only=True):
-    """Named values that anybody may see."""
+    """Values by key that are not confidential."""
 
     resource: ClassVar[Resource] = Resource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 

@@ -1,6 +1,6 @@
-"""The CustomResourceDefinitions of our kinds, made from their types; `bramley crds` prints them.
+"""The CustomResourceDefinitions of our kinds, generated from their types; `bramley crds` prints them.
 
-The committed `crds/*.yaml` are what this makes; a test compares them.
+A test compares the committed `crds/*.yaml` with the generated ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AGE = PrinterColumn(name="Age", type="date", json_path=".metadata.creationTimest
 
 @dataclass(frozen=True, slots=True)
 class CustomKind:
-    """What a CustomResourceDefinition says beside the schema."""
+    """The parts of a CustomResourceDefinition other than the schema."""
 
     kind: type[Object]
     short_name: str
@@ -54,7 +54,7 @@ def column(name: str, type: str, path: str, *, priority: int = 0) -> PrinterColu
     return PrinterColumn(name=name, type=type, json_path=path, priority=priority)
 
 
-# Cluster API finds the version of a kind that keeps its v1beta1 contract by this label.
+# By this label Cluster API finds the version of a kind that implements its v1beta1 contract.
 CONTRACT = {labels.CAPI_CONTRACT: groups.VERSION}
 
 KINDS = (

@@ -12,41 +12,44 @@ from bramley.api.names import machines
 from bramley.api.schema import text
 
 # A reference that begins with a letter or digit cannot be mistaken for an option of tart.
-ImageReference = Annotated[str, text(at_least=1, at_most=1024, pattern=r"^[A-Za-z0-9][^ \t\r\n]*$")]
+ImageReference = Annotated[
+    str, text(min_length=1, max_length=1024, pattern=r"^[A-Za-z0-9][^ \t\r\n]*$")
+]
 
 LabelValue = Annotated[
-    str, text(at_least=1, at_most=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")
+    str, text(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")
 ]
 
 OptionalLabelValue = Annotated[
-    str, text(at_most=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$")
+    str, text(max_length=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$")
 ]
 
 # GitHub takes labels of up to 256 characters; a comma would part them in lists.
-RunnerLabel = Annotated[str, text(at_least=1, at_most=256, pattern=r"^[^, \t\r\n]+$")]
+RunnerLabel = Annotated[str, text(min_length=1, max_length=256, pattern=r"^[^, \t\r\n]+$")]
 
 RunnerLabelList = Annotated[
-    str, text(at_most=1024, pattern=r"^[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*$")
+    str, text(max_length=1024, pattern=r"^[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*$")
 ]
 
-ObjectName = Annotated[str, text(at_most=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$")]
+ObjectName = Annotated[str, text(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$")]
 
 ProviderID = Annotated[
-    str, text(at_most=256, pattern=rf"^{machines.PROVIDER_ID_SCHEME}://[a-z0-9-]+/[A-Za-z0-9-]+$")
+    str,
+    text(max_length=256, pattern=rf"^{machines.PROVIDER_ID_SCHEME}://[a-z0-9-]+/[A-Za-z0-9-]+$"),
 ]
 
-Zone = Annotated[str, text(at_most=32, pattern=r"^[a-z]+-[a-z]+-[0-9]+$")]
+Zone = Annotated[str, text(max_length=32, pattern=r"^[a-z]+-[a-z]+-[0-9]+$")]
 
-ServerType = Annotated[str, text(at_most=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+ServerType = Annotated[str, text(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
-OSName = Annotated[str, text(at_most=64, pattern=r"^[A-Za-z][A-Za-z0-9 ._-]*$")]
+OSName = Annotated[str, text(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9 ._-]*$")]
 
-ServerNamePrefix = Annotated[str, text(at_most=63, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")]
+ServerNamePrefix = Annotated[str, text(max_length=63, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")]
 
 Organisation = Annotated[
-    str, text(at_least=1, at_most=39, pattern=r"^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$")
+    str, text(min_length=1, max_length=39, pattern=r"^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$")
 ]
 
 RunnerVersion = Annotated[
-    str, text(at_least=1, at_most=32, pattern=r"^[0-9]+(\.[0-9]+)*(-[A-Za-z0-9.]+)?$")
+    str, text(min_length=1, max_length=32, pattern=r"^[0-9]+(\.[0-9]+)*(-[A-Za-z0-9.]+)?$")
 ]

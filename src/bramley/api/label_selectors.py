@@ -1,6 +1,6 @@
-"""Label selectors as objects carry them, and what they mean: which labels they match.
+"""Label selectors, and which labels they match.
 
-A selector that is not there matches nothing, an empty one everything; whoever treats a missing one otherwise says so himself.
+A missing selector matches nothing, an empty one everything; kinds that treat a missing one differently handle that themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bramley.api.meta import Fields
 
 
 class LabelRequirement(Fields, frozen=True, kw_only=True):
-    """One test on a label."""
+    """One requirement for a label."""
 
     key: str
     operator: str
@@ -19,14 +19,14 @@ class LabelRequirement(Fields, frozen=True, kw_only=True):
 
 
 class LabelSelector(Fields, frozen=True, kw_only=True):
-    """Tests on labels that must all hold."""
+    """Requirements for labels that must all be met."""
 
     match_labels: dict[str, str] = {}
     match_expressions: list[LabelRequirement] = []
 
 
 def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Tell whether the labels pass every test of the selector."""
+    """Return whether the labels meet every requirement of the selector."""
     if selector is None:
         return False
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
@@ -36,7 +36,7 @@ def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
 
 
 def passes(value: str | None, operator: str, values: Collection[str]) -> bool:
-    """Tell whether the value of a label, or its absence, passes a test; an operator that labels do not have passes none."""
+    """Return whether the value of a label, or its absence, meets a requirement; an unknown operator is never met."""
     match operator:
         case "In":
             return value in values

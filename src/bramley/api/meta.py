@@ -1,8 +1,8 @@
-"""What all kinds share: their place in the API, metadata, owner references, conditions.
+"""What all kinds have in common: resource, metadata, owner references, conditions.
 
-`Object` is the base of every top-level kind; its `resource` says where it lives. Lists give items without apiVersion and
-kind, so these two are not fields: `to_wire` adds them when an object is created. Times come in Kubernetes' two shapes: `Time`
-(seconds are enough) and `MicroTime` (exactly six fraction digits, or Go refuses it).
+`Object` is the base of every top-level kind; its `resource` is its path in the API. Items of a list have no apiVersion and kind,
+so these two are not fields: `to_wire` adds them when an object is created. Kubernetes has two types of times: `Time` (in seconds)
+and `MicroTime` (exactly six fraction digits, otherwise Go rejects it).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import msgspec
 from msgspec import Meta
 
 Time = Annotated[datetime, Meta(tz=True)]
-"""A moment as Kubernetes' metav1.Time; a text without a time zone is refused."""
+"""Kubernetes' metav1.Time; a value without a time zone is rejected."""
 
 MicroTime = NewType("MicroTime", str)
-"""A moment as Kubernetes' metav1.MicroTime, kept as the text on the wire; see `micro_time` and `moment`."""
+"""Kubernetes' metav1.MicroTime, kept in its wire format; see `micro_time` and `moment`."""
 
-# A server does not hold numbers to their format, and Go's int32 cannot hold more than this.
+# A server does not validate the format of numbers, and Go's int32 has this maximum.
 MAX_INT32 = 2**31 - 1
 Int32 = Annotated[int, Meta(extra_json_schema={"format": "int32"})]
 Int64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
@@ -31,18 +31,18 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 
 
 def micro_time(when: datetime) -> MicroTime:
-    """Return the moment with exactly six fraction digits, as Go's MicroTime parser wants it."""
+    """Return the time with exactly six fraction digits, as Go's MicroTime parser requires."""
     return MicroTime(f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z")
 
 
 def moment(text: MicroTime) -> datetime:
-    """Return the moment that a MicroTime stands for."""
+    """Parse a MicroTime."""
     return msgspec.convert(text, Time)
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Where a kind lives in the API."""
+    """The resource of a kind in the API."""
 
     group: str
     version: str
@@ -72,16 +72,16 @@ class Resource:
         return "/".join(parts)
 
 
-# Frozen trees of JSON cannot form cycles, so the collector need not walk them: with 10,000 objects in a cache that walk
-# would cost as much time as decoding.
+# Frozen trees of JSON cannot form cycles, so they are excluded from garbage collection: traversing 10,000 cached objects would
+# take as long as decoding them.
 class Fields(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
 ):
-    """Base of every part of an object: immutable, camelCase on the wire, defaults left out."""
+    """Base of every part of an object: immutable, camelCase on the wire, defaults omitted."""
 
 
 class OwnerReference(Fields, frozen=True, kw_only=True):
-    """Who this object belongs to."""
+    """The owner of this object."""
 
     api_version: str
     kind: str
@@ -128,12 +128,12 @@ class Object(Fields, frozen=True, kw_only=True):
 
     @property
     def uid(self) -> str:
-        """Return the id that no other object ever had or will have."""
+        """Return the id that is unique over time."""
         return self.metadata.uid
 
     @property
     def deleting(self) -> bool:
-        """Tell whether deletion was asked for."""
+        """Return whether the object is being deleted."""
         return self.metadata.deletion_timestamp is not None
 
 
@@ -141,14 +141,15 @@ K = TypeVar("K", bound=Object)
 
 
 class Condition(Fields, frozen=True, kw_only=True):
-    """One observed fact about an object: true, false or unknown, since when and why."""
+    """One observed condition of an object: its status, since when and why."""
 
-    type: Annotated[str, Meta(description="Which fact this is, in CamelCase.")]
+    type: Annotated[str, Meta(description="The type of the condition, in CamelCase.")]
     status: Annotated[
-        ConditionStatus, Meta(description="Whether the fact holds; Unknown when nobody can tell.")
+        ConditionStatus,
+        Meta(description="Whether the condition is true; Unknown if that cannot be determined."),
     ]
-    reason: Annotated[str, Meta(description="One CamelCase word for why, made for programs.")] = ""
-    message: Annotated[str, Meta(description="A sentence for people.")] = ""
+    reason: Annotated[str, Meta(description="The reason as one CamelCase word, for programs.")] = ""
+    message: Annotated[str, Meta(description="The reason as a sentence, for people.")] = ""
     last_transition_time: Annotated[
         Time | None, Meta(description="When the status last changed.")
     ] = None
@@ -157,7 +158,7 @@ class Condition(Fields, frozen=True, kw_only=True):
     ] = None
 
 
-def to_wire(thing: Object) -> dict[str, Any]:
+def to_wire(instance: Object) -> dict[str, Any]:
     """Return the object as plain JSON values with its apiVersion and kind, ready to be created."""
-    body: Mapping[str, Any] = msgspec.to_builtins(thing)
-    return {"apiVersion": thing.resource.api_version, "kind": thing.resource.kind, **body}
+    body: Mapping[str, Any] = msgspec.to_builtins(instance)
+    return {"apiVersion": instance.resource.api_version, "kind": instance.resource.kind, **body}

@@ -1,7 +1,7 @@
-"""Pod: what asks for a VM. Only the parts that the scheduler, the agent and the pool controller read or write.
+"""Pod: a request for a VM. Only the fields that the scheduler, the agent and the pool controller use.
 
-Probes and security settings are left out, and of volumes all but their names: the agent has no use for them, and writes are
-patches, so nothing is lost.
+Probes, security settings and the sources of volumes are omitted: the agent does not use them, and writes are patches, so nothing
+is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bramley.api.label_selectors import LabelSelector
 from bramley.api.meta import Condition, Fields, Object, Resource, Time
 
 Quantity = str | int | float
-"""An amount such as `14336Mi`; a real API server always answers with a text, a manifest may hold a number."""
+"""An amount such as `14336Mi`; a real API server always returns a string, a manifest may contain a number."""
 
 
 class LocalObjectReference(Fields, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class LocalObjectReference(Fields, frozen=True, kw_only=True):
 
 
 class ObjectReference(Fields, frozen=True, kw_only=True):
-    """An object anywhere, as events name it."""
+    """A reference to any object, as in events."""
 
     api_version: str = ""
     kind: str = ""
@@ -59,7 +59,7 @@ class ResourceFieldSelector(Fields, frozen=True, kw_only=True):
 
 
 class EnvVarSource(Fields, frozen=True, kw_only=True):
-    """Where a variable's value comes from when it is not written out."""
+    """The source of a variable's value that is not literal."""
 
     secret_key_ref: KeySelector | None = None
     config_map_key_ref: KeySelector | None = None
@@ -76,7 +76,7 @@ class EnvVar(Fields, frozen=True, kw_only=True):
 
 
 class EnvSource(Fields, frozen=True, kw_only=True):
-    """A whole Secret or ConfigMap taken as variables."""
+    """A Secret or ConfigMap whose keys become variables."""
 
     name: str = ""
     optional: bool | None = None
@@ -91,14 +91,14 @@ class EnvFromSource(Fields, frozen=True, kw_only=True):
 
 
 class ResourceRequirements(Fields, frozen=True, kw_only=True):
-    """What a container needs and the most it may take."""
+    """Requests and limits of a container."""
 
     limits: dict[str, Quantity] = {}
     requests: dict[str, Quantity] = {}
 
 
 class ContainerPort(Fields, frozen=True, kw_only=True):
-    """A port that a container opens."""
+    """A port of a container."""
 
     container_port: int
     host_port: int = 0
@@ -121,7 +121,7 @@ class Container(Fields, frozen=True, kw_only=True):
 
 
 class Toleration(Fields, frozen=True, kw_only=True):
-    """Lets a Pod onto Nodes with a matching taint."""
+    """Allows a Pod on Nodes with a matching taint."""
 
     key: str = ""
     operator: str = ""
@@ -131,7 +131,7 @@ class Toleration(Fields, frozen=True, kw_only=True):
 
 
 class NodeSelectorRequirement(Fields, frozen=True, kw_only=True):
-    """One test on a label or a field of a Node."""
+    """One requirement for a label or a field of a Node."""
 
     key: str
     operator: str
@@ -139,14 +139,14 @@ class NodeSelectorRequirement(Fields, frozen=True, kw_only=True):
 
 
 class NodeSelectorTerm(Fields, frozen=True, kw_only=True):
-    """Tests that must all hold."""
+    """Requirements that must all be met."""
 
     match_expressions: list[NodeSelectorRequirement] = []
     match_fields: list[NodeSelectorRequirement] = []
 
 
 class NodeSelector(Fields, frozen=True, kw_only=True):
-    """Terms of which one must hold."""
+    """Terms of which at least one must match."""
 
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
@@ -159,7 +159,7 @@ class PreferredSchedulingTerm(Fields, frozen=True, kw_only=True):
 
 
 class NodeAffinity(Fields, frozen=True, kw_only=True):
-    """Which Nodes a Pod must have and which it would rather have."""
+    """The Nodes that a Pod requires and those that it prefers."""
 
     required: NodeSelector | None = field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
@@ -170,7 +170,7 @@ class NodeAffinity(Fields, frozen=True, kw_only=True):
 
 
 class PodAffinityTerm(Fields, frozen=True, kw_only=True):
-    """Which Pods are meant, and how near is near: on Nodes that share the value of this label."""
+    """The Pods to be near to, or away from; Nodes with the same value of the topology label are near."""
 
     topology_key: str
     label_selector: LabelSelector | None = None
@@ -179,14 +179,14 @@ class PodAffinityTerm(Fields, frozen=True, kw_only=True):
 
 
 class WeightedPodAffinityTerm(Fields, frozen=True, kw_only=True):
-    """A term that adds its weight to a Node's score, or takes it away."""
+    """A term that adds its weight to a Node's score, or subtracts it."""
 
     weight: int
     pod_affinity_term: PodAffinityTerm
 
 
 class PodAffinity(Fields, frozen=True, kw_only=True):
-    """Which other Pods must or should be near; as `podAntiAffinity`, must or should not."""
+    """The Pods that must or should be near; as `podAntiAffinity`, must or should not."""
 
     required: list[PodAffinityTerm] = field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default_factory=list
@@ -197,7 +197,7 @@ class PodAffinity(Fields, frozen=True, kw_only=True):
 
 
 class Affinity(Fields, frozen=True, kw_only=True):
-    """Where a Pod would like to run."""
+    """The scheduling constraints of a Pod."""
 
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
@@ -205,13 +205,13 @@ class Affinity(Fields, frozen=True, kw_only=True):
 
 
 class PodSchedulingGate(Fields, frozen=True, kw_only=True):
-    """Somebody who must agree before a Pod is scheduled."""
+    """A gate that must be removed before a Pod is scheduled."""
 
     name: str = ""
 
 
 class ProjectedVolume(Fields, frozen=True, kw_only=True):
-    """Files made of several sources, which nobody here looks into."""
+    """Files from several sources; the sources are not modelled."""
 
 
 class Volume(Fields, frozen=True, kw_only=True):
@@ -222,7 +222,7 @@ class Volume(Fields, frozen=True, kw_only=True):
 
 
 class PodSpec(Fields, frozen=True, kw_only=True):
-    """What is wanted of a Pod."""
+    """The desired state of a Pod."""
 
     containers: list[Container] = []
     init_containers: list[Container] = []
@@ -250,7 +250,7 @@ class PodSpec(Fields, frozen=True, kw_only=True):
 
 
 class PodCondition(Condition, frozen=True, kw_only=True):
-    """One fact about a Pod, with the time at which somebody last looked."""
+    """One condition of a Pod, with the time of its last probe."""
 
     last_probe_time: Time | None = None
 
@@ -289,7 +289,7 @@ class ContainerState(Fields, frozen=True, kw_only=True):
 
 
 class ContainerStatus(Fields, frozen=True, kw_only=True):
-    """What was observed of one container."""
+    """The observed state of one container."""
 
     name: str
     image: str = ""
@@ -315,7 +315,7 @@ class HostIP(Fields, frozen=True, kw_only=True):
 
 
 class PodStatus(Fields, frozen=True, kw_only=True):
-    """What was observed of a Pod."""
+    """The observed state of a Pod."""
 
     phase: str = ""
     reason: str = ""
@@ -334,7 +334,7 @@ class PodStatus(Fields, frozen=True, kw_only=True):
 
 
 class Pod(Object, frozen=True, kw_only=True):
-    """A request for one VM, and what became of it."""
+    """A request for one VM, and its status."""
 
     resource: ClassVar[Resource] = Resource("", "v1", "Pod", "pods", namespaced=True)
 

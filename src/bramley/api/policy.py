@@ -1,4 +1,4 @@
-"""Eviction: asking for a Pod to leave in a way that may be refused, and the budgets that refuse it."""
+"""Eviction: the removal of a Pod that a PodDisruptionBudget may refuse."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from bramley.api.meta import Condition, Fields, Object, Resource, Time
 
 
 class Preconditions(Fields, frozen=True, kw_only=True):
-    """What must still be true of the object for the deletion to happen."""
+    """The preconditions of a deletion."""
 
     uid: str | None = None
     resource_version: str | None = None
 
 
 class DeleteOptions(Fields, frozen=True, kw_only=True):
-    """How to delete."""
+    """The options of a deletion."""
 
     grace_period_seconds: int | None = None
     preconditions: Preconditions | None = None
@@ -25,7 +25,7 @@ class DeleteOptions(Fields, frozen=True, kw_only=True):
 
 
 class Eviction(Object, frozen=True, kw_only=True):
-    """A wish that a Pod leaves; it exists only as the `eviction` subresource of a Pod."""
+    """A request to evict a Pod; it exists only as the `eviction` subresource of a Pod."""
 
     resource: ClassVar[Resource] = Resource(
         "policy", "v1", "Eviction", "evictions", namespaced=True
@@ -35,7 +35,7 @@ class Eviction(Object, frozen=True, kw_only=True):
 
 
 class PodDisruptionBudgetSpec(Fields, frozen=True, kw_only=True):
-    """How many of which Pods must be there, or may be missing, at any time."""
+    """How many of the selected Pods must be available, or may be unavailable."""
 
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
@@ -55,7 +55,7 @@ class PodDisruptionBudgetStatus(Fields, frozen=True, kw_only=True):
 
 
 class PodDisruptionBudget(Object, frozen=True, kw_only=True):
-    """How much of an application may be taken away at once."""
+    """Limits how many Pods of an application may be evicted at once."""
 
     resource: ClassVar[Resource] = Resource(
         "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True

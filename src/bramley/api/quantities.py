@@ -1,4 +1,4 @@
-"""Quantities such as `500m` or `16Gi`: read exactly, and written in the one form that a server stores.
+"""Quantities such as `500m` or `16Gi`: parsed exactly, and formatted in the canonical form that a server stores.
 
 Exact arithmetic is slow and the same few amounts come again and again, so the last ones read are remembered.
 """

@@ -1,4 +1,4 @@
-"""Roles and bindings: who may do what, in one namespace or everywhere."""
+"""RBAC roles and bindings, for one namespace or the whole cluster."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class PolicyRule(Fields, frozen=True, kw_only=True):
 
 
 class AggregationRule(Fields, frozen=True, kw_only=True):
-    """Which ClusterRoles a ClusterRole is made of."""
+    """The ClusterRoles that are aggregated into a ClusterRole."""
 
     cluster_role_selectors: list[LabelSelector] = []
 
 
 class RoleRef(Fields, frozen=True, kw_only=True):
-    """The role that a binding gives."""
+    """The role that a binding grants."""
 
     api_group: str
     kind: str
@@ -37,7 +37,7 @@ class RoleRef(Fields, frozen=True, kw_only=True):
 
 
 class Subject(Fields, frozen=True, kw_only=True):
-    """Somebody who gets a role."""
+    """A user, group or ServiceAccount that is granted a role."""
 
     kind: str
     name: str
@@ -46,7 +46,7 @@ class Subject(Fields, frozen=True, kw_only=True):
 
 
 class Role(Object, frozen=True, kw_only=True):
-    """Rights within one namespace."""
+    """Permissions within one namespace."""
 
     resource: ClassVar[Resource] = Resource(GROUP, "v1", "Role", "roles", namespaced=True)
 
@@ -54,7 +54,7 @@ class Role(Object, frozen=True, kw_only=True):
 
 
 class ClusterRole(Object, frozen=True, kw_only=True):
-    """Rights that can be given in any namespace or everywhere."""
+    """Permissions that can be granted in any namespace or cluster-wide."""
 
     resource: ClassVar[Resource] = Resource(
         GROUP, "v1", "ClusterRole", "clusterroles", namespaced=False
@@ -65,7 +65,7 @@ class ClusterRole(Object, frozen=True, kw_only=True):
 
 
 class RoleBinding(Object, frozen=True, kw_only=True):
-    """Gives a role to subjects within one namespace."""
+    """Grants a role to subjects within one namespace."""
 
     resource: ClassVar[Resource] = Resource(
         GROUP, "v1", "RoleBinding", "rolebindings", namespaced=True
@@ -76,7 +76,7 @@ class RoleBinding(Object, frozen=True, kw_only=True):
 
 
 class ClusterRoleBinding(Object, frozen=True, kw_only=True):
-    """Gives a ClusterRole to subjects everywhere."""
+    """Grants a ClusterRole to subjects cluster-wide."""
 
     resource: ClassVar[Resource] = Resource(
         GROUP, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False

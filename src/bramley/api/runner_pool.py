@@ -22,16 +22,16 @@ from bramley.api.meta import (
     Time,
 )
 from bramley.api.names import groups
-from bramley.api.schema import Check, items, list_map, text, validations
+from bramley.api.schema import ValidationRule, items, list_map, text, validations
 
-OS_IS_FIXED = Check("self == oldSelf", "the operating system of a pool cannot change")
+OS_IS_FIXED = ValidationRule("self == oldSelf", "the operating system of a pool cannot change")
 # Fleets without a host carry an enabled autoscaler with a ceiling of 0, which then does not act.
-FLOOR_FITS = Check(
+FLOOR_FITS = ValidationRule(
     "!self.enabled || self.maxReplicas == 0 || self.maxReplicas >= self.minWarmPoolFloor",
     "minWarmPoolFloor must not exceed maxReplicas",
     field=".minWarmPoolFloor",
 )
-RUNTIME_CLASS_IS_LINUX = Check(
+RUNTIME_CLASS_IS_LINUX = ValidationRule(
     "self.os == 'linux' || !has(self.runtimeClass) || self.runtimeClass == ''",
     "runtimeClass is for linux pools only",
     field=".runtimeClass",
@@ -41,7 +41,7 @@ RUNTIME_CLASS_IS_LINUX = Check(
 class Autoscaling(Fields, frozen=True, kw_only=True):
     """How the number of runners follows demand."""
 
-    checks: ClassVar[tuple[Check, ...]] = (FLOOR_FITS,)
+    checks: ClassVar[tuple[ValidationRule, ...]] = (FLOOR_FITS,)
 
     enabled: Annotated[
         bool, Meta(description="Whether the autoscaler sets spec.replicas of this pool.")
@@ -51,7 +51,7 @@ class Autoscaling(Fields, frozen=True, kw_only=True):
         Meta(description="How many idle runners to keep beyond those that have work."),
     ] = 1
     max_replicas: Annotated[
-        Count, Meta(description="The most runners to ask for; at 0 the autoscaler does not act.")
+        Count, Meta(description="The maximum number of runners; at 0 the autoscaler does not act.")
     ] = 0
     scale_down_cooldown_seconds: Annotated[
         Count, Meta(description="The least time between two steps down.")
@@ -90,9 +90,9 @@ class Provisioning(Fields, frozen=True, kw_only=True):
 
 
 class RunnerPoolSpec(Fields, frozen=True, kw_only=True):
-    """What is wanted of a pool."""
+    """The desired state of a pool."""
 
-    checks: ClassVar[tuple[Check, ...]] = (RUNTIME_CLASS_IS_LINUX,)
+    checks: ClassVar[tuple[ValidationRule, ...]] = (RUNTIME_CLASS_IS_LINUX,)
 
     image: Annotated[
         ImageReference,
@@ -107,7 +107,7 @@ class RunnerPoolSpec(Fields, frozen=True, kw_only=True):
     ]
     runner_labels: Annotated[
         list[RunnerLabel],
-        items(at_most=100),
+        items(max_items=100),
         Meta(description="Labels of the GitHub runners, beside the dispatch label."),
     ]
     os: Annotated[
@@ -133,7 +133,7 @@ class RunnerPoolSpec(Fields, frozen=True, kw_only=True):
     provisioning: Provisioning | None = None
     runtime_class: Annotated[
         str,
-        text(at_most=253),
+        text(max_length=253),
         Meta(description="The RuntimeClass of Linux runners, such as kata-qemu."),
     ] = ""
     idle_timeout_seconds: Annotated[
@@ -148,7 +148,7 @@ class RunnerPoolSpec(Fields, frozen=True, kw_only=True):
 
 
 class RunnerPoolStatus(Fields, frozen=True, kw_only=True):
-    """What was observed of a pool."""
+    """The observed state of a pool."""
 
     observed_replicas: Annotated[
         Count, Meta(description="How many runners are alive or were just made.")
@@ -161,7 +161,7 @@ class RunnerPoolStatus(Fields, frozen=True, kw_only=True):
         Time | None, Meta(description="When the controller last finished a pass.")
     ] = None
     last_scale_down_at: Annotated[
-        Time | None, Meta(description="When the autoscaler last asked for fewer runners.")
+        Time | None, Meta(description="When the autoscaler last reduced the number of runners.")
     ] = None
     observed_generation: Annotated[
         Int64, Meta(description="The generation of the spec that was last acted on.")
@@ -171,7 +171,7 @@ class RunnerPoolStatus(Fields, frozen=True, kw_only=True):
     ] = ""
     conditions: Annotated[
         list[Condition],
-        Meta(description="Facts about the pool.", extra_json_schema=list_map("type")),
+        Meta(description="The conditions of the pool.", extra_json_schema=list_map("type")),
     ] = []
 
 
@@ -182,7 +182,7 @@ class RunnerPool(Object, frozen=True, kw_only=True):
         groups.RUNNERS, groups.VERSION, "RunnerPool", "runnerpools", namespaced=True
     )
 
-    spec: Annotated[RunnerPoolSpec, Meta(description="What is wanted of the pool.")]
-    status: Annotated[RunnerPoolStatus, Meta(description="What was observed of the pool.")] = (
+    spec: Annotated[RunnerPoolSpec, Meta(description="The desired state of the pool.")]
+    status: Annotated[RunnerPoolStatus, Meta(description="The observed state of the pool.")] = (
         RunnerPoolStatus()
     )

@@ -24,10 +24,10 @@ from bramley.api.grammar import (
 )
 from bramley.api.meta import Condition, Count, Fields, Int64, Object, Resource, Time
 from bramley.api.names import groups, machines
-from bramley.api.schema import Check, list_map, validations
+from bramley.api.schema import ValidationRule, list_map, validations
 
 # A swap of the host clears the id first; both steps pass, a change in place does not.
-PROVIDER_ID_IS_FIXED = Check(
+PROVIDER_ID_IS_FIXED = ValidationRule(
     "self == oldSelf", "providerID cannot change once set; it can only be cleared"
 )
 
@@ -57,7 +57,7 @@ class GHActionsRunner(Fields, frozen=True, kw_only=True):
 
 
 class ScalewayAppleSiliconMachineSpec(Fields, frozen=True, kw_only=True):
-    """What is wanted of a Mac."""
+    """The desired state of a Mac."""
 
     provider_id: Annotated[
         ProviderID | None,
@@ -113,7 +113,7 @@ class MachineCondition(Condition, frozen=True, kw_only=True):
 
 
 class ScalewayAppleSiliconMachineStatus(Fields, frozen=True, kw_only=True):
-    """What was observed of a Mac."""
+    """The observed state of a Mac."""
 
     ready: Annotated[bool, Meta(description="Whether the machine can serve.")] = False
     phase: Annotated[Phase | None, Meta(description="Where in its life the machine is.")] = None
@@ -169,7 +169,7 @@ class ScalewayAppleSiliconMachine(Object, frozen=True, kw_only=True):
     )
 
     spec: Annotated[
-        ScalewayAppleSiliconMachineSpec, Meta(description="What is wanted of the Mac.")
+        ScalewayAppleSiliconMachineSpec, Meta(description="The desired state of the Mac.")
     ] = ScalewayAppleSiliconMachineSpec()
     status: Annotated[
         ScalewayAppleSiliconMachineStatus, Meta(description="What was observed of the Mac.")

@@ -1,8 +1,8 @@
-"""From typed kinds to structural OpenAPI schemas: inlined, described, bounded, as CustomResourceDefinitions want them.
+"""Generates the structural OpenAPI schemas of CustomResourceDefinitions from typed kinds.
 
-Types say everything: `Meta` carries ranges, patterns and descriptions, docstrings describe objects, `checks` hold the CEL rules
-across fields. A type without a counterpart in a structural schema is refused when the schema is made, never skipped; so is a
-grammar or a length that decoding would check, for those are the server's to hold writers to (see `text` and `items`).
+`Meta` has ranges, patterns and descriptions, docstrings describe objects, and `checks` are the CEL rules across fields. A type
+that a structural schema cannot express raises TypeError; so does a pattern or a length that decoding would check, because only
+the server validates those, on writes (see `text` and `items`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bramley.api.meta import Object
 
 Schema = dict[str, Any]
 
-# The order in which keys are printed: what it is, what it may be, what is inside.
+# The order in which keys are printed.
 KEY_ORDER = (
     *("description", "type", "format", "nullable", "default", "enum", "pattern"),
     *("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"),
@@ -28,38 +28,38 @@ KEY_ORDER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """A CEL rule of a kind, the sentence for whoever breaks it, and the field to blame."""
+class ValidationRule:
+    """A CEL validation rule, its error message, and the field that the error refers to."""
 
     rule: str
     message: str
     field: str = ""
 
     def to_wire(self) -> Schema:
-        """Return the rule as it stands in `x-kubernetes-validations`."""
-        blame = {"fieldPath": self.field} if self.field else {}
-        return {"rule": self.rule, "message": self.message, **blame}
+        """Return the rule as an item of `x-kubernetes-validations`."""
+        field_path = {"fieldPath": self.field} if self.field else {}
+        return {"rule": self.rule, "message": self.message, **field_path}
 
 
-def validations(*checks: Check) -> Schema:
-    """Return what `Meta(extra_json_schema=…)` needs to put these rules on a single field."""
+def validations(*checks: ValidationRule) -> Schema:
+    """Return the `extra_json_schema` that adds these rules to a field."""
     return {"x-kubernetes-validations": [check.to_wire() for check in checks]}
 
 
 def list_map(*keys: str) -> Schema:
-    """Return what `Meta(extra_json_schema=…)` needs to make a list merge by these keys."""
+    """Return the `extra_json_schema` of a list that is merged by these keys."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 
-def text(*, pattern: str = "", at_least: int = 0, at_most: int = 0) -> msgspec.Meta:
-    """Hold whoever writes a text to a pattern and a length, and let everybody read it."""
-    wanted = {"pattern": pattern, "minLength": at_least, "maxLength": at_most}
-    return msgspec.Meta(extra_json_schema={key: value for key, value in wanted.items() if value})
+def text(*, pattern: str = "", min_length: int = 0, max_length: int = 0) -> msgspec.Meta:
+    """Constrain a string by pattern and length in the schema only: the server validates writes, decoding accepts any value."""
+    bounds = {"pattern": pattern, "minLength": min_length, "maxLength": max_length}
+    return msgspec.Meta(extra_json_schema={key: value for key, value in bounds.items() if value})
 
 
-def items(*, at_most: int) -> msgspec.Meta:
-    """Hold whoever writes a list to a length, and let everybody read it."""
-    return msgspec.Meta(extra_json_schema={"maxItems": at_most})
+def items(*, max_items: int) -> msgspec.Meta:
+    """Constrain the length of a list in the schema only, as `text` does."""
+    return msgspec.Meta(extra_json_schema={"maxItems": max_items})
 
 
 def of_kind(kind: type[Object]) -> Schema:
@@ -72,7 +72,7 @@ def of_kind(kind: type[Object]) -> Schema:
         "kind": {"description": "The kind of the object.", "type": "string"},
         "metadata": {"type": "object"},
     }
-    # Status is what somebody observed, so the server must not make any of it up.
+    # A status is only what a controller observed, so the server must not add defaults to it.
     body = {name: property_of(part, defaults=name != "status") for name, part in parts.items()}
     return ordered(object_of(info, {**head, **body}))
 
@@ -81,17 +81,17 @@ def property_of(part: inspect.Field, *, defaults: bool = True) -> Schema:
     """Return the schema of one field with its default."""
     schema = of_type(part.type, defaults=defaults)
     if part.default is None:
-        # The server drops a null that is not wanted before it validates; absent and null are one.
+        # The server removes a null of a field that is not nullable before validation, so null and absent are the same.
         schema.pop("nullable", None)
     return ordered({**schema, **default_of(part, schema)} if defaults else schema)
 
 
 def default_of(part: inspect.Field, schema: Schema) -> Schema:
-    """Return the default of a field, unless it only stands for "absent"."""
+    """Return the default of a field, unless it means that the field is absent."""
     if part.default is msgspec.NODEFAULT or part.default is None or part.default == "":
         return {}
     if isinstance(part.default, msgspec.Struct):
-        # Spelled out, because a server checks CEL rules on a default before it fills it in further.
+        # Written out, because a server evaluates CEL rules on a default before it adds nested defaults.
         inner = schema["properties"].items()
         return {"default": {name: one["default"] for name, one in inner if "default" in one}}
     return {"default": part.default}
@@ -118,7 +118,7 @@ def of_type(info: inspect.Type, *, defaults: bool = True) -> Schema:
 def object_of(info: inspect.StructType, properties: Schema) -> Schema:
     """Return the schema of an object with these properties, described by its docstring."""
     required = [part.encode_name for part in info.fields if part.required]
-    checks: tuple[Check, ...] = getattr(info.cls, "checks", ())
+    checks: tuple[ValidationRule, ...] = getattr(info.cls, "checks", ())
     return {
         "description": " ".join((info.cls.__doc__ or "").split()),
         "type": "object",
@@ -132,7 +132,7 @@ def optional_of(info: inspect.UnionType, *, defaults: bool) -> Schema:
     """Return the schema of `X | None`; no other union is structural."""
     members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
     if len(members) != 1 or not info.includes_none:
-        raise TypeError(f"no structural schema says {info}")
+        raise TypeError(f"{info} cannot be expressed by a structural schema")
     return {**of_type(members[0], defaults=defaults), "nullable": True}
 
 
@@ -140,7 +140,7 @@ NUMBER_BOUNDS = {"ge": "minimum", "le": "maximum"}
 
 
 def bounds(info: inspect.IntType) -> Schema:
-    """Return the range that a number sets, under its names in a schema."""
+    """Return the range of a number as keys of a schema."""
     found = {key: getattr(info, attribute) for attribute, key in NUMBER_BOUNDS.items()}
     return {key: value for key, value in found.items() if value is not None}
 
@@ -149,9 +149,9 @@ READER_BOUNDS = ("pattern", "min_length", "max_length")
 
 
 def unbound(info: inspect.Type) -> Schema:
-    """Add nothing, and refuse what would make an object unreadable that a server holds already."""
+    """Return no keys; TypeError if decoding would reject objects that a server has already stored."""
     if any(getattr(info, name, None) is not None for name in READER_BOUNDS):
-        raise TypeError(f"a server may hold what {info} would not read")
+        raise TypeError(f"decoding {info} would reject stored objects: use text() or items()")
     return {}
 
 
@@ -168,10 +168,10 @@ def scalar_of(info: inspect.Type) -> Schema:
     """Return the schema of a single value."""
     make = SCALARS.get(type(info))
     if make is None:
-        raise TypeError(f"no structural schema says {info}")
+        raise TypeError(f"{info} cannot be expressed by a structural schema")
     return make(info)
 
 
 def ordered(schema: Schema) -> Schema:
-    """Return the schema with its keys in printing order; an unknown key is refused."""
+    """Return the schema with its keys in printing order; ValueError for an unknown key."""
     return {key: schema[key] for key in sorted(schema, key=KEY_ORDER.index)}

@@ -1,7 +1,6 @@
-"""Every name of the outside contract, by theme; no other module may spell one out.
+"""All names of the external contract, by topic; no other module may contain one as a literal, which a test checks.
 
-An existing fleet switches to Bramley because these stay as they are. Read as `names.labels.FLEET`, `names.events.CREATING_VM`.
-A test looks for literals elsewhere in the package.
+Existing fleets depend on these names, so they do not change. Used as `names.labels.FLEET` or `names.events.CREATING_VM`.
 """
 
 from bramley.api.names import (

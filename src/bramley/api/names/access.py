@@ -1,6 +1,6 @@
-"""An agent's identity: where it lives, how its objects are called, and what ties it to its Node.
+"""The identity of an agent: its namespace and the names of its objects, which bind it to its Node.
 
-The tie is the name. Whoever may create ServiceAccounts or tokens in this namespace makes agents, so nothing else lives there.
+Every subject that may create ServiceAccounts or tokens in this namespace can create agents, so it contains nothing else.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ NAMESPACE = "bramley-agents"
 CLUSTER_ROLE = "bramley-agent"
 POLICY = "bramley-agent-writes"
 
-# On everything that belongs to one agent: the mark to select by, and the Node, whose name may be too long for a label.
+# On all objects of an agent: the label to select by, and the Node as annotation, because its name may be too long for a label.
 LABEL = "tuist.dev/agent-access"
 LABEL_VALUE = "true"
 NODE = "tuist.dev/agent-node"
 
-# A verb that no server acts on: an agent may do it with exactly the Pods that are bound to its Node.
+# A custom verb: an agent is authorized for it on exactly the Pods that are bound to its Node.
 REPRESENT = "represent"
 
-# Lease of the process that keeps the Roles of agents.
+# The lease of the process that maintains the Roles of agents.
 LEASE = "agent-access.bramley.tuist.dev"
 
-# What a server says of a token in the user's extra.
+# A key in the `extra` of a token's user.
 TOKEN_NODE = "authentication.kubernetes.io/node-name"  # noqa: S105 - the name of a key
 
 # An agent's user name is this with the name of its Node.
@@ -41,5 +41,5 @@ def enrolment(node: str) -> str:
     return f"{CLUSTER_ROLE}-enrolment:{node}"
 
 
-# Every name of an agent's objects holds that of its Node and has to fit.
+# The names of an agent's objects contain the name of its Node and must not exceed 253 characters.
 LONGEST_NODE = 253 - max(len(name("")) for name in (agent.service_account, role, enrolment))

@@ -1,4 +1,4 @@
-"""What the agent writes into Nodes, Pods and tart's list of VMs."""
+"""Names that the agent writes to Nodes and Pods, and the names of its VMs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NODE_HAS_DISK_PRESSURE = "TartKubeletHasDiskPressure"
 NODE_SLOT_LEAKED = "TartKubeletLeakedSlot"
 NODE_NO_SLOT_LEAKED = "TartKubeletNoLeakedSlot"
 
-# Checks of its health and its readiness, as their answers name them; one bears the Node's name.
+# The checks of the health and readiness endpoints; the first is followed by the Node's name.
 HEALTH_OF_NODE = "node/"
 READY_LEASE = "lease"
 
@@ -43,15 +43,15 @@ UNSUPPORTED = "UnsupportedPod"
 COMPLETED = "Completed"
 ERROR = "Error"
 
-# How long a time the agent's figures of CPU are an average of.
+# The window over which CPU usage is averaged.
 USAGE_WINDOW = timedelta(seconds=10)
 
-# The pool label of metrics when a Pod names no pool.
+# The pool label of metrics for a Pod without a pool.
 UNKNOWN_POOL = "unknown"
 
 
 def container_id(vm: str) -> str:
-    """Return the id under which a VM stands in a container status."""
+    """Return the container id of a VM in a container status."""
     return f"{CONTAINER_ID_SCHEME}{vm}"
 
 
@@ -61,7 +61,7 @@ def golden_vm(image: str) -> str:
 
 
 def service_account(machine: str) -> str:
-    """Return the name of the identity that the agent of a machine has."""
+    """Return the name of the ServiceAccount of a machine's agent."""
     return f"{NAME}-{machine}"
 
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-# Cluster API: leave this object alone.
+# Cluster API: pauses the reconciliation of this object.
 PAUSED = "cluster.x-k8s.io/paused"
 
 # On the fleet's SSH Secret: the id of the public key at the provider.
 SSH_KEY_ID = "scaleway.tuist.dev/ssh-key-id"
 
-# On a Deployment's Pod template: a hash of the fleet's ready Nodes, so that a change spreads the Pods anew.
+# On a Deployment's Pod template: a hash of the fleet's ready Nodes, so that a change restarts the Pods.
 FLEET_HASH = "tuist.dev/fleet-hash"
 
 # On RunnerPools and their Pods: the revision of the runtime class that a Pod was made with.
 RUNTIME_CLASS_REVISION = "tuist.dev/runtime-class-revision"
 
-# On Pods whose guest wants to be scraped through the Node.
+# On Pods whose guest is scraped through the Node.
 SCRAPE = "prometheus.io/scrape"
 SCRAPE_PORT = "prometheus.io/port"
 
-# On Pods: screen sharing with the guest, asked for by the first two and answered by the rest.
+# On Pods: screen sharing with the guest; the first two are the request, the others its status.
 VNC_SESSION_ID = "tuist.dev/vnc-session-id"
 VNC_RELAY_TOKEN_HASH = "tuist.dev/vnc-relay-token-hash"  # noqa: S105 - the name of an annotation
 VNC_STATE = "tuist.dev/vnc-state"
@@ -27,7 +27,7 @@ VNC_RELAY_HOST = "tuist.dev/vnc-relay-host"
 VNC_RELAY_PORT = "tuist.dev/vnc-relay-port"
 VNC_RELAY_READY_AT = "tuist.dev/vnc-relay-ready-at"
 
-# On Nodes, as JSON: images to have ready before a Pod asks, and what became of them.
+# On Nodes, as JSON: images to pull before a Pod needs them, and their status.
 STAGE_IMAGES = "tuist.dev/stage-images"
 STAGED_IMAGES = "tuist.dev/staged-images"
 

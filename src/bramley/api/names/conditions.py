@@ -7,9 +7,9 @@ PROVISIONED = "Provisioned"
 BOOTSTRAPPED = "Bootstrapped"
 READY = "Ready"
 
-# Of Cluster API's Cluster, set by us because the control plane is managed by others.
+# Of Cluster API's Cluster, set by us because the control plane is managed elsewhere.
 CONTROL_PLANE_INITIALIZED = "ControlPlaneInitialized"
 
-# Of a Mac's Node, besides Ready.
+# Of a Mac's Node, in addition to Ready.
 DISK_PRESSURE = "DiskPressure"
 SLOT_LEAKED = "SlotLeaked"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# A guest asks for a job; answers are 200 with a JIT config, 204 nothing, 401 unknown, 410 leave.
+# A guest requests a job; responses are 200 with a JIT config, 204 no job, 401 unauthenticated, 410 shut down.
 BASE_PATH = "/api/internal/runners"
 DISPATCH_PATH = "/api/internal/runners/dispatch"
 DESIRED_REPLICAS_PATH = "/api/internal/runners/desired_replicas"
@@ -14,7 +14,7 @@ SHELL_SESSIONS_PATH = "/api/internal/runners/interactive/shell/sessions"
 SHELL_TUNNEL_PATH = "/api/internal/runners/interactive/shell/{session}/tunnel"
 WEBHOOK_PATH = "/webhooks/github"
 
-# Tokens of runner Pods are made for this audience and no other.
+# The only audience of the tokens of runner Pods.
 TOKEN_AUDIENCE = "tuist-runners-dispatch"  # noqa: S105 - an audience, no token
 TOKEN_SECONDS_MACOS = 28800
 TOKEN_SECONDS_LINUX = 3600
@@ -30,6 +30,6 @@ DRAIN = "drain"
 DRAIN_IMAGE_STALE = "image stale"
 DRAIN_POD_COMMITTED = "pod already committed"
 
-# Dispatch labels of catalogue pools, which customers never type.
+# Dispatch labels of catalogue pools, which customers do not use.
 SHAPE_MACOS_PREFIX = "shape-macos-"
 SHAPE_LINUX_PREFIX = "shape-linux-"

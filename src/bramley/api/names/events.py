@@ -1,8 +1,8 @@
-"""Reasons of events and of conditions; one word stands for the same thing in both."""
+"""Reasons of events and of conditions; a reason has the same meaning in both."""
 
 from __future__ import annotations
 
-# Who reports.
+# Reporting components.
 MACHINES_COMPONENT = "scalewayapplesiliconmachine-controller"
 AGENT_COMPONENT = "tart-kubelet"
 RUNNERS_COMPONENT = "runners-controller"
@@ -30,7 +30,7 @@ POD_RETIRED_FOR_NODE_DRAIN = "RunnerPodRetiredForNodeDrain"
 POD_START_TIMED_OUT = "RunnerPodStartTimedOut"
 POD_UNSCHEDULABLE = "RunnerPodUnschedulable"
 
-# The provider, on machines: what went well.
+# The provider, on machines: successes.
 ADOPTING = "Adopting"
 ADOPTED = "Adopted"
 PROVISIONED = "Provisioned"
@@ -44,7 +44,7 @@ BOOTSTRAP_EXHAUSTED = "BootstrapExhausted"
 RELEASING = "Releasing"
 RELEASED = "Released"
 
-# The provider, on machines: what went wrong.
+# The provider, on machines: failures.
 NO_ADOPT_POOL_PREFIX = "NoAdoptPoolPrefix"
 INVALID_OS_PIN = "InvalidOSPin"
 NO_AVAILABLE_HOST = "NoAvailableHost"

@@ -1,4 +1,4 @@
-"""Finalizers: who must act before an object may go."""
+"""Finalizers, and the condition for their removal."""
 
 from __future__ import annotations
 

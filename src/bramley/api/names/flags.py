@@ -1,4 +1,4 @@
-"""Flags and environment variables of the agent, with their defaults, as the property lists on the Macs spell them."""
+"""Flags and environment variables of the agent with their defaults, as the property lists on the Macs contain them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bramley.api.names import host
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag; `env` is the variable that stands in when the flag is not given."""
+    """One flag; `env` is the variable that is used if the flag is not given."""
 
     name: str
     default: str = ""
@@ -37,7 +37,7 @@ RUNNER_CACHE_ROOT = Flag("--runner-cache-root", env="TART_KUBELET_RUNNER_CACHE_R
 CACHE_VOLUME_CAP_GIB = Flag("--cache-volume-cap-gib", "20", env="TART_KUBELET_CACHE_VOLUME_CAP_GIB")
 CACHE_VOLUME_CAS_GIB = Flag("--cache-volume-cas-gib", "0", env="TART_KUBELET_CACHE_VOLUME_CAS_GIB")
 
-# Folders of the agent, and what it serves and asks on this host; not known to agents before this one.
+# Folders, endpoints and sources of the agent; older agents do not have these flags.
 STATE_DIR = Flag("--state-dir", host.AGENT_STATE, env="TART_KUBELET_STATE_DIR")
 USERDATA_DIR = Flag("--userdata-dir", host.VM_USER_DATA, env="TART_KUBELET_USERDATA_DIR")
 VM_LOG_DIR = Flag("--vm-log-dir", host.VM_LOGS, env="TART_KUBELET_VM_LOG_DIR")
@@ -58,7 +58,7 @@ STAGE_MEGABYTES_PER_SECOND = Flag(
 AGENT_LOG_LEVEL = Flag("--log-level", "info", env="TART_KUBELET_LOG_LEVEL")
 AGENT_LOG_FORMAT = Flag("--log-format", "json", env="TART_KUBELET_LOG_FORMAT")
 
-# Of the framework that agents before this one were built with.
+# Flags of the framework of older agents.
 ZAP_DEVEL = Flag("--zap-devel", "false")
 ZAP_ENCODER = Flag("--zap-encoder")
 ZAP_LOG_LEVEL = Flag("--zap-log-level")

@@ -1,4 +1,4 @@
-"""What host and guest share: mounted folders, the files in them, and where the guest keeps its copies."""
+"""The contract of host and guest: mounted folders, the files in them, and the guest's copies."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ CLAIM_MARKER = "/tmp/tuist-runner-shell-claimed"  # noqa: S108 - fixed by the gu
 WORK_FOLDER_MACOS = "/Users/runner/work"
 WORK_FOLDER_LINUX = "/home/runner/work"
 
-# How a guest is asked to end by itself; its user may do this without a password.
+# The command that shuts a guest down; its user may run it without a password.
 SHUTDOWN = ("sudo", "-n", "/sbin/shutdown", "-h", "now")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-# Everything below this prefix on a Node belongs to the agent, which removes what it no longer says.
+# The agent owns all labels with this prefix on its Node, and removes those that it no longer sets.
 PREFIX = "tuist.dev/"
 TRUE = "true"
 
@@ -49,7 +49,7 @@ SHAPE_VCPUS = "tuist.dev/shape-vcpus"
 SHAPE_MEMORY_GB = "tuist.dev/shape-memory-gb"
 SHAPE_DEFAULT = "tuist.dev/shape-default"
 
-# Cluster API: the contract that the infrastructure kinds keep, and what its objects carry.
+# Cluster API: the contract version of the infrastructure kinds, and the labels of its objects.
 CAPI_CONTRACT = "cluster.x-k8s.io/v1beta1"
 CAPI_CLUSTER = "cluster.x-k8s.io/cluster-name"
 
@@ -69,12 +69,12 @@ MANAGED_BY_MACHINES = "capi-scaleway-applesilicon"
 
 
 def golden_hash(image: str) -> str:
-    """Return the 16 hex digits that stand for an image reference in label and VM names."""
+    """Return the 16 hex digits of an image reference in label and VM names."""
     return hashlib.sha256(image.encode()).hexdigest()[:16]
 
 
 def golden(image: str) -> str:
-    """Return the label that a Node carries while it holds a golden base of this image."""
+    """Return the label of a Node that has a golden base of this image."""
     return f"{GOLDEN_PREFIX}{golden_hash(image)}"
 
 
@@ -86,5 +86,5 @@ def is_set_by_agent(key: str) -> bool:
 
 
 def cache_master(account: int) -> str:
-    """Return the label that a Node carries while it holds this account's cache master."""
+    """Return the label of a Node that has this account's cache master."""
     return f"{CACHE_MASTER_PREFIX}{account}"

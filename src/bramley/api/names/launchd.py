@@ -7,22 +7,22 @@ LOG_ROTATION = "dev.tuist.log-rotation"
 NODE_EXPORTER = "dev.tuist.node-exporter"
 PACKET_FILTER = "dev.tuist.pfctl-runners"
 TAILSCALED = "com.tailscale.tailscaled"
-# macOS' own: kicked, never signalled, because launchd does not restart it after a SIGHUP.
+# Part of macOS: restarted by `launchctl kickstart`, because launchd does not restart it after a SIGHUP.
 LOGINWINDOW = "com.apple.loginwindow"
 
 
 def daemon_plist(label: str) -> str:
-    """Return where the property list of a system daemon lives."""
+    """Return the path of the property list of a system daemon."""
     return f"/Library/LaunchDaemons/{label}.plist"
 
 
 def in_system(label: str) -> str:
-    """Return how launchctl calls a system daemon."""
+    """Return the launchctl service target of a system daemon."""
     return f"system/{label}"
 
 
 def gui(uid: int) -> str:
-    """Return how launchctl calls the graphical session of a user."""
+    """Return the launchctl domain target of a user's GUI session."""
     return f"gui/{uid}"
 
 

@@ -1,14 +1,14 @@
-"""How Macs are named at the provider, and the defaults of a machine."""
+"""The names of Macs at the provider, and the defaults of a machine."""
 
 from __future__ import annotations
 
-# What the provider calls a host: free in the pool, being claimed; a claimed one bears its machine's name.
+# The prefix of a host's name while it is in the pool, and while it is being claimed; a claimed host has its machine's name.
 POOL_PREFIX = "tuist-pool-"
 CLAIM_PREFIX = "tuist-claim-pending-"
 
 PROVIDER_ID_SCHEME = "scw-applesilicon"
 
-# What the provider, and macOS in /etc/kcpassword, put in place of a password they will not tell.
+# The placeholder of the provider, and of macOS in /etc/kcpassword, for a password that is not disclosed.
 SEALED = "<sealed>"
 
 DEFAULT_TYPE = "M2-L"
@@ -23,5 +23,5 @@ AGENT_CLUSTER_ROLE = "tart-kubelet"
 
 
 def provider_id(zone: str, server: str) -> str:
-    """Return the id that ties a Node, its machine and the provider's server together."""
+    """Return the provider id that a Node and its machine have in common."""
     return f"{PROVIDER_ID_SCHEME}://{zone}/{server}"

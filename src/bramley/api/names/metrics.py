@@ -130,7 +130,7 @@ MACHINE_PHASE = gauge(
 ORPHAN_SERVERS = gauge("scaleway_orphan_servers")
 ORPHAN_SERVERS_RECLAIMED = counter("scaleway_orphan_servers_reclaimed_total")
 
-# Dispatch: counters. Their names end in _count, so a library that insists on _total must be told not to.
+# Dispatch: counters. Their names end in _count, although client libraries append _total by default.
 JOB_ENQUEUED = counter("tuist_runners_job_enqueued_count", "fleet")
 JOB_CLAIM = counter("tuist_runners_job_claim_count", "fleet", "outcome")
 JOB_RUNNING = counter("tuist_runners_job_running_count", "fleet")

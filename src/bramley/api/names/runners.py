@@ -1,4 +1,4 @@
-"""Names inside runner Pods: containers, environment variables, and how Pods are called."""
+"""Names inside runner Pods: containers, environment variables, and the names of Pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENV_CLUSTER_DNS_IP = "TUIST_CLUSTER_DNS_IP"
 ENV_CLUSTER_DOMAIN = "TUIST_CLUSTER_DOMAIN"
 ENV_PRINT_LOG = "ACTIONS_RUNNER_PRINT_LOG_TO_STDOUT"
 
-# Who the pool controller is, unless the variables below say otherwise; dispatch believes nobody else.
+# The default identity of the pool controller, the only one that dispatch trusts; the variables below override it.
 CONTROLLER_NAMESPACE = "tuist"
 CONTROLLER_SERVICE_ACCOUNT = "tuist-runners-controller"
 

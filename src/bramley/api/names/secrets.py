@@ -1,4 +1,4 @@
-"""Secrets: how they are called and which keys they hold."""
+"""The names of Secrets and their keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SSH_PRIVATE_KEY = "id_ed25519"
 SSH_PUBLIC_KEY = "id_ed25519.pub"
 SSH_SUFFIX = "-ssh"
 
-# What is needed to reach one Mac.
+# The Secret with the access to one Mac.
 SUDO_PASSWORD = "sudo-password"  # noqa: S105 - the name of a key
 SSH_USERNAME = "ssh-username"
 HOST_FINGERPRINT = "host-fingerprint"
@@ -34,5 +34,5 @@ def fleet_ssh(fleet: str) -> str:
 
 
 def machine_bootstrap(machine: str) -> str:
-    """Return the name of the Secret with what is needed to reach one Mac."""
+    """Return the name of the Secret with the access to one Mac."""
     return f"{machine}{BOOTSTRAP_SUFFIX}"
