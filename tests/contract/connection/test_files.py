@@ -95,47 +95,38 @@ async def test_refused_write_keeps_the_old_file(target: str, tmp_path: Path) -> 
 @every_target
 async def test_folders_links_renames_and_removals(target: str, tmp_path: Path) -> None:
     async with ready(target, tmp_path) as stage:
-        folder_path, owner = stage.folder, stage.owner
+        base, owner = stage.folder, stage.owner
         for one in ("1.0", "2.0"):
             await stage.mac.do(
-                Folder(path=f"{folder_path}/{one}/bin", purpose="make it", mode=0o700, owner=owner)
+                Folder(path=f"{base}/{one}/bin", purpose="create", mode=0o700, owner=owner)
             )
-            await stage.mac.do(Link(path=f"{folder_path}/current", target=one, purpose="point"))
+            await stage.mac.do(Link(path=f"{base}/current", target=one, purpose="point"))
         await stage.mac.do(write(stage, "1.0/f"))
         await stage.mac.do(write(stage, "g", b"other"))
-        await stage.mac.do(
-            Rename(path=f"{folder_path}/1.0/f", to=f"{folder_path}/g", purpose="rename")
-        )
+        await stage.mac.do(Rename(path=f"{base}/1.0/f", to=f"{base}/g", purpose="rename"))
+        await fails(stage, Link(path=f"{base}/1.0", target="x", purpose="point"), "is a folder")
         await fails(
-            stage, Link(path=f"{folder_path}/1.0", target="x", purpose="point"), "is a folder"
-        )
-        await fails(
-            stage,
-            Rename(path=f"{folder_path}/g", to=f"{folder_path}/1.0", purpose="rename"),
-            "is a folder",
+            stage, Rename(path=f"{base}/g", to=f"{base}/1.0", purpose="rename"), "is a folder"
         )
         for _ in range(2):
-            await stage.mac.do(Remove(path=f"{folder_path}/1.0", purpose="remove"))
+            await stage.mac.do(Remove(path=f"{base}/1.0", purpose="remove"))
 
-        await stage.mac.do(Seal(path=f"{folder_path}/2.0", purpose="seal"))
-        await fails(stage, Seal(path=f"{folder_path}/1.0", purpose="seal"), "does not exist")
-        sealed = (
-            Stat(f"{folder_path}/2.0", digest=True),
-            ReadFile(f"{folder_path}/2.0/{SEAL}", as_root=True),
-        )
+        await stage.mac.do(Seal(path=f"{base}/2.0", purpose="seal"))
+        await fails(stage, Seal(path=f"{base}/1.0", purpose="seal"), "does not exist")
+        sealed = (Stat(f"{base}/2.0", digest=True), ReadFile(f"{base}/2.0/{SEAL}", as_root=True))
 
         facts = await stage.mac.probe(sealed)
         folder = facts.stat(sealed[0])
         assert folder
         assert facts.file(sealed[1]) == f"{folder.digest}\n".encode()
         expected: dict[Probe, Answer] = {
-            Stat(f"{folder_path}/2.0/bin"): FileStat(FOLDER, 0o700, owner),
-            Stat(f"{folder_path}/2.0"): FileStat(FOLDER, 0o755, owner),
-            Stat(f"{folder_path}/current", digest=True): FileStat(LINK, owner=owner, target="2.0"),
-            Stat(f"{folder_path}/g", digest=True): FileStat(
+            Stat(f"{base}/2.0/bin"): FileStat(FOLDER, 0o700, owner),
+            Stat(f"{base}/2.0"): FileStat(FOLDER, 0o755, owner),
+            Stat(f"{base}/current", digest=True): FileStat(LINK, owner=owner, target="2.0"),
+            Stat(f"{base}/g", digest=True): FileStat(
                 FILE, 0o640, owner, len(CONTENT), digest=DIGEST
             ),
-            Stat(f"{folder_path}/1.0"): None,
+            Stat(f"{base}/1.0"): None,
         }
         assert (await stage.mac.probe(list(expected))).answers == expected
 

@@ -162,7 +162,7 @@ def test_invalid_archive_is_refused(tmp_path: Path) -> None:
         archive.addfile(tarfile.TarInfo("readme"))
 
     for path in (truncated, noise, other):
-        with pytest.raises(BadConfiguration, match=r"archive of the agent"):
+        with pytest.raises(BadConfiguration, match=r"it is not an archive of the agent"):
             agent_archive.read(path, Kind.CODE)
     with pytest.raises(BadConfiguration, match="holds the agent's code, not its interpreter"):
         agent_archive.read(complete, Kind.INTERPRETER)
@@ -179,7 +179,7 @@ def test_version_that_is_not_a_folder_name_is_refused(tmp_path: Path, version: s
     )
     built.path.write_bytes(gzip.compress(forged, 1))
 
-    with pytest.raises(BadConfiguration, match="version"):
+    with pytest.raises(BadConfiguration, match="for a version: it is not an archive"):
         agent_archive.read(built.path, Kind.CODE)
 
 
@@ -189,7 +189,7 @@ def test_code_refuses_an_interpreter_that_it_was_not_built_for(tmp_path: Path) -
         Kind.INTERPRETER, name="p", release="3.11.9", platform=built.platform, python="3.11"
     )
 
-    with pytest.raises(BadConfiguration, match=r"interpreter 3\.11\.9\+0123456789ab"):
+    with pytest.raises(BadConfiguration, match=r"needs the interpreter 3\.11\.9\+0123456789ab"):
         built.require_interpreter(about.manifest("f" * 64))
     built.require_interpreter(about.manifest("0123456789ab" + "f" * 52))
 

@@ -69,7 +69,7 @@ def test_invalid_interpreter_archive_is_refused(
 
     assert command.main(["code", "--interpreter", str(given.path)]) == 2
 
-    assert "archive of the agent" in capsys.readouterr().err
+    assert "it is not an archive of the agent" in capsys.readouterr().err
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:

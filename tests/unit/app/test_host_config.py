@@ -75,7 +75,7 @@ async def test_complete_file_becomes_a_specification(tmp_path: Path) -> None:
         ("node: !!bool maybe", "not valid YAML"),
         ("node: !!timestamp soon", "not valid YAML"),
         ("node: mac-1\ntailnet: {authKeyFile: key}", "artifacts.tailscale"),
-        ("node: mac-1\nartifacts: {agent: {file: mac.yaml}}", "archive of the agent"),
+        ("node: mac-1\nartifacts: {agent: {file: mac.yaml}}", "it is not an archive of the agent"),
         (
             "node: mac-1\nartifacts: {agent: {file: nope}}",
             r"^artifacts.agent: No such file .*/nope\)",
@@ -91,7 +91,7 @@ async def test_complete_file_becomes_a_specification(tmp_path: Path) -> None:
         ("node: mac-1\nclientAuthorityFile: nope", "^clientAuthorityFile: No such file"),
         (
             "node: mac-1\nartifacts: {tailscale: {file: a, version: 1.0.0}}",
-            "without tailnet",
+            "artifacts.tailscale is given without tailnet",
         ),
     ],
 )
@@ -230,5 +230,5 @@ async def test_mismatched_agent_and_interpreter_are_refused(
     archive(tmp_path / "agent", Kind.CODE, "0.1.0+aaaaaaaaaaaa", PYTHON)
     assert (await spec_of(text, tmp_path)).agent
     archive(tmp_path / "agent", Kind.CODE, "0.1.0+aaaaaaaaaaaa", OTHER_PYTHON)
-    with pytest.raises(BadConfiguration, match=r"interpreter 3\.13\.2"):
+    with pytest.raises(BadConfiguration, match=r"needs the interpreter 3\.13\.2"):
         await spec_of(text, tmp_path)

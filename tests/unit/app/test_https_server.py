@@ -1,3 +1,5 @@
+"""The HTTPS server: a second stop request forces the stop, and a stop waits for answers but not for streams."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""Listen addresses: parsing, the URL for clients, and errors of binding."""
+
 from __future__ import annotations
 
 import socket

@@ -1,3 +1,5 @@
+"""The command line of `bramley`: usage, settings, and one line and an exit code per failure."""
+
 from __future__ import annotations
 
 import io

@@ -1,3 +1,5 @@
+"""The command line of the agent: flags, environment variables, defaults and errors."""
+
 from __future__ import annotations
 
 import logging

@@ -195,7 +195,9 @@ def test_current_flag_is_parsed_as_the_agent_does(
     ids=lambda current: repr(current[-20:]),
 )
 def test_invalid_plist_is_refused_without_an_explicit_setting(current: bytes) -> None:
-    with pytest.raises(BadConfiguration, match="whether this Mac is a builder"):
+    with pytest.raises(
+        BadConfiguration, match="whether this Mac is a builder; set builder explicitly"
+    ):
         agent_daemon.render_plist(UNSPECIFIED, current=current)
 
     assert NO_GC in arguments(agent_daemon.render_plist(BUILDER, current=current))

@@ -221,5 +221,5 @@ async def test_no_limit_means_no_wait(file: Path) -> None:
 
 
 def test_zero_bandwidth_is_refused() -> None:
-    with pytest.raises(BadConfiguration, match="positive"):
+    with pytest.raises(BadConfiguration, match="must be positive"):
         BandwidthLimit(0)

@@ -140,7 +140,7 @@ async def test_interrupted_run_ends_like_an_uninterrupted_one(interrupted_at: in
 
 async def test_change_that_does_not_last_is_reported_and_not_stamped() -> None:
     mac = FakeMac(loses="/a")
-    with pytest.raises(errors.NotConverged, match=r"mac-1: step a: .*: write a"):
+    with pytest.raises(errors.NotConverged, match=r"mac-1: step a: .*; remaining: write a"):
         await converge.apply(mac, three_files())
     assert drift.STAMPS_FILE.path not in mac.files
 

@@ -36,7 +36,7 @@ async def provisioned(folder: Path) -> ModelConnection:
     return connection
 
 
-def ours(connection: ModelConnection) -> list[str]:
+def paths_of_ours(connection: ModelConnection) -> list[str]:
     """Return every path of the Mac whose name contains one of our words."""
     words = ("tart", "tuist", "tailscale", "node_exporter", "kcpassword", "nopasswd", "ts.net")
     root = connection.mac.root
@@ -48,18 +48,22 @@ async def test_everything_of_ours_is_removed_and_foreign_files_are_kept(tmp_path
     connection = await provisioned(tmp_path)
     for path, content in FOREIGN.items():
         connection.mac.files.write(path, content)
-    theirs = b'# foreign \xff\r\nanchor "foreign"\n'
+    foreign_lines = b'# foreign \xff\r\nanchor "foreign"\n'
     conf = connection.mac.files.read("/etc/pf.conf") or b""
     connection.mac.files.write(
-        "/etc/pf.conf", conf.replace(firewall.PF_BLOCK, theirs + firewall.PF_BLOCK)
+        "/etc/pf.conf", conf.replace(firewall.PF_BLOCK, foreign_lines + firewall.PF_BLOCK)
     )
 
     await converge.apply(connection, removal.steps("m1", keep_tart=False))
 
     assert {path: connection.mac.files.read(path) for path in FOREIGN} == FOREIGN
-    assert connection.mac.files.read("/etc/pf.conf") == conf.replace(firewall.PF_BLOCK, theirs)
+    assert connection.mac.files.read("/etc/pf.conf") == conf.replace(
+        firewall.PF_BLOCK, foreign_lines
+    )
     left = [
-        path for path in ours(connection) if not path.endswith(("etc/tart-kubelet", "etc/tuist"))
+        path
+        for path in paths_of_ours(connection)
+        if not path.endswith(("etc/tart-kubelet", "etc/tuist"))
     ]
     assert left == []
     assert not [job for job in connection.mac.state["launchd"]["jobs"] if "tuist" in job]
@@ -107,7 +111,7 @@ async def test_removal_is_refused_while_vms_run(tmp_path: Path) -> None:
     connection = await provisioned(tmp_path)
     fixtures.run_vms(connection.mac)
 
-    with pytest.raises(UnsupportedHost, match="drain the Mac"):
+    with pytest.raises(UnsupportedHost, match="drain the Mac first"):
         await converge.apply(connection, removal.steps("m1"))
 
     assert connection.done == []
@@ -122,7 +126,7 @@ async def test_removal_is_refused_while_vms_run_without_a_loaded_agent(
     steps = [step for step in removal.steps("m1", keep_tart=False) if step.name == name]
     fixtures.run_vms(connection.mac)
 
-    with pytest.raises(UnsupportedHost, match="VMs"):
+    with pytest.raises(UnsupportedHost, match="VMs are running"):
         await converge.apply(connection, steps)
 
     assert connection.done == []
@@ -165,7 +169,7 @@ async def test_tailnet_that_carries_this_connection_is_not_left(tmp_path: Path) 
     facts = await connection.probe(step.probes())
     result = RunResult(0, b"100.64.0.1 5000 100.101.102.103 22\n")
 
-    with pytest.raises(UnsupportedHost, match="another address"):
+    with pytest.raises(UnsupportedHost, match="connect to another address of the Mac"):
         step.check_supported(facts.merged(Facts({tailscale.SSH_CONNECTION: result})))
 
 

@@ -77,7 +77,7 @@ def test_logs_are_truncated_if_the_disk_is_full(tmp_path: Path, shell: str) -> N
 
 def test_link_is_not_followed(tmp_path: Path) -> None:
     script = write_script(tmp_path, "rotate", scripts.text("rotate_logs"))
-    foreign = tmp_path / "theirs"
+    foreign = tmp_path / "foreign"
     foreign.write_text("precious\n" * 100)
     (tmp_path / "agent.log").symlink_to(foreign)
 

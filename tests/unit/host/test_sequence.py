@@ -52,7 +52,7 @@ def test_mac_on_a_tailnet_without_our_key_keeps_the_other_tailnet_steps(tmp_path
 def test_node_exporter_without_a_tailnet_is_refused(tmp_path: Path) -> None:
     spec = dataclasses.replace(fixtures.spec(tmp_path), tailnet=None, job=JOB)
 
-    with pytest.raises(BadConfiguration, match="node_exporter"):
+    with pytest.raises(BadConfiguration, match="node_exporter serves on the tailnet only"):
         sequence.steps(spec)
 
 

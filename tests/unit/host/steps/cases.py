@@ -93,11 +93,6 @@ def load(name: str) -> list[Case]:
     return [Case(name="converged", converged=converged), *differing]
 
 
-def planned(step: Step, case: Case) -> tuple[str, ...]:
-    """Return the step's commands for this case, in its notation."""
-    return tuple(command_text(command) for command in step.plan(case.facts(step)))
-
-
 def probe_text(probe: Probe) -> str:
     """Return a probe in the notation of cases."""
     if isinstance(probe, Stat):

@@ -83,26 +83,26 @@ def interruption_points(first: int = 0, every: int = 1) -> range:
 
 async def interrupt_everywhere(template: MacTemplate, steps: Sequence[Step]) -> dict[str, Any]:
     """Interrupt a run after each command, run again, and expect the state that an uninterrupted run leaves; return that state."""
-    whole = CopyingConnection(
-        template.copy("whole").mac, template.root / "copies", interruption_points()
+    uninterrupted = CopyingConnection(
+        template.copy("uninterrupted").mac, template.root / "copies", interruption_points()
     )
-    await converge.apply(whole, steps)
-    expected = whole.mac.snapshot()
-    assert whole.done, "a run without commands cannot be interrupted"
-    await resume_all(whole, steps, expected)
+    await converge.apply(uninterrupted, steps)
+    expected = uninterrupted.mac.snapshot()
+    assert uninterrupted.done, "a run without commands cannot be interrupted"
+    await resume_all(uninterrupted, steps, expected)
     return expected
 
 
 async def resume_all(
-    whole: CopyingConnection,
+    uninterrupted: CopyingConnection,
     steps: Sequence[Step],
     expected: dict[str, Any],
     *,
     claims: bool = False,
 ) -> None:
     """Run again on the copies of all interruptions; each must reach the expected state, except for its claim."""
-    for number, mac in whole.copies.items():
-        where = f"interrupted after command {number}: {whole.done[number].purpose}"
+    for number, mac in uninterrupted.copies.items():
+        where = f"interrupted after command {number}: {uninterrupted.done[number].purpose}"
         await wait_until_up(mac)
         connection = _connect(mac)
 

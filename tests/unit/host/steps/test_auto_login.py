@@ -23,7 +23,7 @@ REJECTED = {"sudo read /etc/kcpassword": kcpassword.MARKER}
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
-def test_cases(case: Case) -> None:
+def test_plan_matches_case(case: Case) -> None:
     case.check(STEP)
 
 
@@ -53,7 +53,7 @@ def test_password_rejected_by_loginwindow_is_reported() -> None:
 
 
 def test_missing_session_is_an_error() -> None:
-    with pytest.raises(NotConverged, match="within 30 s"):
+    with pytest.raises(NotConverged, match="m1 was not logged in within 30 s"):
         STEP.verify(NO_SESSION.facts(STEP))
 
     STEP.verify(CONVERGED.facts(STEP))

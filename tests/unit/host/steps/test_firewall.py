@@ -198,7 +198,7 @@ async def test_invalid_file_does_not_replace_the_current_one(tmp_path: Path) -> 
     ) + b"pass from nowhere in particular\n"
     connection.mac.files.write("/etc/pf.conf", broken)
 
-    with pytest.raises(CommandFailed, match="step firewall: "):
+    with pytest.raises(CommandFailed, match="step firewall: load our rules at boot"):
         await converge.apply(connection, [STEP])
 
     assert connection.mac.files.read("/etc/pf.conf") == broken
@@ -264,12 +264,10 @@ async def test_link_outside_the_writable_folders_is_refused(
     connection.mac.files.remove("/etc/pf.conf")
     connection.mac.files.link("/etc/pf.conf", link_target)
 
-    with pytest.raises(
-        UnsupportedHost, match=f"is a link to '{link_target}', which is n(o|ot a) file"
-    ):
+    with pytest.raises(UnsupportedHost, match=f"is a link to '{link_target}', which is no file"):
         await converge.apply(connection, [STEP])
     if connection.mac.files.is_file("/etc/pf.conf"):
-        with pytest.raises(UnsupportedHost, match=r"which is n(o|ot a) file in /etc"):
+        with pytest.raises(UnsupportedHost, match=r"which is no file in /etc"):
             await converge.apply(connection, removal_steps())
 
     assert connection.done == []
@@ -294,11 +292,11 @@ async def test_mode_of_our_file_is_repaired(path: str, tmp_path: Path) -> None:
         (Egress(cluster_dns="10.2.0.10"), "no effect without cache_network"),
         (
             Egress(cache_network="10.0.0.0/8", cluster_dns="dns.example"),
-            "must be an (address of IPv4|IPv4 address)",
+            "must be an IPv4 address",
         ),
         (
             Egress(cache_network="10.0.0.0/8", cluster_dns="fd00::10"),
-            "must be an (address of IPv4|IPv4 address)",
+            "must be an IPv4 address",
         ),
         (Egress(cache_network="0.0.0.0/0"), "wider than /8"),
         (Egress(private_network="192.0.0.0/7"), "wider than /8"),

@@ -14,7 +14,7 @@ STEP: Step = Hostname("mac-01")
 
 
 @pytest.mark.parametrize("case", cases.load("hostname"), ids=str)
-def test_cases(case: Case) -> None:
+def test_plan_matches_case(case: Case) -> None:
     case.check(STEP)
 
 

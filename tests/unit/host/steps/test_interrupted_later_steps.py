@@ -56,13 +56,13 @@ async def interrupt_each_step(
             step.name in uninterrupted
             or (await converge.plan(template.copy("planned"), [step])).is_empty
         ):
-            await converge.apply(template.copy("whole"), [step])
+            await converge.apply(template.copy("uninterrupted"), [step])
         else:
             await interrupt_everywhere(template, [step])
             interrupted.append(step.name)
         after = MacTemplate(template.root.parent / f"after-{step.name}")
         after.root.mkdir()
-        (template.root / "whole").rename(after.root / "start")
+        (template.root / "uninterrupted").rename(after.root / "start")
         shutil.rmtree(template.root)
         template = after
     return interrupted

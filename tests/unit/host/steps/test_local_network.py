@@ -14,7 +14,7 @@ CASES = {case.name: case for case in cases.load("local_network")}
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
-def test_cases(case: Case) -> None:
+def test_plan_matches_case(case: Case) -> None:
     case.check(STEP)
 
 

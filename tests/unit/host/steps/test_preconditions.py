@@ -32,7 +32,7 @@ STEP: Step = Preconditions("m1", FixedClock())
 
 
 @pytest.mark.parametrize("case", cases.load("preconditions"), ids=str)
-def test_cases(case: Case) -> None:
+def test_plan_matches_case(case: Case) -> None:
     case.check(STEP)
 
 

@@ -63,7 +63,7 @@ async def test_broken_node_exporter_is_not_installed(tmp_path: Path) -> None:
         lambda one: isinstance(one, Run) and one.argv[-1] == "--version", Fail(127, "no")
     )
 
-    with pytest.raises(CommandFailed, match=r"node_exporter 1\.9\.0"):
+    with pytest.raises(CommandFailed, match=r"check that node_exporter 1\.9\.0 runs"):
         await converge.apply(connection, [NodeExporter(fixtures.node_exporter(tmp_path, "1.9.0"))])
 
     assert connection.mac.files.read("/usr/local/bin/node_exporter") == before

@@ -20,7 +20,7 @@ FOREIGN = st.binary(max_size=60) | st.sampled_from(
 
 
 @pytest.mark.parametrize("case", cases.load("ssh_keys"), ids=str)
-def test_cases(case: Case) -> None:
+def test_plan_matches_case(case: Case) -> None:
     case.check(STEP)
 
 

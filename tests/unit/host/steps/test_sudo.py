@@ -17,7 +17,7 @@ BARE = CASES[1]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_cases(case: Case) -> None:
+def test_plan_matches_case(case: Case) -> None:
     case.check(STEP)
 
 

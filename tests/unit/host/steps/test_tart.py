@@ -82,7 +82,7 @@ async def test_broken_replacement_is_not_installed(
 ) -> None:
     connection = await fixtures.mac(tmp_path, Tart(fixtures.tart(tmp_path, OLD)))
 
-    with pytest.raises(CommandFailed, match=r"tart 2\.33\.0"):
+    with pytest.raises(CommandFailed, match=r"check that tart 2\.33\.0 runs"):
         await converge.apply(connection, [Tart(broken_tart(tmp_path), replace=True)])
 
     assert version(connection) == OLD
@@ -105,7 +105,7 @@ async def test_broken_tart_is_reported_and_not_replaced(tmp_path: Path) -> None:
     connection = await fixtures.mac(tmp_path, step)
     connection.mac.files.remove(f"{BUNDLE}/Contents/MacOS/tart")
 
-    with pytest.raises(UnsupportedHost, match="/usr/local/bin/tart"):
+    with pytest.raises(UnsupportedHost, match="/usr/local/bin/tart exists and does not run"):
         await converge.apply(connection, [step])
 
 

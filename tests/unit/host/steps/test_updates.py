@@ -13,5 +13,5 @@ STEP: Step = Updates()
 
 
 @pytest.mark.parametrize("case", cases.load("updates"), ids=str)
-def test_cases(case: Case) -> None:
+def test_plan_matches_case(case: Case) -> None:
     case.check(STEP)

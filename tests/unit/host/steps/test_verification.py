@@ -76,7 +76,7 @@ async def test_reboot_is_pending_while_vms_run(tmp_path: Path) -> None:
     report = await converge.apply(connection, [STEP])
 
     assert connection.done == []
-    assert report.pending[0].startswith("RebootPending: the packet filter ")
+    assert report.pending[0].startswith("RebootPending: the packet filter does not apply our rules")
     planned = await converge.plan(connection, [STEP])
     assert (planned.is_empty, planned.is_converged) == (True, False)
 
@@ -90,7 +90,7 @@ async def test_mac_with_file_vault_is_not_rebooted(change: dict[str, Any], tmp_p
     report = await converge.apply(connection, [STEP])
 
     assert (connection.done, connection.mac.is_up) == ([], True)
-    assert "FileVault needs a password" in report.pending[0]
+    assert "FileVault needs a password at the Mac's keyboard at each boot" in report.pending[0]
 
 
 class LateVmConnection(ModelConnection):
@@ -106,7 +106,7 @@ async def test_vm_that_starts_before_the_reboot_survives_with_its_agent(tmp_path
     mac = (await provisioned(tmp_path, reboots=False)).mac
     boot = mac.state["boot"]["boot_id"]
 
-    with pytest.raises(TimedOut, match="no VM has started"):
+    with pytest.raises(TimedOut, match="check that no VM has started since"):
         await converge.apply(LateVmConnection(mac, clock=mac._clock), [STEP])
 
     assert mac.state["boot"]["boot_id"] == boot
@@ -172,7 +172,7 @@ async def test_agent_without_its_api_server_is_reported(tmp_path: Path) -> None:
     connection = UnreadyAgentConnection(mac, clock=mac._clock)
 
     planned = await converge.plan(connection, [STEP])
-    with pytest.raises(NotConverged, match="its API server") as caught:
+    with pytest.raises(NotConverged, match="cannot work with its API server") as caught:
         await converge.apply(connection, [STEP])
 
     (wait,) = planned.steps[0].commands
@@ -204,4 +204,4 @@ async def test_dead_agent_and_missing_session_are_reported_together(
 
     assert "the agent does not answer on this Mac" in str(caught.value)
     assert "m1 is not logged in at the Mac" in str(caught.value)
-    assert "restart loginwindow: failed with code 1" in str(caught.value)
+    assert "also: restart loginwindow: failed with code 1" in str(caught.value)
