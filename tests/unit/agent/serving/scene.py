@@ -1,4 +1,4 @@
-"""The agent's server on a free port, an API to ask about callers, and sources that a test fills."""
+"""The agent's server on a free port, an API that authenticates its clients, and sources that a test fills."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ READER, STRANGER = "reader", "stranger"
 
 @dataclass
 class Logs:
-    """Gives the lines of one Pod, and then, followed, nothing more until it is released."""
+    """The lines of one Pod; if followed, the stream stays open until `more` is set."""
 
     lines: Sequence[bytes] = (b"one", b"two")
-    asked: list[LogRequest] = field(default_factory=list)
+    requests: list[LogRequest] = field(default_factory=list)
     more: asyncio.Event = field(default_factory=asyncio.Event)
     closed: asyncio.Event = field(default_factory=asyncio.Event)
     fails_with: Exception | None = None
 
-    def batches(self, wanted: LogRequest) -> AsyncGenerator[Sequence[Line], None]:
-        self.asked.append(wanted)
-        if (wanted.namespace, wanted.pod) != ("ns", "p"):
-            raise errors.NotFound(f'pod "{wanted.pod}" does not exist')
-        return self._batches(wanted)
+    def batches(self, request: LogRequest) -> AsyncGenerator[Sequence[Line], None]:
+        self.requests.append(request)
+        if (request.namespace, request.pod) != ("ns", "p"):
+            raise errors.NotFound(f'pod "{request.pod}" does not exist')
+        return self._batches(request)
 
-    async def _batches(self, wanted: LogRequest) -> AsyncGenerator[Sequence[Line], None]:
+    async def _batches(self, request: LogRequest) -> AsyncGenerator[Sequence[Line], None]:
         try:
             for line in self.lines:
                 yield [Line(START, line)]
             if self.fails_with is not None:
                 raise self.fails_with
-            if wanted.follow:
+            if request.follow:
                 await self.more.wait()
         finally:
             self.closed.set()
 
 
 class Stats:
-    """Gives fixed figures."""
+    """Fixed usage."""
 
     def usage(self) -> NodeUsage:
         used = UsageSample(START, 12.5, 0.25, 4096)
@@ -87,12 +87,12 @@ class Scene:
         return {"Authorization": f"Bearer {self.tokens[user].reveal()}"} if user else {}
 
     async def get(self, path: str, user: str | None = READER, **more: object) -> tuple[int, str]:
-        """Ask as the owner of a token, or as nobody."""
+        """Send a request with the token of a user, or without one."""
         headers = self.headers(user)
         async with self.session.get(self.url(path), headers=headers, **more) as answer:  # type: ignore[arg-type]
             return answer.status, await answer.text()
 
-    def proving(self, name: str, groups: Sequence[str] = ()) -> ssl.SSLContext:
+    def client_context(self, name: str, groups: Sequence[str] = ()) -> ssl.SSLContext:
         """Return a context with a client certificate of the API's authority."""
         made = self.certificates.issue(name, groups, lifetime=timedelta(hours=1))
         certificate, key = self.folder / f"{name}.crt", self.folder / f"{name}.key"
@@ -125,7 +125,7 @@ async def scene(folder: Path, **changes: object) -> AsyncIterator[Scene]:
         kube = Client(api.transport(admin))
         await kube.create(Namespace(metadata=ObjectMeta(name="ns")))
         tokens = {name: api.tokens.issue(name, ()) for name in (READER, STRANGER)}
-        tokens["nobody"] = Secret("no-token-of-ours")
+        tokens["unknown"] = Secret("no-token-of-ours")
         await allow(kube, READER)
         server = Server(
             settings,
@@ -142,7 +142,7 @@ async def scene(folder: Path, **changes: object) -> AsyncIterator[Scene]:
             async with aiohttp.ClientSession(connector=connector) as session:
                 yield Scene(server, logs, kube, tokens, folder, certificates, session)
             running.cancel()
-        # A TLS connection says goodbye in later turns of the loop.
+        # A TLS connection is closed in later iterations of the loop.
         await asyncio.sleep(0.05)
 
 

@@ -1,4 +1,4 @@
-"""Who callers are and what they may, as the API says and for as long as it is believed."""
+"""Authentication and authorization of clients by reviews of the API, and their caches."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ BEFORE, AFTER = 1_800_000_000.0, 2_000_000_000.0
         ("PURGE", "/", RequestAttributes("purge", "proxy")),
     ],
 )
-def test_a_path_is_a_part_of_the_node(method: str, path: str, expected: RequestAttributes) -> None:
+def test_request_attributes_of_a_path(method: str, path: str, expected: RequestAttributes) -> None:
     assert request_attributes(method, path) == expected
 
 
-def test_a_certificate_names_its_owner_until_it_ends() -> None:
+def test_certificate_identifies_its_user_until_it_expires() -> None:
     expected = User("anna", ("one", "two", "system:authenticated"))
 
     assert certificate_user(GOOD, BEFORE) == expected
@@ -72,12 +72,12 @@ class Counting:
     """Counts requests, and answers none while it is down."""
 
     inner: Transport
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     is_down: bool = False
     hangs: bool = False
 
     async def send(self, request: Request) -> Response:
-        self.asked.append(request.path.rpartition("/")[2])
+        self.requests.append(request.path.rpartition("/")[2])
         if self.is_down:
             raise errors.ApiUnavailable("down")
         if self.hangs:
@@ -92,86 +92,86 @@ class Counting:
 
 
 @asynccontextmanager
-async def asking(**settings: Any) -> AsyncIterator[tuple[KubeletAuth, Counting, Secret]]:
+async def an_auth(**settings: Any) -> AsyncIterator[tuple[KubeletAuth, Counting, Secret]]:
     clock = virtual_time.clock()
     async with embedded.running(clock=clock) as (api, admin):
-        line = Counting(api.transport(admin))
-        callers = KubeletAuth(NODE, Client(line, clock=clock), clock, Settings(**settings))
-        yield callers, line, api.tokens.issue("anna", ("system:masters",))
+        transport = Counting(api.transport(admin))
+        auth = KubeletAuth(NODE, Client(transport, clock=clock), clock, Settings(**settings))
+        yield auth, transport, api.tokens.issue("anna", ("system:masters",))
 
 
-async def test_a_token_is_reviewed_once_and_kept_as_a_hash() -> None:
-    async with asking() as (callers, line, token):
-        first = await callers.authenticate(f"Bearer {token.reveal()}", None)
-        again = await callers.authenticate(f"bearer {token.reveal()}", None)
+async def test_token_is_reviewed_once_and_cached_as_a_hash() -> None:
+    async with an_auth() as (auth, transport, token):
+        first = await auth.authenticate(f"Bearer {token.reveal()}", None)
+        again = await auth.authenticate(f"bearer {token.reveal()}", None)
 
         assert first == again
         assert first is not None
         assert (first.name, "system:masters" in first.groups) == ("anna", True)
-        assert line.asked == ["tokenreviews"]
-        assert token.reveal() not in repr(callers._users._entries)
+        assert transport.requests == ["tokenreviews"]
+        assert token.reveal() not in repr(auth._users._entries)
         await asyncio.sleep(61)
-        await callers.authenticate(f"Bearer {token.reveal()}", None)
-        assert line.asked == ["tokenreviews"] * 2
+        await auth.authenticate(f"Bearer {token.reveal()}", None)
+        assert transport.requests == ["tokenreviews"] * 2
 
 
 @pytest.mark.parametrize("header", ["", "Basic abc", "Bearer", "Bearer ", "Bearer " + "x" * 20_000])
-async def test_what_is_no_token_is_not_even_reviewed(header: str) -> None:
-    async with asking() as (callers, line, _):
-        assert await callers.authenticate(header, None) is None
-        assert line.asked == []
+async def test_invalid_authorization_header_is_not_reviewed(header: str) -> None:
+    async with an_auth() as (auth, transport, _):
+        assert await auth.authenticate(header, None) is None
+        assert transport.requests == []
 
 
-async def test_a_wrong_token_is_remembered_for_ten_seconds() -> None:
-    async with asking() as (callers, line, _):
+async def test_rejected_token_is_cached_for_ten_seconds() -> None:
+    async with an_auth() as (auth, transport, _):
         for _ in range(3):
-            assert await callers.authenticate("Bearer wrong", None) is None
-        assert line.asked == ["tokenreviews"]
+            assert await auth.authenticate("Bearer wrong", None) is None
+        assert transport.requests == ["tokenreviews"]
         await asyncio.sleep(11)
-        assert await callers.authenticate("Bearer wrong", None) is None
-        assert line.asked == ["tokenreviews"] * 2
+        assert await auth.authenticate("Bearer wrong", None) is None
+        assert transport.requests == ["tokenreviews"] * 2
 
 
-async def test_nobody_is_known_while_the_api_cannot_be_asked() -> None:
-    async with asking() as (callers, line, token):
-        line.is_down = True
-        assert await callers.authenticate(f"Bearer {token.reveal()}", None) is None
+async def test_no_token_is_valid_while_the_api_is_unavailable() -> None:
+    async with an_auth() as (auth, transport, token):
+        transport.is_down = True
+        assert await auth.authenticate(f"Bearer {token.reveal()}", None) is None
         with pytest.raises(errors.Unavailable):
-            await callers.is_allowed(User("anna", ("system:masters",)), LOGS)
+            await auth.is_allowed(User("anna", ("system:masters",)), LOGS)
 
-        line.is_down = False
-        assert await callers.authenticate(f"Bearer {token.reveal()}", None) is not None
+        transport.is_down = False
+        assert await auth.authenticate(f"Bearer {token.reveal()}", None) is not None
 
 
-async def test_a_flood_of_tokens_keeps_nobody_waiting_for_ever() -> None:
-    async with asking(max_concurrent=1, timeout=timedelta(seconds=5)) as (callers, line, _):
-        line.hangs = True
+async def test_flood_of_tokens_is_bounded_by_the_timeout() -> None:
+    async with an_auth(max_concurrent=1, timeout=timedelta(seconds=5)) as (auth, transport, _):
+        transport.hangs = True
         began = asyncio.get_running_loop().time()
 
         async with asyncio.TaskGroup() as group:
             for number in range(20):
-                group.create_task(callers.authenticate(f"Bearer {number}", None))
+                group.create_task(auth.authenticate(f"Bearer {number}", None))
 
         assert asyncio.get_running_loop().time() - began <= 5.1
 
 
-async def test_rights_are_those_on_this_node_and_kept_for_a_minute() -> None:
-    async with asking() as (callers, line, _):
-        assert await callers.is_allowed(User("root", ("system:masters",)), LOGS)
-        assert not await callers.is_allowed(User("anna"), LOGS)
-        assert not await callers.is_allowed(User("anna"), LOGS)
-        assert line.asked == ["subjectaccessreviews"] * 2
+async def test_authorization_is_for_this_node_and_cached() -> None:
+    async with an_auth() as (auth, transport, _):
+        assert await auth.is_allowed(User("root", ("system:masters",)), LOGS)
+        assert not await auth.is_allowed(User("anna"), LOGS)
+        assert not await auth.is_allowed(User("anna"), LOGS)
+        assert transport.requests == ["subjectaccessreviews"] * 2
         await asyncio.sleep(11)
-        assert not await callers.is_allowed(User("anna"), LOGS)
-        assert line.asked == ["subjectaccessreviews"] * 3
+        assert not await auth.is_allowed(User("anna"), LOGS)
+        assert transport.requests == ["subjectaccessreviews"] * 3
 
 
-def test_a_memory_is_bounded_and_forgets() -> None:
+def test_cache_is_bounded_and_expires() -> None:
     now = [0.0]
-    kept: TtlCache[int, str] = TtlCache(2, lambda: now[0])
+    cache: TtlCache[int, str] = TtlCache(2, lambda: now[0])
     for number in range(3):
-        kept.put(number, "x", timedelta(seconds=10))
+        cache.put(number, "x", timedelta(seconds=10))
 
-    assert (kept.find(0), kept.find(1), kept.find(2)) == (None, "x", "x")
+    assert (cache.find(0), cache.find(1), cache.find(2)) == (None, "x", "x")
     now[0] = 10.0
-    assert kept.find(2) is None
+    assert cache.find(2) is None

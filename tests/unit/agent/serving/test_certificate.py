@@ -1,4 +1,4 @@
-"""The certificate that the agent makes for itself: by openssl, private, and renewed in time."""
+"""The agent's self-signed certificate: created by openssl, private, and renewed in time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def a_pair(folder: Path, clock: Clock, hosts: tuple[str, ...] = HOSTS) -> SelfSi
 
 
 @pytest.mark.tier("process")
-async def test_a_pair_is_made_once_and_private(tmp_path: Path) -> None:
+async def test_pair_is_created_once_and_private(tmp_path: Path) -> None:
     from cryptography import x509
 
     made = a_pair(tmp_path / "serving", Clock())
@@ -62,7 +62,7 @@ async def test_a_pair_is_made_once_and_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.tier("process")
-async def test_it_is_made_anew_before_it_ends_or_when_it_will_not_do(tmp_path: Path) -> None:
+async def test_pair_is_renewed_before_it_expires_or_when_it_is_unsuitable(tmp_path: Path) -> None:
     clock = Clock()
     made = a_pair(tmp_path, clock)
     await made.ensure()
@@ -79,7 +79,7 @@ async def test_it_is_made_anew_before_it_ends_or_when_it_will_not_do(tmp_path: P
     assert stat.S_IMODE(made.pair.key.stat().st_mode) == 0o600
 
 
-async def test_an_openssl_that_does_not_work_is_told_with_a_way_out(tmp_path: Path) -> None:
+async def test_error_of_openssl_names_the_alternative_flag(tmp_path: Path) -> None:
     made = SelfSigned(tmp_path, HOSTS, Broken(), Clock())
 
     with pytest.raises(errors.Unavailable, match=r"unknown option.*--tls-cert-file"):

@@ -1,4 +1,4 @@
-"""A Pod's log out of what tart printed and the guest wrote: by time, in bounds, and to its end."""
+"""A Pod's log from the output of tart and the guest's log: merged by time, bounded, and complete."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Host:
     folder: Path
     state: VmState | None = VmState.STARTED
     phase: str = "Running"
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    lookups: list[tuple[str, str]] = field(default_factory=list)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
-        self.asked.append((namespace, name))
+        self.lookups.append((namespace, name))
         if (namespace, name) != ("ns", "p"):
             return None
         spec = PodSpec(containers=[Container(name="vm")], node_name="mac-1")
@@ -76,14 +76,14 @@ class Host:
 
 
 def write(path: Path, text: str, *, mode: str = "a") -> None:
-    """Write as somebody would at the test's own time."""
+    """Append a text, with the virtual time as the file's date."""
     with path.open(mode) as file:
         file.write(text)
     at = virtual_time.clock().now().timestamp()
     os.utime(path, (at, at))
 
 
-def asking(**more: Any) -> LogRequest:
+def log_request(**more: Any) -> LogRequest:
     return LogRequest(**{"namespace": "ns", "pod": "p", "container": "vm", **more})
 
 
@@ -92,27 +92,27 @@ async def read(batches: AsyncGenerator[Sequence[Line], None]) -> list[str]:
         return [line.text.decode() async for lines in batches for line in lines]
 
 
-async def ticking(logs: PodLogs, script: Sequence[tuple[Path, str]]) -> None:
-    """Write one text per ten seconds, while the agent looks."""
+async def write_script(logs: PodLogs, script: Sequence[tuple[Path, str]]) -> None:
+    """Write one text per ten seconds, and scan the logs after each."""
     for path, text in script:
         write(path, text)
         logs.scan()
         await asyncio.sleep(10)
 
 
-async def test_both_logs_are_one_by_time(tmp_path: Path) -> None:
+async def test_both_logs_are_merged_by_time(tmp_path: Path) -> None:
     host = Host(tmp_path)
     logs = host.logs
     script = [(host.tart, "t1\n"), (host.guest, "g1\n"), (host.tart, "t2\n"), (host.guest, "g2")]
     began = virtual_time.clock().now()
-    await ticking(logs, script)
+    await write_script(logs, script)
 
-    assert await read(logs.batches(asking())) == ["t1", "g1", "t2", "g2"]
-    assert await read(logs.batches(asking(tail_lines=3))) == ["g1", "t2", "g2"]
-    assert await read(logs.batches(asking(tail_lines=0))) == []
+    assert await read(logs.batches(log_request())) == ["t1", "g1", "t2", "g2"]
+    assert await read(logs.batches(log_request(tail_lines=3))) == ["g1", "t2", "g2"]
+    assert await read(logs.batches(log_request(tail_lines=0))) == []
     since = began + timedelta(seconds=15)
-    assert await read(logs.batches(asking(since=since))) == ["t2", "g2"]
-    lines = [line async for each in logs.batches(asking()) for line in each]
+    assert await read(logs.batches(log_request(since=since))) == ["t2", "g2"]
+    lines = [line async for each in logs.batches(log_request()) for line in each]
     assert [(line.at - began).total_seconds() for line in lines] == [0, 10, 20, 30]
 
 
@@ -122,7 +122,7 @@ async def test_a_followed_log_ends_with_the_vm_and_loses_nothing(tmp_path: Path)
     write(host.tart, "old\n")
 
     async def follow() -> None:
-        async with aclosing(logs.batches(asking(follow=True))) as batches:
+        async with aclosing(logs.batches(log_request(follow=True))) as batches:
             found.extend([line.text.decode() async for each in batches for line in each])
 
     async with asyncio.TaskGroup() as group:
@@ -132,7 +132,7 @@ async def test_a_followed_log_ends_with_the_vm_and_loses_nothing(tmp_path: Path)
         await asyncio.sleep(5)
         write(host.tart, "f\n")
         write(host.guest, "why it failed")
-        # As the agent does: the record says the end, then everything goes.
+        # As the agent does: the record has the end, then everything is removed.
         host.state = VmState.ENDED
         report.keep_log(host.data, VM, tmp_path)
         await host.data.remove(VM)
@@ -141,13 +141,13 @@ async def test_a_followed_log_ends_with_the_vm_and_loses_nothing(tmp_path: Path)
     assert found == ["old", "new", "half", "why it failed"]
 
 
-async def test_a_guests_log_is_not_told_twice_when_it_is_kept(tmp_path: Path) -> None:
+async def test_kept_log_of_a_guest_is_not_sent_twice(tmp_path: Path) -> None:
     host = Host(tmp_path)
     logs, found = host.logs, list[str]()
     write(host.guest, "once\n")
 
     async def follow() -> None:
-        async with aclosing(logs.batches(asking(follow=True))) as batches:
+        async with aclosing(logs.batches(log_request(follow=True))) as batches:
             found.extend([line.text.decode() async for each in batches for line in each])
 
     async with asyncio.TaskGroup() as group:
@@ -165,10 +165,10 @@ class NoTokens:
     """Tokens of guests that have none."""
 
     def forget(self, vm: str) -> None:
-        """Know of none."""
+        """Do nothing."""
 
 
-async def test_forgetting_a_guest_keeps_its_log(tmp_path: Path) -> None:
+async def test_removing_a_guest_keeps_its_log(tmp_path: Path) -> None:
     host = Host(tmp_path)
     write(host.guest, "why\n")
     tokens, kube, node_facts = cast("Any", NoTokens()), cast("Any", None), cast("Any", None)
@@ -179,26 +179,26 @@ async def test_forgetting_a_guest_keeps_its_log(tmp_path: Path) -> None:
     assert host.data.vms() == []
 
 
-async def test_the_log_of_a_finished_pod_is_there_when_its_vm_is_gone(tmp_path: Path) -> None:
+async def test_log_of_a_finished_pod_outlives_its_vm(tmp_path: Path) -> None:
     host = Host(tmp_path, state=VmState.ENDED)
     logs = host.logs
-    write(host.tart, "said\n")
+    write(host.tart, "done\n")
     write(host.guest, "exit 3\n")
     logs.scan()
     await host.data.remove(VM)
     host.state, host.phase = None, "Failed"
 
-    assert await read(logs.batches(asking(follow=True))) == ["said", "exit 3"]
+    assert await read(logs.batches(log_request(follow=True))) == ["done", "exit 3"]
     kept = report.kept_log_path(tmp_path, VM)
     assert kept.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("state", [None, VmState.CLAIMED, VmState.CLONED])
-async def test_a_vm_that_has_not_begun_has_no_log(tmp_path: Path, state: VmState | None) -> None:
+async def test_vm_that_has_not_started_has_no_log(tmp_path: Path, state: VmState | None) -> None:
     host = Host(tmp_path, state=state, phase="Pending")
 
     with pytest.raises(errors.Refused, match="is waiting to start: ContainerCreating"):
-        host.logs.batches(asking())
+        host.logs.batches(log_request())
 
 
 @pytest.mark.parametrize(
@@ -210,64 +210,64 @@ async def test_a_vm_that_has_not_begun_has_no_log(tmp_path: Path, state: VmState
         ({"previous": True}, errors.Refused),
     ],
 )
-async def test_what_is_not_here_is_not_looked_for_on_the_disk(
+async def test_unknown_pod_or_container_is_refused_without_reading_files(
     tmp_path: Path, changes: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        Host(tmp_path).logs.batches(asking(**changes))
+        Host(tmp_path).logs.batches(log_request(**changes))
 
 
-async def test_a_link_in_the_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
+async def test_link_in_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
     host = Host(tmp_path)
     secret = tmp_path / "secret"
     secret.write_text("geheim\n")
     host.tart.symlink_to(secret)
     host.guest.symlink_to(secret)
 
-    assert await read(host.logs.batches(asking())) == []
+    assert await read(host.logs.batches(log_request())) == []
     report.keep_log(host.data, VM, tmp_path)
     assert not report.kept_log_path(tmp_path, VM).exists()
 
 
 @pytest.fixture
-def boundless() -> Iterator[Path]:
+def any_date_folder() -> Iterator[Path]:
     """Return a folder whose files may have any date, where the system has one."""
-    room = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=room if room.is_dir() else None) as folder:
+    shm = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shm if shm.is_dir() else None) as folder:
         yield Path(folder)
 
 
-async def test_a_guest_that_dates_its_log_into_the_far_future_stops_nobody(
-    boundless: Path,
+async def test_log_dated_in_the_far_future_is_read(
+    any_date_folder: Path,
 ) -> None:
-    host = Host(boundless)
+    host = Host(any_date_folder)
     write(host.guest, "late\n")
     os.utime(host.guest, (1e12, 1e12))
     host.logs.scan()
 
-    assert await read(host.logs.batches(asking())) == ["late"]
-    report.keep_log(host.data, VM, boundless)
-    kept = report.kept_log_path(boundless, VM)
+    assert await read(host.logs.batches(log_request())) == ["late"]
+    report.keep_log(host.data, VM, any_date_folder)
+    kept = report.kept_log_path(any_date_folder, VM)
     assert kept.read_text() == "late\n"
     assert kept.stat().st_mtime <= time.time()
 
 
-async def test_a_pipe_in_the_place_of_a_log_makes_nobody_wait(tmp_path: Path) -> None:
+async def test_pipe_in_place_of_a_log_does_not_block(tmp_path: Path) -> None:
     host = Host(tmp_path)
     os.mkfifo(host.guest)
     write(host.tart, "t\n")
 
-    assert await read(host.logs.batches(asking())) == ["t"]
+    assert await read(host.logs.batches(log_request())) == ["t"]
 
 
-async def test_a_guest_that_writes_without_end_fills_no_memory(
+async def test_endless_log_is_read_with_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = Host(tmp_path)
     monkeypatch.setattr(log_files, "MAX_BACKLOG_BYTES", 1000)
     write(host.guest, "".join(f"{number:08}\n" for number in range(10_000)))
 
-    lines = await read(host.logs.batches(asking()))
+    lines = await read(host.logs.batches(log_request()))
 
     assert lines[-1] == "00009999"
     assert len(lines) <= 1000 // 9
@@ -282,7 +282,7 @@ def texts(file: LogFile) -> list[bytes]:
     return [line.text for line in file.all_lines(datetime.now(UTC), rest=True)]
 
 
-async def test_a_line_without_an_end_is_cut_into_pieces(tmp_path: Path) -> None:
+async def test_endless_line_is_split(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"x" * (log_files.MAX_LINE_BYTES * 5 + 7) + b"\nend\n")
 
@@ -294,7 +294,7 @@ async def test_a_line_without_an_end_is_cut_into_pieces(tmp_path: Path) -> None:
     assert found[-1] == b"end"
 
 
-async def test_passwords_of_the_screen_are_not_shown(tmp_path: Path) -> None:
+async def test_vnc_passwords_are_redacted(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"open vnc://:geheim@127.0.0.1:5900 now\r\n")
 
@@ -302,7 +302,7 @@ async def test_passwords_of_the_screen_are_not_shown(tmp_path: Path) -> None:
         assert texts(file) == [b"open vnc://REDACTED now"]
 
 
-def test_a_log_that_was_cut_or_replaced_is_read_from_its_new_start(tmp_path: Path) -> None:
+def test_truncated_or_replaced_log_is_read_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("a long first line\n")
     file = a_file(path)
@@ -317,7 +317,7 @@ def test_a_log_that_was_cut_or_replaced_is_read_from_its_new_start(tmp_path: Pat
     file.close()
 
 
-def test_a_line_is_as_old_as_the_first_note_of_it() -> None:
+def test_time_of_a_line_is_that_of_the_first_record_after_it() -> None:
     times = LineTimes()
     start = datetime(2026, 1, 1, tzinfo=UTC)
     for minute, size in enumerate([10, 10, 30]):
@@ -332,7 +332,7 @@ def test_a_line_is_as_old_as_the_first_note_of_it() -> None:
     assert times.at(0, now) == now
 
 
-def test_notes_are_bounded() -> None:
+def test_recorded_times_are_bounded() -> None:
     times = LineTimes()
     start = datetime(2026, 1, 1, tzinfo=UTC)
     for size in range(1, 20_000):

@@ -1,4 +1,4 @@
-"""The agent's endpoints over real sockets: who is let in, what they get, and what nobody can make it hold."""
+"""The agent's endpoints over real sockets: authentication, responses, and limits on connections and streams."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.tier("process")  # a real server makes its certificate 
 LOG = "/containerLogs/ns/p/vm"
 
 
-class Line:
+class Connection:
     """A connection."""
 
     is_closed = False
@@ -45,28 +45,32 @@ class Line:
 
 
 @pytest.mark.parametrize("path", [LOG, "/stats/summary", "/metrics/resource", "/healthz", "/no"])
-async def test_nobody_is_let_in_without_a_credential(tmp_path: Path, path: str) -> None:
+async def test_request_without_a_valid_credential_is_unauthorized(
+    tmp_path: Path, path: str
+) -> None:
     async with scene(tmp_path) as stage:
         assert await stage.get(path, None) == (401, "Unauthorized")
-        assert await stage.get(path, "nobody") == (401, "Unauthorized")
-        assert stage.logs.asked == []
+        assert await stage.get(path, "unknown") == (401, "Unauthorized")
+        assert stage.logs.requests == []
 
 
 @pytest.mark.parametrize(
-    ("path", "part"),
+    ("path", "subresource"),
     [(LOG, "proxy"), ("/stats/summary", "stats"), ("/metrics/resource", "metrics")],
 )
-async def test_a_good_token_without_rights_is_forbidden(
-    tmp_path: Path, path: str, part: str
+async def test_valid_token_without_permission_is_forbidden(
+    tmp_path: Path, path: str, subresource: str
 ) -> None:
     async with scene(tmp_path) as stage:
-        told = f"Forbidden (user={STRANGER}, verb=get, resource=nodes, subresource(s)=[{part}])"
+        message = (
+            f"Forbidden (user={STRANGER}, verb=get, resource=nodes, subresource(s)=[{subresource}])"
+        )
 
-        assert await stage.get(path, STRANGER) == (403, told)
-        assert stage.logs.asked == []
+        assert await stage.get(path, STRANGER) == (403, message)
+        assert stage.logs.requests == []
 
 
-async def test_two_credentials_are_none(tmp_path: Path) -> None:
+async def test_two_authorization_headers_are_refused(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         token = stage.headers(READER)["Authorization"]
         twice = [("Authorization", token), ("Authorization", "Bearer other")]
@@ -74,36 +78,36 @@ async def test_two_credentials_are_none(tmp_path: Path) -> None:
             assert answer.status == 401
 
 
-async def test_a_certificate_of_the_client_authority_says_who_comes(tmp_path: Path) -> None:
+async def test_client_certificate_identifies_the_user(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
-        allowed, stranger = stage.proving(KUBELET_CLIENT), stage.proving(STRANGER)
+        allowed, stranger = stage.client_context(KUBELET_CLIENT), stage.client_context(STRANGER)
 
         assert (await stage.get(LOG, None, ssl=allowed))[0] == 200
         assert (await stage.get(LOG, None, ssl=stranger))[0] == 403
 
 
-async def test_certificates_of_others_do_not_even_connect(tmp_path: Path) -> None:
+async def test_certificate_of_another_authority_cannot_connect(tmp_path: Path) -> None:
     from bramley.apiserver.pki import tls
 
     other = tls.Certificates(tmp_path / "other")
     other.ensure()
     async with scene(tmp_path) as stage:
         stage.certificates = other
-        foreign = stage.proving(KUBELET_CLIENT)
+        foreign = stage.client_context(KUBELET_CLIENT)
 
         with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
             await stage.get(LOG, None, ssl=foreign)
 
 
-async def test_a_log_is_sent_with_what_was_asked_for(tmp_path: Path) -> None:
+async def test_log_options_are_applied(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
-        asked = f"{LOG}?timestamps=true&limitBytes=40&tailLines=7&sinceSeconds=60"
+        path = f"{LOG}?timestamps=true&limitBytes=40&tailLines=7&sinceSeconds=60"
 
-        code, text = await stage.get(asked)
+        code, text = await stage.get(path)
 
         assert (code, text) == (200, "2026-01-02T03:04:05.000000000Z one\n2026-")
-        wanted = stage.logs.asked[0]
-        assert (wanted.tail_lines, wanted.follow, wanted.limit_bytes) == (7, False, 40)
+        request = stage.logs.requests[0]
+        assert (request.tail_lines, request.follow, request.limit_bytes) == (7, False, 40)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +125,7 @@ async def test_a_log_is_sent_with_what_was_asked_for(tmp_path: Path) -> None:
         (f"{LOG}?sinceTime=2026-01-01T00:00:00Z&sinceSeconds=1", 422),
     ],
 )
-async def test_what_is_not_there_or_makes_no_sense_is_refused(
+async def test_unknown_paths_and_invalid_options_are_refused(
     tmp_path: Path, path: str, code: int
 ) -> None:
     async with scene(tmp_path) as stage:
@@ -130,14 +134,14 @@ async def test_what_is_not_there_or_makes_no_sense_is_refused(
         assert found == code
 
 
-async def test_nothing_can_be_posted(tmp_path: Path) -> None:
+async def test_post_is_not_allowed(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         headers = stage.headers(READER)
         async with stage.session.post(stage.url(LOG), headers=headers) as answer:
             assert answer.status == 405
 
 
-async def test_the_summary_and_the_metrics_tell_the_same(tmp_path: Path) -> None:
+async def test_summary_and_metrics_have_the_same_values(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         _, text = await stage.get("/stats/summary")
         _, metrics = await stage.get("/metrics/resource")
@@ -155,7 +159,7 @@ async def test_the_summary_and_the_metrics_tell_the_same(tmp_path: Path) -> None
     assert metrics.endswith("resource_scrape_error 0\n")
 
 
-async def test_a_followed_log_ends_with_its_reader(tmp_path: Path) -> None:
+async def test_followed_log_is_closed_with_its_client(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         url, headers = stage.url(f"{LOG}?follow=true"), stage.headers(READER)
         async with stage.session.get(url, headers=headers) as answer:
@@ -165,7 +169,7 @@ async def test_a_followed_log_ends_with_its_reader(tmp_path: Path) -> None:
             await asyncio.wait_for(stage.logs.closed.wait(), 10)
 
 
-async def test_a_reader_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
+async def test_client_that_reads_nothing_is_disconnected(tmp_path: Path) -> None:
     deadline = timedelta(seconds=0.3)
     async with scene(tmp_path, send_deadline=deadline) as stage:
         stage.logs.lines = [b"x" * 65536] * 400
@@ -184,7 +188,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
         writer.close()
 
 
-async def test_a_log_that_breaks_does_not_look_whole(tmp_path: Path) -> None:
+async def test_failed_log_is_not_a_complete_response(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         stage.logs.fails_with = OSError("the disk is gone")
 
@@ -192,7 +196,7 @@ async def test_a_log_that_breaks_does_not_look_whole(tmp_path: Path) -> None:
             await stage.get(LOG)
 
 
-async def test_no_more_logs_are_read_than_allowed(tmp_path: Path) -> None:
+async def test_number_of_log_streams_is_limited(tmp_path: Path) -> None:
     async with scene(tmp_path, streams=1) as stage:
         url, headers = stage.url(f"{LOG}?follow=true"), stage.headers(READER)
         async with stage.session.get(url, headers=headers) as answer:
@@ -203,7 +207,7 @@ async def test_no_more_logs_are_read_than_allowed(tmp_path: Path) -> None:
         assert (await stage.get(LOG))[0] == 200
 
 
-async def test_who_sends_a_request_byte_by_byte_is_hung_up_on(tmp_path: Path) -> None:
+async def test_slow_request_is_disconnected(tmp_path: Path) -> None:
     bounds = Bounds(max_connections=2, idle=timedelta(seconds=1))
     async with scene(tmp_path, connections=bounds) as stage:
         began = time.monotonic()
@@ -220,37 +224,37 @@ async def test_who_sends_a_request_byte_by_byte_is_hung_up_on(tmp_path: Path) ->
         writer.close()
 
 
-def test_a_connection_without_a_request_goes_when_its_time_is_over() -> None:
-    guard, line = ConnectionLimiter(Bounds(idle=timedelta(seconds=10))), Line()
+def test_idle_connection_is_closed_after_its_timeout() -> None:
+    limiter, connection = ConnectionLimiter(Bounds(idle=timedelta(seconds=10))), Connection()
 
-    assert [guard.close_excess([line], now) for now in (0.0, 9.9)] == [0, 0]
-    with guard.request_in_progress(line):
-        assert guard.close_excess([line], 60.0) == 0
-    assert [guard.close_excess([line], now) for now in (61.0, 70.0, 71.0)] == [0, 0, 1]
-    assert line.is_closed
+    assert [limiter.close_excess([connection], now) for now in (0.0, 9.9)] == [0, 0]
+    with limiter.request_in_progress(connection):
+        assert limiter.close_excess([connection], 60.0) == 0
+    assert [limiter.close_excess([connection], now) for now in (61.0, 70.0, 71.0)] == [0, 0, 1]
+    assert connection.is_closed
 
 
-def test_of_too_many_connections_the_longest_waiting_go() -> None:
-    guard, there = (
+def test_longest_idle_connections_are_closed_first() -> None:
+    limiter, connections = (
         ConnectionLimiter(Bounds(max_connections=2, idle=timedelta(seconds=10))),
-        [Line() for _ in range(4)],
+        [Connection() for _ in range(4)],
     )
-    guard.close_excess(there[:1], 0.0)
-    with guard.request_in_progress(there[1]):
-        closed = guard.close_excess(there, 1.0)
+    limiter.close_excess(connections[:1], 0.0)
+    with limiter.request_in_progress(connections[1]):
+        closed = limiter.close_excess(connections, 1.0)
 
     assert closed == 2
-    assert (there[0].is_closed, there[1].is_closed) == (True, False)
+    assert (connections[0].is_closed, connections[1].is_closed) == (True, False)
 
 
-async def test_headers_are_bounded(tmp_path: Path) -> None:
+async def test_header_size_is_limited(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         headers = {**stage.headers(READER), "X": "y" * 20_000}
         async with stage.session.get(stage.url(LOG), headers=headers) as answer:
             assert answer.status == 400
 
 
-async def test_rights_are_asked_once_a_minute_and_not_for_each_request(tmp_path: Path) -> None:
+async def test_authorization_is_cached_for_a_minute(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         assert (await stage.get(LOG))[0] == 200
         from bramley.api.rbac import ClusterRoleBinding
@@ -281,7 +285,7 @@ async def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
     assert "--tls-key-file" in await refused(tmp_path, certificate=tmp_path / "c")
 
 
-async def test_files_that_hold_nothing_usable_are_named(tmp_path: Path) -> None:
+async def test_error_names_the_unusable_file(tmp_path: Path) -> None:
     bad = tmp_path / "bad.pem"
     bad.write_text("nothing")
 

@@ -1,4 +1,4 @@
-"""What VMs use, measured over virtual time on a host of the test's making."""
+"""Resource usage of VMs, measured over virtual time on a fake host."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def sampling(host: Host) -> AsyncIterator[StatsProvider]:
         running.cancel()
 
 
-async def test_rates_are_known_after_a_second_and_kept_fresh() -> None:
+async def test_rates_are_known_after_a_second_and_updated() -> None:
     host = Host()
     async with sampling(host) as sampler:
         (pod,) = sampler.usage().pods
@@ -90,7 +90,7 @@ async def test_rates_are_known_after_a_second_and_kept_fresh() -> None:
         assert node.disk == Space(10, 5)
 
 
-async def test_the_nodes_counter_never_falls_when_a_vm_ends() -> None:
+async def test_counter_of_the_node_never_decreases() -> None:
     host = Host()
     async with sampling(host) as sampler:
         await asyncio.sleep(35)
@@ -104,13 +104,13 @@ async def test_the_nodes_counter_never_falls_when_a_vm_ends() -> None:
         assert usage.used.cpu_seconds >= before
 
 
-async def test_vms_that_do_not_run_use_nothing() -> None:
+async def test_stopped_vms_have_no_usage() -> None:
     host = Host(state=VmState.CLONED)
     async with sampling(host) as sampler:
         assert sampler.usage().pods == []
 
 
-async def test_a_counter_that_falls_is_no_negative_work() -> None:
+async def test_decreasing_counter_gives_no_negative_rate() -> None:
     host = Host()
     async with sampling(host) as sampler:
         await asyncio.sleep(35)
@@ -121,7 +121,7 @@ async def test_a_counter_that_falls_is_no_negative_work() -> None:
         assert pod.used.cores == 0.0
 
 
-def test_the_agent_knows_what_it_uses_itself() -> None:
+def test_usage_of_the_agent_itself() -> None:
     used = own_usage()
 
     assert used.cpu > timedelta()
