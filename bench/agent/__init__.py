@@ -1,1 +1,1 @@
-"""The agent's footprint and its reactions: a real `tart-kubelet` on a simulated Mac, beside our server in a process of its own."""
+"""Footprint and latencies of the agent: a real `tart-kubelet` on a simulated Mac, with our server in another process."""

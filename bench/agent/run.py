@@ -1,4 +1,4 @@
-"""One run: start the agent a few times, let Pods live and end, then let it rest; medians, and the verdict."""
+"""One run: start the agent several times, run Pods, measure it idle, and compare the medians with the goals."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bench.agent import measuring
-from bench.agent.measuring import Idle, Life
+from bench.agent import measurements
+from bench.agent.measurements import Idle, PodLatency
 from bench.agent.stage import BRIEF, LONG, Stage, staged
 from bench.apiserver.servers import ProcessFolder, process_folder
 from bench.report import Report
 
-# The agent in Go that this one takes the place of, on the Macs of its fleet.
+# The Go agent that this one replaces, on the Macs of its fleet.
 REFERENCE_MB = 46.0
 RSS, CPU = "agent RSS MB", "CPU % at rest"
 RUN, STATUS = "bound to run ms", "exit to status ms"
@@ -30,17 +30,17 @@ GOALS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """All figures of one run."""
+class Results:
+    """All measurements of one run."""
 
     starts: Sequence[float]
-    lives: Sequence[Life]
+    lives: Sequence[PodLatency]
     idle: Idle
     load: float = 0.0
     is_undisturbed: bool = False
 
     def ratios(self) -> dict[str, float]:
-        """Return what goals are held to, and the agent's size beside its predecessor's."""
+        """Return the values that are compared with goals, and the agent's size relative to its predecessor's."""
         resident = self.idle.agent_bytes / 1e6
         found = {
             RSS: resident,
@@ -55,18 +55,20 @@ class Found:
         return {name: round(value, 3) for name, value in found.items()}
 
     def report(self) -> Report:
-        """Return the figures with the goals and what became of them."""
+        """Return the values with the goals and whether they are met."""
         ratios = self.ratios()
         met = {name: is_met(ratios[name]) for name, (_, is_met) in GOALS.items()}
-        told = {name: words for name, (words, _) in GOALS.items()}
+        goals = {name: text for name, (text, _) in GOALS.items()}
         rows = [
-            (name, f"{value:.2f}", told.get(name, ""), _verdict(met.get(name)))
+            (name, f"{value:.2f}", goals.get(name, ""), _verdict(met.get(name)))
             for name, value in ratios.items()
         ]
-        return Report("agent", ("", "found", "goal", ""), rows, ratios, self.figures(), told, met)
+        return Report(
+            "agent", ("", "found", "goal", ""), rows, ratios, self.measurements(), goals, met
+        )
 
-    def figures(self) -> Mapping[str, Any]:
-        """Return every figure as it was measured."""
+    def measurements(self) -> Mapping[str, Any]:
+        """Return all raw measurements."""
         return {
             "starts": self.starts,
             "lives": [asdict(life) for life in self.lives],
@@ -77,48 +79,50 @@ class Found:
         }
 
 
-def _verdict(met: bool | None) -> str:  # noqa: FBT001 - there is nothing else to tell
+def _verdict(met: bool | None) -> str:  # noqa: FBT001 - the only argument
     return {True: "met", False: "MISSED", None: ""}[met]
 
 
-def say(line: str) -> None:
-    """Tell how far it is, beside the results."""
+def report_progress(line: str) -> None:
+    """Print the progress to stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
 def run(arguments: Sequence[str]) -> Report:
-    """Measure everything and judge it."""
-    options = argparse.ArgumentParser(prog="python -m bench agent")
-    options.add_argument("--rounds", type=int, default=7, help="how many Pods; the median counts")
-    options.add_argument("--starts", type=int, default=3, help="how often the agent is started")
-    options.add_argument("--seconds", type=float, default=60.0, help="how long it rests")
-    options.add_argument(
+    """Measure everything and compare it with the goals."""
+    parser = argparse.ArgumentParser(prog="python -m bench agent")
+    parser.add_argument("--rounds", type=int, default=7, help="number of Pods; the median counts")
+    parser.add_argument("--starts", type=int, default=3, help="number of starts of the agent")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="duration of the idle measurement"
+    )
+    parser.add_argument(
         "--undisturbed",
         action="store_true",
-        help="let everything here go before all else on this machine, as if that were idle; needs root",
+        help="run with real-time priority, as on an idle machine; needs root",
     )
-    options = options.parse_args(arguments)
+    options = parser.parse_args(arguments)
     if options.undisturbed:
-        # Whatever is started inherits it: server, agent, tart and VMs.
+        # Inherited by all child processes: server, agent, tart and VMs.
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     with process_folder("agent") as folder:
         return asyncio.run(_measure(folder, options)).report()
 
 
-async def _measure(folder: ProcessFolder, options: argparse.Namespace) -> Found:
+async def _measure(folder: ProcessFolder, options: argparse.Namespace) -> Results:
     async with staged(folder) as on:
-        say("starting the agent")
+        report_progress("starting the agent")
         starts = [await _start(on) for _ in range(options.starts)]
-        say("fetching images")
+        report_progress("pulling images")
         for image in (BRIEF, LONG):
             await _warm_up(on, image)
         lives = []
         for number in range(options.rounds):
-            say(f"measuring Pod {number + 1} of {options.rounds}")
-            lives.append(await measuring.live(on, f"pod-{number}", BRIEF))
-        say(f"measuring {options.seconds:g} s at rest")
-        idle = await measuring.rest(on, seconds=options.seconds)
-        return Found(starts, lives, idle, os.getloadavg()[0], options.undisturbed)
+            report_progress(f"measuring Pod {number + 1} of {options.rounds}")
+            lives.append(await measurements.measure_pod(on, f"pod-{number}", BRIEF))
+        report_progress(f"measuring {options.seconds:g} s at rest")
+        idle = await measurements.measure_idle(on, seconds=options.seconds)
+        return Results(starts, lives, idle, os.getloadavg()[0], options.undisturbed)
 
 
 async def _start(on: Stage) -> float:
@@ -127,7 +131,7 @@ async def _start(on: Stage) -> float:
 
 
 async def _warm_up(on: Stage, image: str) -> None:
-    """Have the image fetched and its golden base made."""
+    """Pull the image and make its golden base."""
     await on.create("warm-up", image)
-    await on.has("warm-up", lambda pod: pod.status.phase == "Running")
+    await on.wait_for_pod("warm-up", lambda pod: pod.status.phase == "Running")
     await on.remove("warm-up")

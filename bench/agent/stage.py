@@ -1,7 +1,7 @@
-"""One simulated Mac on our server, both as real processes; what tart itself would take is set to nothing, so that ours is left.
+"""One simulated Mac on our server, both as real processes; tart's own delays are zero, so that only ours are measured.
 
-The folder is that of a `tools.kube` instance, whose watchdog ends server and agent if the benchmark is killed. VMs are in
-sessions of their own and end by themselves.
+The folder is that of a `tools.kube` instance, whose watchdog stops server and agent if the benchmark is killed. VMs have their own
+sessions and end by themselves.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from bramley.sim.mac.folder import MacFolder
 from tools.kube import processes
 from tools.kube.processes import ProcessRecord
 
-PATIENCE = 60.0
-LOOK = 0.005
+TIMEOUT = 60.0
+POLL_SECONDS = 0.005
 NAMESPACE = "default"
 BRIEF, LONG = "ghcr.io/example/brief:1", "ghcr.io/example/long:1"
-# Long enough for the agent to have said that the VM runs, and to be at rest again.
+# Long enough for the agent to publish that the VM runs, and to be idle again.
 BRIEF_SECONDS = 2.5
-# A VM must end some time, also if nobody is left to end it.
+# VMs end by themselves, even if the benchmark was killed.
 LONG_SECONDS = 900.0
-NOTHING = ("query", "manifest", "clone", "set", "delete", "start", "halt", "stop")
-SOON = {"address": 0.1, "agent": 0.1, "ready": 0.1}
+NO_DELAY = ("query", "manifest", "clone", "set", "delete", "start", "halt", "stop")
+SHORT_DELAYS = {"address": 0.1, "agent": 0.1, "ready": 0.1}
 
 
 def script() -> dict[str, Any]:
-    """Return what the Mac is like: an image whose guests end soon, and one whose guests stay."""
+    """Return the script of the Mac: an image whose guests end soon, and one whose guests keep running."""
     seconds = {BRIEF: BRIEF_SECONDS, LONG: LONG_SECONDS}
     size = {"size_bytes": 1_000_000_000, "compressed_bytes": 1_000_000}
     return {
         "host": {"disk_bytes": 460_000_000_000, "lease_seconds": 3600},
-        "timings": {**dict.fromkeys(NOTHING, 0.0), **SOON},
+        "timings": {**dict.fromkeys(NO_DELAY, 0.0), **SHORT_DELAYS},
         "images": {name: {**size, "guest": {"work": work}} for name, work in seconds.items()},
     }
 
@@ -72,26 +72,28 @@ class Stage:
         return self.agent.pid
 
     async def start(self) -> float:
-        """Start the agent and return the seconds until its Node says that it is ready."""
-        began, before = time.perf_counter(), await self.heard()
-        # The Mac's environment is all that the agent gets, as from launchd.
-        given = [f"{name}={value}" for name, value in self.mac.environment().items()]
-        self.agent = self.process_folder.run("agent", ["env", "-i", *given, *macs.agent_command(self.mac)])
+        """Start the agent and return the seconds until its Node is Ready."""
+        started, before = time.perf_counter(), await self.ready_version()
+        # The agent gets only the Mac's environment, as from launchd.
+        environment = [f"{name}={value}" for name, value in self.mac.environment().items()]
+        self.agent = self.process_folder.run(
+            "agent", ["env", "-i", *environment, *macs.agent_command(self.mac)]
+        )
 
         async def is_ready() -> bool:
-            heard = await self.heard()
-            return heard is not None and heard != before
+            version = await self.ready_version()
+            return version is not None and version != before
 
-        await self.until(is_ready, what="a Node that is ready")
-        return time.perf_counter() - began
+        await self.wait_for(is_ready, what="a Ready Node")
+        return time.perf_counter() - started
 
     def stop(self) -> None:
-        """Stop the agent; VMs go on."""
+        """Stop the agent; VMs keep running."""
         if self.agent is not None:
             processes.stop([self.agent])
 
-    async def heard(self) -> object:
-        """Return which version of the Node says that it is ready; its times tell whole seconds, and a start takes less."""
+    async def ready_version(self) -> object:
+        """Return the resourceVersion of the Node if it is Ready; its timestamps in seconds are too coarse for a start."""
         try:
             node = await self.kube.get(Node, self.mac.name)
         except errors.NotFound:
@@ -100,7 +102,7 @@ class Stage:
         return node.metadata.resource_version if ready and ready.status == "True" else None
 
     async def create(self, name: str, image: str) -> Pod:
-        """Create a Pod that is bound from the first moment on."""
+        """Create a Pod that is already bound."""
         spec = {
             "nodeName": self.mac.name,
             "restartPolicy": "Never",
@@ -112,13 +114,13 @@ class Stage:
         await self.kube.create_wire(Pod.resource, body, namespace=NAMESPACE)
         return await self.kube.get(Pod, name, namespace=NAMESPACE)
 
-    async def has(self, name: str, holds: Callable[[Pod], object]) -> None:
-        """Wait until something holds for a Pod."""
+    async def wait_for_pod(self, name: str, predicate: Callable[[Pod], object]) -> None:
+        """Wait until a predicate is true for a Pod."""
 
-        async def look() -> bool:
-            return bool(holds(await self.kube.get(Pod, name, namespace=NAMESPACE)))
+        async def check() -> bool:
+            return bool(predicate(await self.kube.get(Pod, name, namespace=NAMESPACE)))
 
-        await self.until(look, what=f"Pod {name}", every=0.1)
+        await self.wait_for(check, what=f"Pod {name}", every=0.1)
 
     async def remove(self, name: str) -> None:
         """Delete a Pod and wait until it is gone."""
@@ -130,29 +132,29 @@ class Stage:
                 return False
             return True
 
-        await self.until(is_gone, what=f"the end of Pod {name}", every=0.1)
+        await self.wait_for(is_gone, what=f"the deletion of Pod {name}", every=0.1)
 
-    def run_of(self, pod: Pod) -> Path:
-        """Return the folder in which the supervisor of a Pod's VM writes things down."""
+    def run_folder(self, pod: Pod) -> Path:
+        """Return the folder of the run of a Pod's VM."""
         vm = vm_names.of_pod(pod.namespace or "", pod.name, pod.uid)
         return self.mac.folders.state / "runs" / vm
 
-    async def until(
-        self, ask: Callable[[], Awaitable[bool]], *, what: str, every: float = LOOK
+    async def wait_for(
+        self, check: Callable[[], Awaitable[bool]], *, what: str, every: float = POLL_SECONDS
     ) -> None:
-        """Wait for something; an agent that ended, or a wait in vain, is an error with its last words."""
-        ends = time.monotonic() + PATIENCE
-        while not await ask():
-            lives = self.agent is None or processes.is_running(self.agent)
-            if not lives or time.monotonic() > ends:
-                told = processes.tail(self.agent.log) if self.agent else ""
-                raise StartFailed(f"waited in vain for {what}:\n{told}")
+        """Poll until the check is true; StartFailed with the agent's last output after a timeout or if it has exited."""
+        deadline = time.monotonic() + TIMEOUT
+        while not await check():
+            is_alive = self.agent is None or processes.is_running(self.agent)
+            if not is_alive or time.monotonic() > deadline:
+                output = processes.tail(self.agent.log) if self.agent else ""
+                raise StartFailed(f"timed out waiting for {what}:\n{output}")
             await asyncio.sleep(every)
 
 
 @asynccontextmanager
 async def staged(process_folder: ProcessFolder) -> AsyncIterator[Stage]:
-    """Give a server and a Mac whose agent has not begun; nothing of it runs when the block has ended."""
+    """Yield a server and a Mac whose agent is not started; all their processes are stopped at the end."""
     server = Bramley(process_folder, has_controllers=True)
     server.start()
     found = config_loader.load(process_folder.folder / "kubeconfig", environment={})
@@ -161,9 +163,11 @@ async def staged(process_folder: ProcessFolder) -> AsyncIterator[Stage]:
     mac.lay_out(script())
     async with config_loader.connect(process_folder.folder / "kubeconfig", environment={}) as kube:
         made = await identity.create(kube, mac.name, expires=timedelta(hours=1))
-        way_in = kubeconfig.render(mac.name, made.token, server=found.server, trust=found.trust)
+        agent_kubeconfig = kubeconfig.render(
+            mac.name, made.token, server=found.server, trust=found.trust
+        )
         mac.kubeconfig.touch(mode=0o600)
-        mac.kubeconfig.write_text(way_in.reveal())
+        mac.kubeconfig.write_text(agent_kubeconfig.reveal())
         mac.authority.write_text(found.trust.authorities or "")
         stage = Stage(process_folder, mac, kube)
         try:
@@ -176,5 +180,5 @@ async def staged(process_folder: ProcessFolder) -> AsyncIterator[Stage]:
 
 
 def is_running(pod: Pod) -> bool:
-    """Tell whether a Pod's VM runs and has an address."""
+    """Return whether a Pod's VM runs and has an address."""
     return pod.status.phase == status.RUNNING and bool(pod.status.pod_ip)

@@ -1,4 +1,4 @@
-"""What processes of the agent take, as the kernel counts it: /proc, so only where there is one."""
+"""CPU time of the agent's processes, from /proc."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SUPERVISOR = "supervisor.sh"
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process: its own CPU time and that of the children which it has waited for, in seconds."""
+    """One process: its own CPU time and that of its reaped children, in seconds."""
 
     pid: int
     parent: int
@@ -26,17 +26,17 @@ class Process:
 
     @property
     def is_supervisor(self) -> bool:
-        """Tell whether it watches over a `tart run`."""
+        """Return whether this is the supervisor of a `tart run`."""
         return any(word.endswith(f"/{_SUPERVISOR}") for word in self.argv[:2])
 
     @property
     def is_vm(self) -> bool:
-        """Tell whether it is a VM, not something that a VM costs the host besides."""
+        """Return whether this is a VM and not part of the agent."""
         return holds_vm(without_interpreter(self.argv)) or GUEST_SERVICE in self.argv
 
 
 def family(agent: int) -> list[Process]:
-    """Return the agent, its supervisors and whatever of their children runs now; VMs, with all that is theirs, are left out."""
+    """Return the agent, its supervisors and their running children, without VMs and their descendants."""
     known = {each.pid: each for each in everything()}
     found = [known[agent]]
     for parent in found:
@@ -45,7 +45,7 @@ def family(agent: int) -> list[Process]:
 
 
 def cpu_seconds(processes: Iterable[Process]) -> float:
-    """Return what these have used so far, with the children that have ended."""
+    """Return the CPU time of these processes and of their reaped children."""
     return sum(each.own_seconds + each.waited_seconds for each in processes)
 
 
@@ -60,7 +60,7 @@ def everything() -> Iterator[Process]:
 
 
 def _read(folder: Path) -> Process:
-    # Counted from the third field, the state: the name before it stands in brackets and may hold anything.
+    # Indices from the third field on, the state: the name before it is in brackets and may contain anything.
     fields = (folder / "stat").read_text().rpartition(")")[2].split()
     own, waited = (sum(map(int, fields[start : start + 2])) for start in (11, 13))
     per_second = os.sysconf("SC_CLK_TCK")

@@ -12,8 +12,8 @@ import pytest
 
 from bench.__main__ import BENCHES
 from bench.agent import usage
-from bench.agent.measuring import Idle, Life
-from bench.agent.run import CPU, RSS, RUN, STATUS, Found
+from bench.agent.measurements import Idle, PodLatency
+from bench.agent.run import CPU, RSS, RUN, STATUS, Results
 
 IDLE = Idle(
     agent_bytes=46_000_000,
@@ -22,8 +22,8 @@ IDLE = Idle(
     agent_cpu_percent=0.2,
     waited_cpu_percent=0.3,
 )
-LIVES = [Life(0.9, 0.05), Life(0.15, 0.05), Life(0.14, 0.9)]
-FOUND = Found(starts=[2.0, 1.0, 1.2], lives=LIVES, idle=IDLE)
+LIVES = [PodLatency(0.9, 0.05), PodLatency(0.15, 0.05), PodLatency(0.14, 0.9)]
+FOUND = Results(starts=[2.0, 1.0, 1.2], lives=LIVES, idle=IDLE)
 
 
 def test_medians_are_held_to_the_goals() -> None:
@@ -39,7 +39,7 @@ def test_medians_are_held_to_the_goals() -> None:
 
 def test_each_goal_can_be_missed() -> None:
     greedy = replace(IDLE, agent_bytes=50_100_000, cpu_percent=1.0)
-    slow = Found([1.0], [Life(0.201, 0.101)], greedy)
+    slow = Results([1.0], [PodLatency(0.201, 0.101)], greedy)
 
     assert not any(slow.report().met.values())
 

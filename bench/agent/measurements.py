@@ -1,4 +1,4 @@
-"""The measures: how fast the agent starts and reacts, and what it takes while two VMs run and nothing happens."""
+"""Measures the latencies of a Pod, and the agent's memory and CPU while two VMs run idle."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bramley.agent.pods import status
 from bramley.api.core import Pod
 from tools.kube import processes
 
-SETTLING = 15.0
+SETTLE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """Seconds of one Pod: from the request that binds it to `tart run`, and from that one's end to the status of it."""
+class PodLatency:
+    """Seconds from the creation of a bound Pod to `tart run`, and from the end of that to the terminal status."""
 
     bound_to_run: float
     exit_to_status: float
@@ -30,7 +30,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """What is taken while nothing happens."""
+    """Memory and CPU while no Pod changes."""
 
     agent_bytes: int
     supervisor_bytes: int
@@ -39,30 +39,30 @@ class Idle:
     waited_cpu_percent: float
 
 
-async def live(on: Stage, name: str, image: str) -> Life:
-    """Let one Pod live from its creation to its end."""
-    asked = time.time()
+async def measure_pod(on: Stage, name: str, image: str) -> PodLatency:
+    """Run one Pod from its creation to its end."""
+    requested = time.time()
     pod = await on.create(name, image)
-    note = on.run_of(pod) / "tart"
+    record = on.run_folder(pod) / "tart"
 
-    async def is_noted() -> bool:
-        return note.exists()
+    async def is_started() -> bool:
+        return record.exists()
 
-    async with _ending(on, pod) as ended:
-        await on.until(is_noted, what=f"tart run for {name}")
-        # Written by the supervisor as the last thing before it turns into tart.
-        issued = note.stat().st_mtime
-        exited = await _exit_of(note)
+    async with _wait_for_end(on, pod) as ended:
+        await on.wait_for(is_started, what=f"tart run for {name}")
+        # The supervisor writes it just before it executes tart.
+        started = record.stat().st_mtime
+        exited = await _wait_for_exit(record)
         acknowledged = await ended
     await on.remove(name)
-    return Life(issued - asked, acknowledged - exited)
+    return PodLatency(started - requested, acknowledged - exited)
 
 
-async def _exit_of(note: Path) -> float:
+async def _wait_for_exit(record: Path) -> float:
     """Return when the tart of a run ended."""
-    handle = os.pidfd_open(_pid(note))
+    handle = os.pidfd_open(_pid(record))
     try:
-        async with asyncio.timeout(stage.PATIENCE):
+        async with asyncio.timeout(stage.TIMEOUT):
             await fd_events.wait_readable(handle)
         return time.time()
     finally:
@@ -70,10 +70,10 @@ async def _exit_of(note: Path) -> float:
 
 
 @asynccontextmanager
-async def _ending(on: Stage, pod: Pod) -> AsyncIterator[asyncio.Task[float]]:
-    """Give a task that returns when the server has told us of the Pod's end."""
+async def _wait_for_end(on: Stage, pod: Pod) -> AsyncIterator[asyncio.Task[float]]:
+    """Yield a task that returns when a watch has delivered the Pod's terminal status."""
     async with (
-        asyncio.timeout(stage.PATIENCE),
+        asyncio.timeout(stage.TIMEOUT),
         on.kube.watch(
             Pod,
             namespace=NAMESPACE,
@@ -85,30 +85,33 @@ async def _ending(on: Stage, pod: Pod) -> AsyncIterator[asyncio.Task[float]]:
 
         async def end() -> float:
             async for event in watch:
-                if event.type == "MODIFIED" and event.object.status.phase in {status.SUCCEEDED, status.FAILED}:
+                if event.type == "MODIFIED" and event.object.status.phase in {
+                    status.SUCCEEDED,
+                    status.FAILED,
+                }:
                     return time.time()
             raise RuntimeError(f"the watch ended before Pod {pod.name}")
 
         yield group.create_task(end())
 
 
-async def rest(on: Stage, *, seconds: float) -> Idle:
-    """Let two VMs run, and look at what the agent takes meanwhile."""
+async def measure_idle(on: Stage, *, seconds: float) -> Idle:
+    """Run two VMs, and measure what the agent uses meanwhile."""
     names = ("idle-1", "idle-2")
     for name in names:
         await on.create(name, LONG)
     for name in names:
-        await on.has(name, stage.is_running)
-    await asyncio.sleep(SETTLING)
+        await on.wait_for_pod(name, stage.is_running)
+    await asyncio.sleep(SETTLE_SECONDS)
     before = {each.pid: each for each in usage.family(on.pid)}
     await asyncio.sleep(seconds)
     after = usage.family(on.pid)
-    began = [each for each in before.values() if each.pid in {one.pid for one in after}]
+    still_running = [each for each in before.values() if each.pid in {one.pid for one in after}]
     agent, was = next(each for each in after if each.pid == on.pid), before[on.pid]
     supervisors = [each.pid for each in after if each.is_supervisor]
     if len(supervisors) != len(names):
         raise RuntimeError(f"{len(names)} VMs run under {len(supervisors)} supervisors")
-    used = usage.cpu_seconds(after) - usage.cpu_seconds(began)
+    used = usage.cpu_seconds(after) - usage.cpu_seconds(still_running)
     return Idle(
         agent_bytes=processes.resident_bytes(on.pid),
         supervisor_bytes=sum(processes.resident_bytes(pid) for pid in supervisors),
@@ -118,5 +121,5 @@ async def rest(on: Stage, *, seconds: float) -> Idle:
     )
 
 
-def _pid(note: Path) -> int:
-    return int(note.read_text().split()[0])
+def _pid(record: Path) -> int:
+    return int(record.read_text().split()[0])
