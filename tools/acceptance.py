@@ -83,12 +83,12 @@ async def boot_has_an_id(scene: Scene) -> str:
 
 async def starts_of_processes_agree(scene: Scene) -> str:
     """Compare the start of this process with the words that the supervisor notes."""
-    began = scene.host.began(os.getpid())
+    began = scene.host.start_time(os.getpid())
     expect(began, "our own start is unknown")
     if IS_MAC:
         noted = output_of("ps", "-o", "lstart=", "-p", str(os.getpid()))
         expect(noted.split() == str(began).split(), f"got {began!r}, and ps {noted!r}")
-    expect(scene.host.is_same(os.getpid(), str(began)), "we are not taken for ourselves")
+    expect(scene.host.is_same_process(os.getpid(), str(began)), "we are not taken for ourselves")
     return str(began)
 
 
