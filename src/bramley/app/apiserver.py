@@ -26,7 +26,7 @@ from bramley.apiserver.nodes.usage import Kubelets
 from bramley.apiserver.pki import private_files, tls
 from bramley.apiserver.pki.tls import Certificates
 from bramley.apiserver.server.audit import AuditLog
-from bramley.apiserver.store import envelopes
+from bramley.apiserver.store import damage
 from bramley.apiserver.store.store import Store
 from bramley.app import embedded
 from bramley.app.https_server import ConnectionBounds, HttpsServer, Stop
@@ -102,7 +102,7 @@ async def serve(
     kubeconfigs.refuse_foreign(settings.kubeconfig)
     with contextlib.closing(bind(settings.listen)) as bound:
         address = bound_address(settings.listen, bound)
-        check = envelopes.check_envelope
+        check = damage.check_envelope
         opened = Store.open(settings.data_dir, clock=clock, check_record=check)
         async with opened as store, _audit_log(settings, store, clock) as audit:
             private_files.check_writable(settings.kubeconfig)

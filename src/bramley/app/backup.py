@@ -14,7 +14,7 @@ from typing import IO
 from bramley.apiserver.admin import archives, backups
 from bramley.apiserver.admin.archives import Manifest
 from bramley.apiserver.pki import private_files
-from bramley.apiserver.store import backup, data_folder, envelopes
+from bramley.apiserver.store import backup, damage, data_folder
 from bramley.apiserver.store.sqlite_file import Snapshot
 from bramley.base import errors
 from bramley.kube import config_loader, status
@@ -67,7 +67,7 @@ def back_up_folder(folder: Path, out: Path) -> Manifest:
     with contextlib.ExitStack() as undo:
         undo.callback(lock.release)
         data_folder.finish_restore(folder)
-        content = backup.read(folder / data_folder.DATABASE, check_record=envelopes.check_envelope)
+        content = backup.read(folder / data_folder.DATABASE, check_record=damage.check_envelope)
         small = archives.small_parts(folder, folder / archives.KUBECONFIG)
         place = undo.enter_context(backups.scratch(folder))
         archive = backups.build(content, small, place, datetime.now(UTC))
@@ -116,7 +116,7 @@ def revision_step(content: Snapshot, *, made: datetime, now: datetime, before: i
 
 def _raise_revisions(stage: Path, manifest: Manifest, *, before: int | None, now: datetime) -> int:
     database = stage / data_folder.DATABASE
-    content = backup.read(database, check_record=envelopes.check_envelope)
+    content = backup.read(database, check_record=damage.check_envelope)
     if content.revision != manifest.revision:
         raise errors.BadConfiguration(
             f"the backup's database is at revision {content.revision}, but its manifest states {manifest.revision}; "

@@ -29,6 +29,7 @@ class Details(msgspec.Struct, frozen=True):
 
 
 NOTHING = Details()
+_SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
 class ApiError(Exception):
@@ -83,35 +84,18 @@ class ApiError(Exception):
 
 def wire(details: Details) -> dict[str, Any]:
     """Return details as JSON values, without empty fields."""
-    named = {
-        "name": details.name,
-        "group": details.group,
-        "kind": details.kind,
-        "uid": details.uid,
-    }
-    return {key: value for key, value in named.items() if value}
+    named = ((each, getattr(details, each)) for each in ("name", "group", "kind", "uid"))
+    return {key: value for key, value in named if value}
 
 
 def success(details: Details) -> dict[str, Any]:
     """Return the `Status` of a request that succeeded and has no object to return."""
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": wire(details),
-    }
+    return {**_SUCCESS, "details": wire(details)}
 
 
 def created() -> dict[str, Any]:
     """Return the `Status` of a created subresource that is not an object, such as an eviction."""
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "code": 201,
-    }
+    return {**_SUCCESS, "code": 201}
 
 
 def bad_request(message: str) -> ApiError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from urllib.parse import unquote
 
 from bramley.apiserver.apimachinery import status, users
@@ -30,7 +31,7 @@ def impersonated(user: User, headers: Iterable[Header], authorizer: Authorizer) 
         return user
     name = next((value for key, value in named if key == "user"), "")
     if not name:
-        raise _without_user()
+        raise status.internal("requested groups, extras or a uid without impersonating a user")
     for attributes in _required_permissions(user, name, named):
         authorizer.check(attributes)
     return _impersonated_user(name, named)
@@ -44,39 +45,21 @@ def _decoded(header: Header) -> tuple[str, str]:
 def _required_permissions(
     user: User, name: str, headers: list[tuple[str, str]]
 ) -> Iterator[Attributes]:
+    core = partial(Attributes, user, "impersonate")
+    authentication = partial(core, _AUTHENTICATION)
     account = users.split_account(name)
     if account is None:
-        yield _impersonation(user, "users", name)
+        yield core(resource="users", name=name)
     else:
-        yield _impersonation(user, "serviceaccounts", account[1], namespace=account[0])
+        yield core(resource="serviceaccounts", name=account[1], namespace=account[0])
     for key, value in headers:
         if key == "group":
-            yield _impersonation(user, "groups", value)
+            yield core(resource="groups", name=value)
         elif key == "uid":
-            yield _impersonation(user, "uids", value, group=_AUTHENTICATION)
+            yield authentication(resource="uids", name=value)
         elif key.startswith(_EXTRA):
             extra = unquote(key.removeprefix(_EXTRA))
-            yield _impersonation(user, "userextras", value, extra, group=_AUTHENTICATION)
-
-
-def _impersonation(
-    user: User,
-    resource: str,
-    name: str,
-    subresource: str = "",
-    *,
-    group: str = "",
-    namespace: str = "",
-) -> Attributes:
-    return Attributes(
-        user,
-        "impersonate",
-        group,
-        resource=resource,
-        subresource=subresource,
-        namespace=namespace,
-        name=name,
-    )
+            yield authentication(resource="userextras", name=value, subresource=extra)
 
 
 def _impersonated_user(name: str, headers: list[tuple[str, str]]) -> User:
@@ -100,10 +83,6 @@ def _with_default(name: str, groups: list[str]) -> tuple[str, ...]:
         return (*groups, users.UNAUTHENTICATED) if missing else tuple(groups)
     is_stated = users.AUTHENTICATED in groups or users.UNAUTHENTICATED in groups
     return tuple(groups) if is_stated else (*groups, users.AUTHENTICATED)
-
-
-def _without_user() -> ApiError:
-    return status.internal("requested groups, extras or a uid without impersonating a user")
 
 
 class AccessControl:

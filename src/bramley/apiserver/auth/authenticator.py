@@ -63,12 +63,9 @@ class Authenticator:
         if user is not None:
             shared = tuple(each for each in requested if each in ours)
             # A user's token is valid for this API only.
-            return (
-                TokenReview(users.authenticated(user), shared)
-                if shared
-                else TokenReview(error=_BAD)
-            )
-        if not self.accounts.is_ours(token):
+            if shared:
+                return TokenReview(users.authenticated(user), shared)
+        if user is not None or not self.accounts.is_ours(token):
             return TokenReview(error=_BAD)
         try:
             owner, shared_by_token = self.accounts.review(token, requested)

@@ -6,6 +6,7 @@ has no opinion.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -85,7 +86,8 @@ def _is_always_allowed(attributes: Attributes) -> bool:
 
 def refusal(attributes: Attributes, reason: str = "") -> ApiError:
     """Return the 403 for what is not allowed."""
-    message = _sanitized(_message(attributes))
+    # The message repeats the path; a browser must not render it as HTML.
+    message = html.escape(_message(attributes), quote=False)
     details = Details(attributes.group, attributes.resource, attributes.name)
     return forbidden(details, f"{message}: {reason}" if reason else message)
 
@@ -101,8 +103,3 @@ def _message(attributes: Attributes) -> str:
         else "at the cluster scope"
     )
     return f"{who} {what} {where}"
-
-
-def _sanitized(text: str) -> str:
-    # The message repeats the path; a browser must not render it as HTML.
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -66,7 +66,10 @@ class RuleSet:
     def allow(self, attributes: Attributes) -> bool:
         """Return whether one of the rules allows the request."""
         if attributes.path:
-            return self._allow_path(attributes)
+            return any(
+                (attributes.verb in verbs or ALL in verbs) and path_covers(path, attributes.path)
+                for verbs, path in self._by_path
+            )
         found = self._by_resource
         if _any_allows(found.get(attributes.whole_resource), attributes) or _any_allows(
             found.get(ALL), attributes
@@ -75,12 +78,6 @@ class RuleSet:
         if not attributes.subresource:
             return False
         return _any_allows(found.get(f"{ALL}/{attributes.subresource}"), attributes)
-
-    def _allow_path(self, attributes: Attributes) -> bool:
-        return any(
-            (attributes.verb in verbs or ALL in verbs) and path_covers(path, attributes.path)
-            for verbs, path in self._by_path
-        )
 
 
 NO_RULES = RuleSet(())
@@ -108,16 +105,12 @@ def broken_down(rule: Rule) -> list[Rule]:
         for group in rule.api_groups or ()
         for resource in rule.resources or ()
         for verb in rule.verbs or ()
-        for name in _single_names(rule.resource_names)
+        for name in ([(each,) for each in rule.resource_names] if rule.resource_names else [()])
     ]
     paths = rule.non_resource_urls or ()
     return single + [
         Rule((verb,), non_resource_urls=(path,)) for path in paths for verb in rule.verbs or ()
     ]
-
-
-def _single_names(names: Sequence[str] | None) -> list[tuple[str, ...]]:
-    return [(name,) for name in names] if names else [()]
 
 
 def _covers(owned: Rule, part: Rule) -> bool:

@@ -61,6 +61,9 @@ _PATCHES = (
 _CUSTOM_PATCHES = _PATCHES[:3]
 
 
+GroupVersionKind = tuple[str, str, str]
+
+
 class Names(NamedTuple):
     """The names of a resource's schemas."""
 
@@ -78,51 +81,38 @@ def _paths(resource: ServedResource, names: Names) -> Iterator[tuple[str, Json]]
     root = f"{root}/{resource.version}"
     kind = (resource.group, resource.version, resource.kind)
     if resource.namespaced:
-        all_namespaces = {"list": "get"} if "list" in resource.verbs else {}
-        if all_namespaces:
-            operations = _operations(resource, all_namespaces, names, kind)
-            yield f"{root}/{resource.plural}", operations
+        if "list" in resource.verbs:
+            yield _path(resource, f"{root}/{resource.plural}", {"list": "get"}, names, kind)
         root = f"{root}/namespaces/{{namespace}}"
     collection = f"{root}/{resource.plural}"
-    yield (
-        collection,
-        _with_path_parameters(_operations(resource, _COLLECTION, names, kind), collection),
-    )
+    yield _path(resource, collection, _COLLECTION, names, kind)
     if resource.is_virtual:
         return
     one = f"{collection}/{{name}}"
-    yield one, _with_path_parameters(_operations(resource, _OBJECT, names, kind), one)
+    yield _path(resource, one, _OBJECT, names, kind)
     if resource.has_status:
-        path = f"{one}/status"
-        yield path, _with_path_parameters(_operations(resource, _SUBRESOURCE, names, kind), path)
+        yield _path(resource, f"{one}/status", _SUBRESOURCE, names, kind)
     if resource.scale is not None:
-        path = f"{one}/scale"
-        scales = Names(SCALE, SCALE)
         # As in kube-apiserver, the scale of a custom resource is listed under the resource's own kind.
         scale = kind if resource.is_custom else ("autoscaling", "v1", "Scale")
-        yield path, _with_path_parameters(_operations(resource, _SUBRESOURCE, scales, scale), path)
+        yield _path(resource, f"{one}/scale", _SUBRESOURCE, Names(SCALE, SCALE), scale)
 
 
-def _with_path_parameters(operations: Json, path: str) -> Json:
-    """Return operations with the parameters of their path."""
-    found = [name for name in ("namespace", "name") if f"{{{name}}}" in path]
-    parameters = [{"name": each, "in": "path", "required": True, "schema": _TEXT} for each in found]
-    return {**operations, "parameters": parameters} if parameters else operations
-
-
-def _operations(
-    resource: ServedResource, verbs: dict[str, str], names: Names, kind: tuple[str, str, str]
-) -> Json:
-    return {
+def _path(
+    resource: ServedResource, path: str, verbs: dict[str, str], names: Names, kind: GroupVersionKind
+) -> tuple[str, Json]:
+    """Return a path with its operations and the parameters in it."""
+    operations: Json = {
         method: _operation(resource, verb, names, kind)
         for verb, method in verbs.items()
         if verb in resource.verbs
     }
+    found = [name for name in ("namespace", "name") if f"{{{name}}}" in path]
+    parameters = [{"name": each, "in": "path", "required": True, "schema": _TEXT} for each in found]
+    return path, {**operations, "parameters": parameters} if parameters else operations
 
 
-def _operation(
-    resource: ServedResource, verb: str, names: Names, kind: tuple[str, str, str]
-) -> Json:
+def _operation(resource: ServedResource, verb: str, names: Names, kind: GroupVersionKind) -> Json:
     group, version, name = kind
     parameters = [
         {"name": each, "in": "query", "schema": type} for each, type in _PARAMETERS[verb].items()

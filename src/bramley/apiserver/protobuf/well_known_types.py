@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -55,18 +56,9 @@ def _timestamp(data: memoryview) -> datetime | None:
         raise wire.Malformed("Time.MarshalJSON: year outside of range [0,9999]") from None
 
 
-def _time(data: memoryview) -> str | None:
+def _time(layout: str, data: memoryview) -> str | None:
     timestamp = _timestamp(data)
-    return None if timestamp is None else timestamp.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _micro_time(data: memoryview) -> str | None:
-    timestamp = _timestamp(data)
-    return None if timestamp is None else timestamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _quantity(data: memoryview) -> str:
-    return _string(_numbered(data, "Quantity"), 1) or "0"
+    return None if timestamp is None else timestamp.strftime(layout)
 
 
 def _int_or_string(data: memoryview) -> int | str:
@@ -82,10 +74,6 @@ def _raw(data: memoryview) -> Any:
         return msgspec.json.decode(entry.as_bytes("raw"))
     except (msgspec.DecodeError, RecursionError) as error:
         raise wire.Malformed(str(error)) from None
-
-
-def _duration(data: memoryview) -> str:
-    return duration_text(_integer(_numbered(data, "Duration"), 1))
 
 
 def duration_text(nanoseconds: int) -> str:
@@ -111,11 +99,11 @@ def _decimal(value: int, size: int) -> str:
 
 
 WELL_KNOWN_TYPES: dict[str, Decoder] = {
-    "time": _time,
-    "microtime": _micro_time,
-    "quantity": _quantity,
+    "time": partial(_time, "%Y-%m-%dT%H:%M:%SZ"),
+    "microtime": partial(_time, "%Y-%m-%dT%H:%M:%S.%fZ"),
+    "quantity": lambda data: _string(_numbered(data, "Quantity"), 1) or "0",
     "intorstring": _int_or_string,
-    "duration": _duration,
+    "duration": lambda data: duration_text(_integer(_numbered(data, "Duration"), 1)),
     "raw": _raw,
     "fields": _raw,
     "json": _raw,

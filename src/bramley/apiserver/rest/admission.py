@@ -215,7 +215,8 @@ def _mount_token(server: Server, spec: Json) -> None:
     for part in ("initContainers", "containers"):
         if part in spec:
             spec[part] = [_with_mount(each, name) for each in spec[part]]
-            mounted = mounted or any(_mounts(each, name) for each in spec[part])
+            mounts = (one for each in spec[part] for one in each["volumeMounts"])
+            mounted = mounted or any(each.get("name") == name for each in mounts)
     if mounted and not given:
         spec["volumes"] = [*volumes, {"name": name, "projected": _token_volume()}]
 
@@ -226,10 +227,6 @@ def _with_mount(container: Json, volume: str) -> Json:
         return container
     mount = {"name": volume, "readOnly": True, "mountPath": _MOUNTED_AT}
     return {**container, "volumeMounts": [*mounts, mount]}
-
-
-def _mounts(container: Json, volume: str) -> bool:
-    return any(each.get("name") == volume for each in container["volumeMounts"])
 
 
 def _token_volume() -> Json:

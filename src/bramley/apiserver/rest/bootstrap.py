@@ -45,18 +45,12 @@ async def prepare(server: Server) -> None:
     for name, (value, description) in PRIORITIES.items():
         body: Json = {"metadata": {"name": name}, "value": value, "description": description}
         await _ensure(server, ("scheduling.k8s.io", "priorityclasses"), body)
-    await _ensure(server, ("", "services"), _api_service(server))
+    # With the first address of the range.
+    spec = {**API_SERVICE["spec"], "clusterIP": admission.api_server_address(server)}
+    await _ensure(server, ("", "services"), {**API_SERVICE, "spec": spec})
     await policy.ensure(server.store, server.clock, server.uid)
     await delete.disable_shadowing_crds(server)
     await delete.resume_deletions(server)
-
-
-def _api_service(server: Server) -> Json:
-    """Return the Service of the API server, with the first address of the range."""
-    return {
-        **API_SERVICE,
-        "spec": {**API_SERVICE["spec"], "clusterIP": admission.api_server_address(server)},
-    }
 
 
 async def _ensure(server: Server, which: tuple[str, str], body: Json) -> None:

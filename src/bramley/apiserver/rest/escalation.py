@@ -85,14 +85,8 @@ def _check_binding(
 def _may(
     authorizer: Authorizer, attributes: Attributes, verb: str, resource: str, name: str
 ) -> bool:
-    permission = Attributes(
-        attributes.user,
-        verb,
-        GROUP,
-        resource=resource,
-        namespace=attributes.namespace,
-        name=name,
-    )
+    user, namespace = attributes.user, attributes.namespace
+    permission = Attributes(user, verb, GROUP, resource=resource, namespace=namespace, name=name)
     return authorizer.decide(permission).allowed
 
 
@@ -128,9 +122,8 @@ def _aggregates(role: Json) -> bool:
 
 def _only_collects(new: Json, old: Json) -> bool:
     """Return whether an update changes only what the garbage collector changes."""
-    return _without_collected(new) == _without_collected(old)
-
-
-def _without_collected(whole: Json) -> Json:
-    kept = {key: value for key, value in whole["metadata"].items() if key not in _COLLECTED}
-    return {**whole, "metadata": kept}
+    new, old = (
+        {**whole, "metadata": {**whole["metadata"], **dict.fromkeys(_COLLECTED)}}
+        for whole in (new, old)
+    )
+    return new == old

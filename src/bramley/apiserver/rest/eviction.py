@@ -49,11 +49,14 @@ async def _evict(server: Server, target: Target, options: DeleteOptions) -> None
     for left in reversed(range(_TRIES)):
         record = existing(server.store.get(target.key), target.resource, target.name)
         pod = served(record, target.resource)
-        is_free = _needs_no_budget(pod)
+        is_free = _has_ended(pod) or pod["status"].get("phase") == "Pending"
         budget = "" if is_free else await _consume_budget(server, pod, dry_run=options.dry_run)
         # A Pod that needed no budget may need one after a change, so only the version that was checked may be deleted.
         pinned = not _has_ended(pod) if is_free else not _is_ready(pod) and bool(budget)
-        pinned_options = options if options.version or not pinned else _pinned(options, pod)
+        version = pod["metadata"]["resourceVersion"]
+        pinned_options = (
+            replace(options, version=version) if pinned and not options.version else options
+        )
         try:
             await _remove(server, target, pinned_options)
         except ApiError as error:
@@ -67,16 +70,8 @@ async def _evict(server: Server, target: Target, options: DeleteOptions) -> None
             return
 
 
-def _pinned(options: DeleteOptions, pod: Json) -> DeleteOptions:
-    return replace(options, version=pod["metadata"]["resourceVersion"])
-
-
 def _has_ended(pod: Json) -> bool:
     return pod["status"].get("phase") in _ENDED or "deletionTimestamp" in pod["metadata"]
-
-
-def _needs_no_budget(pod: Json) -> bool:
-    return _has_ended(pod) or pod["status"].get("phase") == "Pending"
 
 
 def _is_ready(pod: Json) -> bool:

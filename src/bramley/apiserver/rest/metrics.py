@@ -6,7 +6,7 @@ Nothing is stored. An agent's numbers count only for its own Node and for the Po
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -132,12 +132,8 @@ def _head(server: Server, record: Record, at: datetime) -> Json:
             **({"labels": dict(record.labels)} if record.labels else {}),
         },
         "timestamp": timestamp(at),
-        "window": _duration(agent.USAGE_WINDOW),
+        "window": f"{agent.USAGE_WINDOW.total_seconds():g}s",
     }
-
-
-def _duration(span: timedelta) -> str:
-    return f"{span.total_seconds():g}s"
 
 
 def _answer(found: list[Json], target: Target) -> Response:

@@ -22,8 +22,7 @@ from bramley.base.errors import Cause
 
 async def review_token(server: Server, request: Request, target: Target) -> Response:
     """Return the owner of the token in the body, and the audiences that it is valid for."""
-    options = request_options.write_options(request, "CreateOptions")
-    body = await bodies.read_object(request, target.resource, options)
+    body = await _read(request, target)
     spec = body.get("spec") or {}
     token = spec.get("token", "")
     if not token:
@@ -40,8 +39,7 @@ async def review_token(server: Server, request: Request, target: Target) -> Resp
 
 async def review_caller(server: Server, request: Request, target: Target) -> Response:
     """Return the user that the caller is authenticated as."""
-    options = request_options.write_options(request, "CreateOptions")
-    body = await bodies.read_object(request, target.resource, options)
+    body = await _read(request, target)
     body["metadata"] = {"creationTimestamp": timestamp(server.clock.now())}
     return _created(body, target, {"userInfo": user_info(request.caller)})
 
@@ -58,8 +56,7 @@ def user_info(user: User) -> Json:
 
 
 def _created(body: Json, target: Target, found: Json) -> Response:
-    whole = {**body, "apiVersion": target.resource.api_version, "status": found}
-    return json_response(whole, 201)
+    return json_response({**body, "apiVersion": target.resource.api_version, "status": found}, 201)
 
 
 _EXACTLY_ONE = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
@@ -70,11 +67,7 @@ async def review_subject(server: Server, request: Request, target: Target) -> Re
     """Return whether the user in the body may do what the body names."""
     body = await _read(request, target)
     spec = body.get("spec") or {}
-    wrong = _wrong_attributes(spec)
-    if not spec.get("user") and not spec.get("groups"):
-        detail = "at least one of user or group must be specified"
-        wrong.append(causes.invalid("spec.user", spec.get("user", ""), detail))
-    _refuse(body, target, wrong)
+    _refuse(body, target, [*_wrong_attributes(spec), *_wrong_user(spec)])
     return _decision_response(server, body, _attributes(_subject(spec), spec))
 
 
@@ -83,12 +76,9 @@ async def review_local(server: Server, request: Request, target: Target) -> Resp
     body = await _read(request, target)
     objects.set_namespace(body, target.namespace)
     spec = body.get("spec") or {}
-    wrong = _wrong_attributes(spec)
-    if not spec.get("user") and not spec.get("groups"):
-        detail = "at least one of user or group must be specified"
-        wrong.append(causes.invalid("spec.user", spec.get("user", ""), detail))
+    wrong = [*_wrong_attributes(spec), *_wrong_user(spec)]
     wrong += _wrong_namespace(spec, target.namespace)
-    _refuse(body, target, wrong, besides=("namespace",))
+    _refuse(body, target, wrong, allowed=("namespace",))
     return _decision_response(server, body, _attributes(_subject(spec), spec))
 
 
@@ -111,7 +101,11 @@ async def review_rules(server: Server, request: Request, target: Target) -> Resp
     missing = rbac.missing(request.caller, namespace)
     result: Json = {
         "resourceRules": [_resource_rule(rule) for rule in found if rule.resources],
-        "nonResourceRules": [_path_rule(rule) for rule in found if rule.non_resource_urls],
+        "nonResourceRules": [
+            {"verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls}
+            for rule in found
+            if rule.non_resource_urls
+        ],
         "incomplete": False,
     }
     if missing:
@@ -161,6 +155,13 @@ def _wrong_attributes(spec: Json) -> list[Cause]:
     return []
 
 
+def _wrong_user(spec: Json) -> list[Cause]:
+    if spec.get("user") or spec.get("groups"):
+        return []
+    detail = "at least one of user or group must be specified"
+    return [causes.invalid("spec.user", spec.get("user", ""), detail)]
+
+
 def _wrong_namespace(spec: Json, namespace: str) -> list[Cause]:
     resource, paths = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and resource.get("namespace", "") != namespace:
@@ -179,11 +180,10 @@ def _own_names(paths: Json) -> Json:
 
 
 def _refuse(
-    body: Json, target: Target, wrong: list[Cause], *, besides: tuple[str, ...] = ()
+    body: Json, target: Target, wrong: list[Cause], *, allowed: tuple[str, ...] = ()
 ) -> None:
-    meta = {key: value for key, value in body["metadata"].items() if key not in besides and value}
-    if meta:
-        detail = "must be empty except for namespace" if besides else "must be empty"
+    if any(value for key, value in body["metadata"].items() if key not in allowed):
+        detail = "must be empty except for namespace" if allowed else "must be empty"
         wrong = [*wrong, causes.invalid("metadata", body["metadata"], detail)]
     if wrong:
         # As in kube-apiserver, the kind is missing here.
@@ -193,7 +193,3 @@ def _refuse(
 def _resource_rule(rule: Rule) -> Json:
     whole: Json = msgspec.to_builtins(rule)
     return {key: value for key, value in whole.items() if key != "nonResourceURLs"}
-
-
-def _path_rule(rule: Rule) -> Json:
-    return {"verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls}

@@ -86,7 +86,7 @@ def document(path: str, catalog: Catalog) -> Json:
     """Return the document at a path without slashes around it; raise a 404 if there is none."""
     match path.split("/"):
         case ["api"]:
-            return _core_versions()
+            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
         case ["api", version]:
             return _resource_list(catalog, "", version)
         case ["apis", *group_version]:
@@ -119,7 +119,11 @@ def _aggregated_group(catalog: Catalog, group: str) -> Json:
 
 def _aggregated_resource(resource: ServedResource) -> Json:
     subresources = [
-        {"subresource": each.name, "responseKind": _response_kind(each), "verbs": each.verbs}
+        {
+            "subresource": each.name,
+            "responseKind": {"group": each.group, "version": each.version, "kind": each.kind},
+            "verbs": each.verbs,
+        }
         for each in _subresources(resource)
     ]
     own = (resource.group, resource.version) if resource.is_custom else ("", "")
@@ -135,10 +139,6 @@ def _aggregated_resource(resource: ServedResource) -> Json:
     }
 
 
-def _response_kind(sub: _Sub) -> Json:
-    return {"group": sub.group, "version": sub.version, "kind": sub.kind}
-
-
 def _group_document(parts: list[str], catalog: Catalog) -> Json:
     if not parts:
         groups = [_group(catalog, group) for group in catalog.groups()]
@@ -148,10 +148,6 @@ def _group_document(parts: list[str], catalog: Catalog) -> Json:
     if len(parts) == 1:
         return {"kind": "APIGroup", "apiVersion": "v1", **_group(catalog, parts[0])}
     return _resource_list(catalog, *parts)
-
-
-def _core_versions() -> Json:
-    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
 def _group(catalog: Catalog, group: str) -> Json:

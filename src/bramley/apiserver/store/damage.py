@@ -8,6 +8,7 @@ one reader needs, for example because an older release stored it, is served like
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from types import TracebackType
 from typing import TypeAlias
 
@@ -30,6 +31,49 @@ DECODE_ERRORS = (
     ValueError,
 )
 """What decoding an object without the expected form can raise."""
+
+
+class _Owner(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+    generation: int = 0
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: list[str] | None = None
+    owner_references: list[_Owner] | None = None
+    managed_fields: list[msgspec.Raw] | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+
+
+class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str
+    api_version: str
+    metadata: _Metadata
+
+
+_DECODER = msgspec.json.Decoder(_Envelope)
+
+
+def check_envelope(record: Record) -> str:
+    """Return what is wrong with a stored object's envelope, or an empty text if it is valid."""
+    try:
+        meta = _DECODER.decode(record.body).metadata
+    except DECODE_ERRORS as error:
+        return str(error)
+    named = meta.namespace, meta.name, meta.resource_version
+    stored = record.key.namespace, record.key.name, str(record.rv)
+    return "" if named == stored else f"it says to be {named}, but is stored as {stored}"
 
 
 def accept_any(_record: Record) -> str:

@@ -138,7 +138,11 @@ class FolderLock:
 def lock_folder(folder: Path) -> FolderLock:
     """Create the folder if needed, restrict it to its owner and lock it; raise BadConfiguration if it is unusable."""
     try:
-        _make_private(folder)
+        if not folder.is_dir():
+            folder.mkdir(mode=0o700, parents=True)
+            sync_folder(folder.parent)
+        elif folder.stat().st_mode & 0o077:
+            _restrict_to_owner(folder)
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise BadConfiguration(
@@ -164,28 +168,20 @@ def make_private_file(path: Path) -> None:
 
 def sync_file(path: Path) -> None:
     """Make the content of a file durable."""
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _sync(path, os.O_RDWR)
 
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _make_private(folder: Path) -> None:
-    if not folder.is_dir():
-        folder.mkdir(mode=0o700, parents=True)
-        sync_folder(folder.parent)
-    elif folder.stat().st_mode & 0o077:
-        _restrict_to_owner(folder)
 
 
 def _restrict_to_owner(folder: Path) -> None:

@@ -15,7 +15,7 @@ from bramley.apiserver.auth.bearer_tokens import ADMIN, ADMIN_GROUPS, Tokens
 from bramley.apiserver.server.audit import AuditLog
 from bramley.apiserver.server.audit import Settings as AuditSettings
 from bramley.apiserver.server.request_metrics import RequestMetrics
-from bramley.apiserver.store import envelopes
+from bramley.apiserver.store import damage
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.journal import InlineJournal
 from bramley.apiserver.store.records import Change, Draft, Key
@@ -23,8 +23,8 @@ from bramley.apiserver.store.settings import Settings as StoreSettings
 from bramley.apiserver.store.sqlite_file import MeasuredDisk
 from bramley.apiserver.store.store import Store
 from bramley.app import embedded
-from bramley.base import virtual_time
 from bramley.kube.transport import Request
+from tests import virtual_time
 from tests.unit.apiserver import damaged
 from tests.unit.apiserver.world import CONFIG_MAPS, CRDS, World, a_config_map, a_world, widget_crd
 
@@ -207,9 +207,7 @@ class FullDisk:
 @asynccontextmanager
 async def on_disk(folder: Path, audit: AuditLog | None = None) -> AsyncIterator[embedded.Api]:
     clock = virtual_time.clock()
-    async with Store.open(
-        folder, INLINE, clock=clock, check_record=envelopes.check_envelope
-    ) as store:
+    async with Store.open(folder, INLINE, clock=clock, check_record=damage.check_envelope) as store:
         tokens = Tokens.in_memory()
         rng = random.Random(1)
         yield embedded.build(store, tokens, clock=clock, rng=rng, audit=audit).api

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from bramley.apiserver.apimachinery.settings import Settings
-from bramley.apiserver.store import backup, envelopes
+from bramley.apiserver.store import backup, damage
 from bramley.apiserver.store.data_folder import DATABASE
 from bramley.apiserver.store.settings import Settings as StoreSettings
 from bramley.apiserver.store.store import Store
@@ -26,7 +26,7 @@ WRONG = f"{CONFIG_MAPS}/wrong"
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[World]:
-    async with Store.open(folder, INLINE, check_record=envelopes.check_envelope) as store:
+    async with Store.open(folder, INLINE, check_record=damage.check_envelope) as store:
         yield World(store, Settings())
 
 
@@ -107,7 +107,7 @@ async def test_a_backup_holds_only_what_can_be_read(tmp_path: Path) -> None:
     await fill(tmp_path)
     overwrite(tmp_path, "body = ?", b"")
 
-    content = backup.read(tmp_path / DATABASE, INLINE, check_record=envelopes.check_envelope)
+    content = backup.read(tmp_path / DATABASE, INLINE, check_record=damage.check_envelope)
 
     raised = backup.with_raised_revisions(content, 1000)
     assert [each.key.name for each in raised.records["configmaps"]] == ["whole"]

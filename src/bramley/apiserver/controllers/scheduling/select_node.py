@@ -154,14 +154,20 @@ def score_nodes(
     """Return the score of each Node, in the order given."""
     total = [least_allocated(pod, node) for node in nodes]
     if any(node.soft_taints for node in nodes):
-        untolerated = [_untolerated_soft_taints(pod, node) for node in nodes]
-        _add_weighted(total, _TAINT_WEIGHT, _normalized_reverse(untolerated))
+        untolerated = [
+            sum(find_toleration(each, pod.tolerations) is None for each in node.soft_taints)
+            for node in nodes
+        ]
+        scores = [_MAX_SCORE - score for score in _normalized(untolerated)]
+        _add_weighted(total, _TAINT_WEIGHT, scores)
     if pod.preferred_node_affinity:
         affinity = [_node_affinity_score(pod, node) for node in nodes]
         _add_weighted(total, _NODE_AFFINITY_WEIGHT, _normalized(affinity))
     if topologies:
-        affinity = [_pod_affinity_score(node, topologies) for node in nodes]
-        _add_weighted(total, _POD_AFFINITY_WEIGHT, _normalized_range(affinity))
+        pairs = (node.labels.items() & topologies.keys() for node in nodes)
+        affinity = [sum(topologies[pair] for pair in each) for each in pairs]
+        least = min(affinity)
+        _add_weighted(total, _POD_AFFINITY_WEIGHT, _normalized([each - least for each in affinity]))
     return total
 
 
@@ -178,10 +184,6 @@ def _free_percentage(allocatable: int, used: int) -> int:
     return (allocatable - used) * _MAX_SCORE // allocatable if fits else 0
 
 
-def _untolerated_soft_taints(pod: PodInfo, node: NodeInfo) -> int:
-    return sum(find_toleration(each, pod.tolerations) is None for each in node.soft_taints)
-
-
 def _node_affinity_score(pod: PodInfo, node: NodeInfo) -> int:
     return sum(
         each.weight
@@ -190,24 +192,9 @@ def _node_affinity_score(pod: PodInfo, node: NodeInfo) -> int:
     )
 
 
-def _pod_affinity_score(node: NodeInfo, topologies: Counter[TopologyPair]) -> int:
-    return sum(topologies[pair] for pair in node.labels.items() if pair in topologies)
-
-
-def _normalized_reverse(counts: list[int]) -> list[int]:
-    most = max(counts)
-    return [_MAX_SCORE - count * _MAX_SCORE // most if most else _MAX_SCORE for count in counts]
-
-
 def _normalized(counts: list[int]) -> list[int]:
     most = max(counts)
     return [count * _MAX_SCORE // most if most > 0 else 0 for count in counts]
-
-
-def _normalized_range(counts: list[int]) -> list[int]:
-    least, most = min(counts), max(counts)
-    width = most - least
-    return [(count - least) * _MAX_SCORE // width if width else 0 for count in counts]
 
 
 def _add_weighted(total: list[int], weight: int, scores: list[int]) -> None:
