@@ -17,7 +17,7 @@ REAL = pytest.param("real", marks=pytest.mark.tier("cluster"))
 
 @pytest.fixture(scope="session")
 def own_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Run our server for the whole session, and give its folder."""
+    """Run our server for the whole session; return its folder."""
     folder = tmp_path_factory.mktemp("agent-rule")
     with serving(folder):
         yield folder

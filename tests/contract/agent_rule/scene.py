@@ -40,7 +40,7 @@ class Scene:
 
     @property
     def node(self) -> str:
-        """Return the Node whose agent asks."""
+        """Return the Node whose agent sends the requests."""
         return self.words["node"]
 
     @property
@@ -63,7 +63,7 @@ class Scene:
 
 
 async def build(kube: Client) -> Scene:
-    """Make the scene as an administrator; every name is new, so scenes may share a server."""
+    """Create the scene as an administrator; every name is new, so scenes may share a server."""
     mark = uuid.uuid4().hex[:6]
     node, other, namespace = f"mac-a-{mark}", f"mac-b-{mark}", f"work-{mark}"
     nodes = [await _node(kube, name) for name in (node, other)]

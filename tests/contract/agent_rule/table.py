@@ -36,7 +36,7 @@ LISTS_PODS = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One request and the code of its answer; `only_ours` says why a real server lets pass what ours refuses."""
+    """One request and the code of its response; `only_ours` is the reason why a real server allows what ours refuses."""
 
     name: str
     method: str

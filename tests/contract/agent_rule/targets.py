@@ -1,4 +1,4 @@
-"""The three servers of the suite, and one way to ask any of them with a token."""
+"""The three servers of the suite, and requests with a token to any of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECONDS = 180
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that runs: an administrator's client, a transport for any token, and its signing key."""
+    """A running server: an administrator's client, a transport for any token, and its signing key."""
 
     kube: Client
     transport: Callable[[Secret], Transport]
@@ -42,7 +42,7 @@ class Server:
     is_real: bool = False
     open: dict[Secret, Transport] = field(default_factory=dict)
 
-    async def ask(self, token: Secret, row: Row) -> Response:
+    async def send(self, token: Secret, row: Row) -> Response:
         """Send one request as the owner of a token."""
         path, _, more = row.path.partition("?")
         query = {**row.query, **(dict([more.split("=")]) if more else {})}
@@ -64,21 +64,21 @@ class Server:
     async def eventually(self, token: Secret, row: Row, code: int) -> None:
         """Repeat the request until the response has this code: a real server applies roles and policies a moment later."""
         async with asyncio.timeout(SECONDS):
-            while (await self.ask(token, row)).status != code:
+            while (await self.send(token, row)).status != code:
                 await asyncio.sleep(0.02)
 
     async def refused(self, token: Secret, row: Row) -> None:
         """Repeat the request until it is refused: on our server at once, on a real one when its caches are updated."""
         if not self.is_real:
-            assert (await self.ask(token, row)).status == 401
+            assert (await self.send(token, row)).status == 401
         async with asyncio.timeout(SECONDS):
-            while (await self.ask(token, row)).status not in {401, 403}:
+            while (await self.send(token, row)).status not in {401, 403}:
                 await asyncio.sleep(0.02)
 
     async def unknown(self, token: Secret, row: Row) -> None:
         """Repeat the request until it is unauthenticated: at once on our server, while a real one caches tokens for ten seconds."""
         if not self.is_real:
-            assert (await self.ask(token, row)).status == 401
+            assert (await self.send(token, row)).status == 401
         await self.eventually(token, row, 401)
 
 
@@ -153,7 +153,7 @@ async def behind(kubeconfig: Path, sign: Sign, *, is_real: bool) -> AsyncIterato
 
 
 def signing_key(path: Path) -> Sign:
-    """Return how the real server of the fixture signs."""
+    """Return the signing key of the real server of the fixture."""
 
     def sign(claims: Json) -> str:
         import jwt

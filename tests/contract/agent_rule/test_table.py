@@ -1,4 +1,4 @@
-"""The table on every server: what an agent may ask for, and what it may not."""
+"""The table on every server: the requests that an agent may make, and those it may not."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ async def answered(server: Server, scene: Scene, row: Row) -> tuple[str, int, st
         query=scene.filled(dict(row.query)),
         body=scene.filled(row.body),
     )
-    answer = await server.ask(scene.token, request)
+    answer = await server.send(scene.token, request)
     return row.name, answer.status, f"{answer.status} {answer.body.decode()[:600]}"
 
 
-def test_the_table_has_allowed_and_refused_rows_with_unique_names() -> None:
+def test_table_has_allowed_and_refused_rows_with_unique_names() -> None:
     rows = table.rows()
 
     assert len(rows) == len({row.name for row in rows})

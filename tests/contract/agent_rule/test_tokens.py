@@ -1,4 +1,4 @@
-"""An agent's token through its life: which ones are refused, and when they die."""
+"""The lifetime of an agent's tokens: which ones are refused, and when they become invalid."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def minting(scene: Scene, account: str, bound: Json) -> Row:
 
 
 async def code(server: Server, token: Secret, row: Row) -> int:
-    return (await server.ask(token, row)).status
+    return (await server.send(token, row)).status
 
 
 async def minted(server: Server, token: Secret, row: Row) -> Secret:
-    answer = await server.ask(token, row)
+    answer = await server.send(token, row)
     assert answer.status == 201, answer.body
     return Secret(json.loads(answer.body)["status"]["token"])
 
@@ -71,7 +71,7 @@ async def test_token_of_one_agent_grants_nothing_on_another_node(target: Target)
         assert await code(server, scene.others_token, labelling(scene.other, 200)) == 200
 
 
-async def test_a_token_bound_to_another_node_writes_nothing(target: Target) -> None:
+async def test_token_bound_to_another_node_writes_nothing(target: Target) -> None:
     async with target.scene() as (server, scene):
         misbound = await agents_token(server.kube, scene, scene.other)
 
@@ -91,14 +91,14 @@ async def test_expired_token_is_refused_and_a_new_one_with_the_same_claims_is_no
         assert await code(server, Secret(server.sign(old)), reading(scene.node)) == 401
 
 
-async def test_a_token_for_another_audience_is_refused(target: Target) -> None:
+async def test_token_for_another_audience_is_refused(target: Target) -> None:
     async with target.scene() as (server, scene):
         foreign = await agents_token(server.kube, scene, scene.node, audiences=("dispatch",))
 
         assert await code(server, foreign, reading(scene.node)) == 401
 
 
-async def test_a_token_with_a_foreign_signature_is_refused(target: Target) -> None:
+async def test_token_with_a_foreign_signature_is_refused(target: Target) -> None:
     async with target.scene() as (server, scene):
         text = scene.token.reveal()
         flipped = text[:-5] + ("A" if text[-5] != "A" else "B") + text[-4:]
@@ -205,7 +205,7 @@ async def test_pod_recreated_on_another_node_is_out_of_reach(target: Target) -> 
         await removed(kube, scene, "mine")
         again = await scenes.pod(kube, scene.namespace, "mine", spec=scenes.of_mine(scene.other))
 
-        # What the agent writes is tied to its node at once, what it reads when the Roles have followed.
+        # Writes of the agent are bound to its node at once, reads when the Roles are updated.
         assert await code(server, scene.token, status_patch) == 403
         await server.eventually(scene.token, secret, 403)
         await server.eventually(scene.others_token, secret, 200)
@@ -237,8 +237,8 @@ async def removed(kube: Client, scene: Scene, name: str) -> None:
     await kube.delete(Pod, name, grace=timedelta(0), **where)
 
 
-async def test_a_user_with_only_an_agents_name_gets_no_rights(target: Target) -> None:
-    """A ServiceAccount of the right name in the right place is no agent until its binding says so."""
+async def test_user_with_only_an_agents_name_gets_no_rights(target: Target) -> None:
+    """A ServiceAccount of the right name in the right namespace is no agent without its binding."""
     async with target.scene() as (server, scene):
         node = f"{scene.node}-false"
         place = ObjectMeta(name=agent.service_account(node), namespace=access.NAMESPACE)

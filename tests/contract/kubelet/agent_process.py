@@ -1,4 +1,4 @@
-"""A process with nothing of an agent but its endpoints: the real server, its log source and its figures.
+"""A process with only the endpoints of an agent: the real server, its log source and its stats.
 
 It finds Pods in `pods.json` and VMs in the ledger, both read again each time, so that a test plays the rest of the agent.
 """
@@ -25,7 +25,7 @@ from bramley.kube.config_loader import connect
 
 
 class Stage:
-    """What the test says that there is."""
+    """The Pods and records that the test has written."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -95,7 +95,7 @@ class Stage:
                 process.kill()
 
     async def begin(self, name: str = "p", *, state: VmState = VmState.STARTED) -> Pod:
-        """Bind a Pod to the Node, and play that its VM has come this far."""
+        """Bind a Pod to the Node, and write the record of its VM in this state."""
         await bind_pod(self.kube, name, self.node, namespace=self.namespace)
         pod = await self.kube.get(Pod, name, namespace=self.namespace)
         (self.folder / "pods.json").write_bytes(msgspec.json.encode([pod]))
@@ -171,7 +171,7 @@ def status(port: int) -> dict[str, object]:
 
 @contextmanager
 def running(target: Target, node: str, folder: Path) -> Iterator[int]:
-    """Run the agent's endpoints, and give their port."""
+    """Run the agent's endpoints; return their port."""
     command = [sys.executable, "-m", AGENT, node, str(folder), str(target.authority)]
     output = (folder / "stderr").open("w+")
     with output, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output) as process:

@@ -30,7 +30,7 @@ async def test_log_with_tail_and_timestamps(target: Target, tmp_path: Path) -> N
         assert all(re.match(r"20\d\d-\d\d-\d\dT[\d:]{8}\.\d{9}Z \w", line) for line in dated)
 
 
-async def test_a_followed_log_grows_and_ends_with_the_vm(target: Target, tmp_path: Path) -> None:
+async def test_followed_log_grows_and_ends_with_the_vm(target: Target, tmp_path: Path) -> None:
     async with staged(target, tmp_path) as stage:
         pod = await stage.begin()
         stage.log.write_text("first\n")
@@ -69,7 +69,7 @@ async def test_unavailable_logs_give_the_errors_of_a_kubelet(
         assert stage.refused("logs", "p") == f"Error from server (NotFound): {lost}"
 
 
-async def test_a_stopped_agent_is_an_error_with_its_address(target: Target, tmp_path: Path) -> None:
+async def test_stopped_agent_is_an_error_with_its_address(target: Target, tmp_path: Path) -> None:
     async with staged(target, tmp_path) as stage:
         await stage.begin()
         port = stage.port
@@ -82,7 +82,7 @@ async def test_a_stopped_agent_is_an_error_with_its_address(target: Target, tmp_
         assert f'Error from server: Get "{url.replace(str(port), "1")}": ' in message
 
 
-async def test_a_server_that_stops_ends_followed_logs(kubectl: Path, tmp_path: Path) -> None:
+async def test_server_that_stops_ends_followed_logs(kubectl: Path, tmp_path: Path) -> None:
     server, folder = tmp_path / "server", tmp_path / "mac"
     for each in (server, folder):
         each.mkdir()

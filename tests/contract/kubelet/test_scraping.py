@@ -1,4 +1,4 @@
-"""The agent's figures, read by a scraper with a ServiceAccount's token: the agent asks its server who that is and whether it may."""
+"""The agent's metrics, read by a scraper with a ServiceAccount's token, which the agent checks with its server's reviews."""
 
 from __future__ import annotations
 

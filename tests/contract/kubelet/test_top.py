@@ -1,4 +1,4 @@
-"""`kubectl top` on our server, and the same figures where a scraper of a real cluster finds them."""
+"""`kubectl top` on our server, and the same usage where a scraper of a real cluster reads it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ RAW = "/apis/metrics.k8s.io/v1beta1"
 
 
 async def output(stage: Stage, *arguments: str, with_: str = "") -> str:
-    """Return what kubectl says once it says something, and this: an agent that is late is left out for some seconds."""
+    """Return the output of kubectl once it contains this text: a slow agent is left out for some seconds."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            # In a thread, for others wait beside this one.
+            # In a thread, because other tasks run in this loop.
             done = await asyncio.to_thread(stage.kubectl, *arguments)
             if done.returncode == 0 and done.stdout and with_ in done.stdout:
                 return done.stdout
             await asyncio.sleep(0.2)
 
 
-async def figures(stage: Stage, *arguments: str) -> list[str]:
+async def usage_row(stage: Stage, *arguments: str) -> list[str]:
     """Return the row that `kubectl top` shows, once there is one."""
     return (await output(stage, "top", *arguments, "--no-headers")).split()
 
@@ -36,24 +36,24 @@ async def test_top_shows_the_usage_of_nodes_and_pods(
     async with staged(embedded, tmp_path_factory.mktemp("agent")) as stage:
         await stage.begin()
 
-        name, cpu, cpu_share, memory, memory_share = await figures(stage, "node", stage.node)
+        name, cpu, cpu_share, memory, memory_share = await usage_row(stage, "node", stage.node)
         assert (name, cpu[-1], cpu_share[-1], memory_share[-1]) == (stage.node, "m", "%", "%")
         assert int(memory.removesuffix("Mi")) > 0
-        pod, cpu, memory = await figures(stage, "pod", "p")
+        pod, cpu, memory = await usage_row(stage, "pod", "p")
         assert (pod, cpu[-1]) == ("p", "m")
         assert int(memory.removesuffix("Mi")) > 0
-        container = await figures(stage, "pod", "--containers")
+        container = await usage_row(stage, "pod", "--containers")
         assert container[:2] == ["p", "vm"]
         assert stage.shown("top", "pod", "-l", "no=such", "--no-headers") == ""
 
 
 @pytest.mark.side_by_side
-async def test_the_group_is_discovered_explained_and_read_raw(
+async def test_group_is_discovered_explained_and_read_raw(
     embedded: Target, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     async with staged(embedded, tmp_path_factory.mktemp("agent")) as stage:
         await stage.begin()
-        await figures(stage, "pod", "p")
+        await usage_row(stage, "pod", "p")
 
         path = f"{RAW}/namespaces/{stage.namespace}/pods"
         listed = json.loads(await output(stage, "get", "--raw", path, with_='"name":"p"'))
@@ -68,12 +68,12 @@ async def test_the_group_is_discovered_explained_and_read_raw(
 
 
 @pytest.mark.side_by_side
-async def test_a_node_that_does_not_answer_is_left_out(
+async def test_node_that_does_not_answer_is_left_out(
     embedded: Target, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     async with staged(embedded, tmp_path_factory.mktemp("agent")) as stage:
         silent = await a_node(stage.kube, f"{stage.node}-silent")
-        await figures(stage, "node", stage.node)
+        await usage_row(stage, "node", stage.node)
 
         shown = await output(stage, "get", "--raw", f"{RAW}/nodes", with_=f'"name":"{stage.node}"')
 

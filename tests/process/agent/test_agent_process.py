@@ -56,7 +56,7 @@ def test_agent_serves_its_lease_probes_and_metrics(tmp_path: Path) -> None:
 
 
 @in_a_thread
-def test_a_second_agent_of_a_host_is_refused(tmp_path: Path) -> None:
+def test_second_agent_of_a_host_is_refused(tmp_path: Path) -> None:
     with an_agent(tmp_path) as agent:
         second = subprocess.run(
             agent.command(),

@@ -12,7 +12,7 @@ def main(library: Path) -> None:
     sys.path.append(str(library))
     for path in sorted(library.glob("bramley/**/*.py")):
         name = ".".join(path.relative_to(library).with_suffix("").parts)
-        # It runs the agent when it is loaded as the program.
+        # It runs the agent when it is executed as the main module.
         importlib.import_module(name.removesuffix(".__init__"))
     specs = [getattr(module, "__spec__", None) for module in sys.modules.values()]
     sources = {spec.origin for spec in specs if spec and spec.has_location and spec.origin}

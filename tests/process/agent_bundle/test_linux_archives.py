@@ -55,7 +55,7 @@ def test_two_builds_in_different_folders_are_the_same_bytes(
     assert again.code.path.parent != archives.code.path.parent
 
 
-def test_the_agent_starts_with_an_empty_environment_and_path(installed: Installed) -> None:
+def test_agent_starts_with_an_empty_environment_and_path(installed: Installed) -> None:
     version = run(installed.program, "--version", cwd=Path("/"))
     usage = run(installed.program, "--help", cwd=installed.root)
 
@@ -93,7 +93,7 @@ def test_everything_the_agent_loads_lies_in_its_two_folders(installed: Installed
             each for each in report["mapped"] if any(map(Path(each).is_relative_to, elsewhere))
         ]
         assert mapped == []
-    # And it stays as it was unpacked.
+    # And it is unchanged since it was unpacked.
     assert list(file_names(root)) == before
 
 

@@ -87,7 +87,7 @@ def test_it_starts_with_the_interpreter_it_was_built_for(
         assert f"/python/{interpreter.manifest.version}/bin/python3" in held.read().decode()
 
 
-def test_the_manifest_names_each_wheel_with_its_pinned_hash(
+def test_manifest_names_each_wheel_with_its_pinned_hash(
     made: Archive, fetched: Sequence[Path]
 ) -> None:
     lock = wheels.LOCK.read_text()

@@ -21,7 +21,7 @@ READS = {"GET"}
 
 @dataclass
 class Cut:
-    """Carries requests until the write of this number, and no further."""
+    """Sends requests up to the write of this number, then fails."""
 
     inner: Transport
     writes: int

@@ -108,12 +108,12 @@ def label(agent_request: AgentRequest) -> str:
 
 
 @pytest.mark.parametrize("agent_request", ALLOWED, ids=label)
-def test_an_agent_may(agent_request: AgentRequest) -> None:
+def test_agent_may(agent_request: AgentRequest) -> None:
     assert authorization.authorize(agent_request, a_graph()).allowed
 
 
 @pytest.mark.parametrize("agent_request", REFUSED, ids=label)
-def test_an_agent_may_not(agent_request: AgentRequest) -> None:
+def test_agent_may_not(agent_request: AgentRequest) -> None:
     decision = authorization.authorize(agent_request, a_graph())
 
     assert not decision.allowed
@@ -184,7 +184,7 @@ OURS = finalizers.VM_CLEANUP
         (["x", OURS, "y"], ["x", "y"]),
     ],
 )
-def test_an_agent_adds_and_removes_its_own_finalizer(before: Any, after: Any) -> None:
+def test_agent_adds_and_removes_its_own_finalizer(before: Any, after: Any) -> None:
     agent_request = a_request("patch", "pods", "ns", "mine")
 
     old, new = an_own_pod(finalizers=before), an_own_pod(finalizers=after)
@@ -204,7 +204,7 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("what", ["pods", "pods/status"])
 @pytest.mark.parametrize(("word", "new"), CHANGES)
-def test_an_agent_changes_nothing_else_of_its_pods(what: str, word: str, new: Any) -> None:
+def test_agent_changes_nothing_else_of_its_pods(what: str, word: str, new: Any) -> None:
     refusal = authorization.admit(
         a_request("patch", what, "ns", "mine"), new, an_own_pod(), a_graph()
     )
@@ -213,7 +213,7 @@ def test_an_agent_changes_nothing_else_of_its_pods(what: str, word: str, new: An
     assert word in refusal
 
 
-def test_a_status_and_what_the_server_counts_may_change() -> None:
+def test_status_and_what_the_server_counts_may_change() -> None:
     new = {**an_own_pod(resourceVersion="2", managedFields=[{}]), "status": {"phase": "Running"}}
 
     assert (
@@ -361,7 +361,7 @@ def test_tokens_for_accounts_are_bound_to_pods_on_the_node(
 
 
 @pytest.mark.parametrize(("token_request", "allowed"), OWN_TOKENS)
-def test_the_agents_own_token_is_bound_to_the_node(token_request: Any, allowed: bool) -> None:
+def test_agents_own_token_is_bound_to_the_node(token_request: Any, allowed: bool) -> None:
     agent_request = a_request("create", "serviceaccounts/token", AGENTS, f"tart-kubelet-{NODE}")
 
     assert (authorization.admit(agent_request, token_request, None, a_graph()) is None) == allowed

@@ -61,7 +61,7 @@ GRAPHS = st.builds(
     a_graph, st.tuples(NODES, NODES, NODES), st.sampled_from([{NODE}, {NODE, OTHER}, {OTHER, ""}])
 )
 OBJECTS = st.builds(an_object, NAMES, NODES, LABELS, FINALIZERS)
-# New and old: the same, gone, come, or any two.
+# New and old: the same, deleted, created, or any two.
 CHANGES = st.one_of(
     OBJECTS.map(lambda request: (request, request)),
     OBJECTS.map(lambda request: (None, request)),

@@ -34,7 +34,7 @@ NAME = access.role("mac-1")
 
 @asynccontextmanager
 async def kept(*namespaces: str) -> AsyncIterator[Served]:
-    """Serve with an agent of mac-1 and the controller at work."""
+    """Serve with an agent of mac-1 and a running controller."""
     async with served(*namespaces) as server:
         await identity.create(server.kube, "mac-1", expires=HOUR)
         manager = Manager(
@@ -65,7 +65,7 @@ async def granted(kube: Client, namespace: str, name: str = NAME) -> dict[str, l
     }
 
 
-async def test_an_agent_may_read_what_its_pods_refer_to_and_no_more_once_they_go() -> None:
+async def test_agent_may_read_what_its_pods_refer_to_and_no_more_once_they_go() -> None:
     async with kept("ns") as server:
         env = [{"name": "vm", "image": "vm", "envFrom": [{"configMapRef": {"name": "c"}}]}]
         await bind_pod(server.kube, "p", "mac-1", imagePullSecrets=[{"name": "s"}], containers=env)
@@ -93,7 +93,7 @@ async def test_an_agent_may_read_what_its_pods_refer_to_and_no_more_once_they_go
         assert await granted(server.kube, "ns") == {}
 
 
-async def test_the_namespaces_of_lease_and_identity_stay_without_pods() -> None:
+async def test_namespaces_of_lease_and_identity_stay_without_pods() -> None:
     async with kept() as server:
         await asyncio.sleep(1)
 
@@ -128,7 +128,7 @@ async def test_changed_or_deleted_role_is_restored() -> None:
         assert await granted(server.kube, "ns") == expected
 
 
-async def test_a_revoked_agent_gets_nothing_back() -> None:
+async def test_revoked_agent_gets_nothing_back() -> None:
     async with kept("ns") as server:
         await bind_pod(server.kube, "p", "mac-1")
         await asyncio.sleep(1)
@@ -173,7 +173,7 @@ def test_changes_enqueue_the_agent_that_they_concern() -> None:
 
 @dataclass
 class Terminating:
-    """A server on which one namespace is going and takes nothing new."""
+    """A server on which one namespace is terminating and refuses new objects."""
 
     namespace: str
     created: list[str] = field(default_factory=list)
@@ -208,7 +208,7 @@ def an_account(node: str) -> ServiceAccount:
     )
 
 
-async def test_an_account_without_its_cluster_role_is_left_alone() -> None:
+async def test_account_without_its_cluster_role_is_left_alone() -> None:
     server = Terminating("")
 
     outcome = await a_reconciler(server).reconcile(an_account("mac-1"))

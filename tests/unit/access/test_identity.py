@@ -26,8 +26,8 @@ SHARED: Sequence[type[Object]] = (
 )
 
 
-async def belongings_of(kube: Client, kinds: Sequence[type[Object]] = OWN) -> dict[str, Any]:
-    """Return what bears our mark, without what differs from one making to the next."""
+async def agent_objects_of(kube: Client, kinds: Sequence[type[Object]] = OWN) -> dict[str, Any]:
+    """Return the objects with our label, without the fields that differ between creations."""
     found = {}
     for kind in kinds:
         for thing in (await kube.list(kind, labels=agent_objects.LABELS)).items:
@@ -42,13 +42,13 @@ async def belongings_of(kube: Client, kinds: Sequence[type[Object]] = OWN) -> di
     return found
 
 
-async def test_an_agent_is_a_service_account_with_roles_bindings_and_a_policy_around_it() -> None:
+async def test_agent_is_a_service_account_with_roles_bindings_and_a_policy_around_it() -> None:
     async with served("ns") as server:
         await bind_pod(server.kube, "p", "mac-1", imagePullSecrets=[{"name": "pull"}])
 
         await identity.create(server.kube, "mac-1", expires=HOUR)
 
-        assert set(await belongings_of(server.kube, (*SHARED, *OWN))) == {
+        assert set(await agent_objects_of(server.kube, (*SHARED, *OWN))) == {
             "Namespace None/bramley-agents",
             "ValidatingAdmissionPolicy None/bramley-agent-writes",
             "ValidatingAdmissionPolicyBinding None/bramley-agent-writes",
@@ -69,7 +69,7 @@ async def test_everything_of_an_agent_belongs_to_its_cluster_role() -> None:
     async with served() as server:
         await identity.create(server.kube, "mac-1", expires=HOUR)
 
-        found = await belongings_of(server.kube)
+        found = await agent_objects_of(server.kube)
 
         ownerless = {"ClusterRole None/bramley-agent", "ClusterRole None/bramley-agent:mac-1"}
         assert {name for name, (_, owners) in found.items() if not owners} == ownerless
@@ -92,7 +92,7 @@ async def writes_of_a_whole_creation() -> int:
 async def test_interrupted_creation_is_finished_by_the_next() -> None:
     async with served() as server:
         await identity.create(server.kube, "mac-1", expires=HOUR)
-        whole = await belongings_of(server.kube, (*SHARED, *OWN))
+        whole = await agent_objects_of(server.kube, (*SHARED, *OWN))
     count = await writes_of_a_whole_creation()
     assert count > 10
 
@@ -102,10 +102,10 @@ async def test_interrupted_creation_is_finished_by_the_next() -> None:
                 await identity.create(server.cut_after(writes), "mac-1", expires=HOUR)
             await identity.create(server.kube, "mac-1", expires=HOUR)
 
-            assert await belongings_of(server.kube, (*SHARED, *OWN)) == whole, writes
+            assert await agent_objects_of(server.kube, (*SHARED, *OWN)) == whole, writes
 
 
-async def test_a_second_creation_writes_nothing_but_a_token() -> None:
+async def test_second_creation_writes_nothing_but_a_token() -> None:
     async with served() as server:
         await identity.create(server.kube, "mac-1", expires=HOUR)
 
@@ -120,7 +120,7 @@ async def test_interrupted_revocation_is_finished_by_the_next() -> None:
                 await identity.revoke(server.cut_after(writes), "mac-1")
             except errors.TimedOut:
                 assert await identity.revoke(server.kube, "mac-1")
-                left = await belongings_of(server.kube)
+                left = await agent_objects_of(server.kube)
                 assert set(left) == {"ClusterRole None/bramley-agent"}, writes
             else:
                 assert writes > 5
@@ -145,19 +145,19 @@ async def test_revoking_one_agent_leaves_the_others() -> None:
             await identity.create(server.kube, node, expires=HOUR)
         other = {
             name: thing
-            for name, thing in (await belongings_of(server.kube)).items()
+            for name, thing in (await agent_objects_of(server.kube)).items()
             if "mac-10" in name
         }
 
         assert await identity.revoke(server.kube, "mac-1")
 
-        left = await belongings_of(server.kube)
+        left = await agent_objects_of(server.kube)
         assert {name for name in left if name.endswith("mac-1")} == set()
         assert {name: thing for name, thing in left.items() if "mac-10" in name} == other
         assert not await identity.revoke(server.kube, "mac-1")
 
 
-async def test_a_token_is_bound_to_the_node_once_that_exists() -> None:
+async def test_token_is_bound_to_the_node_once_that_exists() -> None:
     async with served() as server:
         first = await identity.create(server.kube, "mac-1", expires=HOUR)
         await a_node(server.kube, "mac-1")
@@ -170,18 +170,18 @@ async def test_changed_permissions_are_restored() -> None:
     async with served() as server:
         await identity.create(server.kube, "mac-1", expires=HOUR)
         rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
-        whole = await belongings_of(server.kube)
+        whole = await agent_objects_of(server.kube)
         name = access.role("mac-1")
         await server.kube.merge_patch(ClusterRole, name, {"rules": rules})
         await server.kube.merge_patch(Role, name, {"rules": rules}, namespace="kube-node-lease")
 
         await identity.create(server.kube, "mac-1", expires=HOUR)
 
-        assert await belongings_of(server.kube) == whole
+        assert await agent_objects_of(server.kube) == whole
 
 
 @pytest.mark.parametrize("node", ["Mac", "mac_1", "", "-mac", "mac/1", "mac..1", "m" * 230])
-async def test_a_name_that_no_agents_node_can_have_is_refused_before_anything_is_made(
+async def test_name_that_no_agents_node_can_have_is_refused_before_anything_is_made(
     node: str,
 ) -> None:
     async with served() as server:
@@ -191,14 +191,14 @@ async def test_a_name_that_no_agents_node_can_have_is_refused_before_anything_is
             await identity.revoke(server.cut_after(0), node)
 
 
-async def test_the_longest_name_makes_an_agent() -> None:
+async def test_longest_name_makes_an_agent() -> None:
     async with served() as server:
         node = "m" * access.LONGEST_NODE
 
         assert (await identity.create(server.kube, node, expires=HOUR)).node == node
 
 
-async def test_a_token_that_would_live_too_short_is_refused_before_anything_is_made() -> None:
+async def test_token_that_would_live_too_short_is_refused_before_anything_is_made() -> None:
     async with served() as server:
         with pytest.raises(errors.BadConfiguration, match="10 minutes"):
             await identity.create(server.cut_after(0), "mac-1", expires=timedelta(minutes=9))

@@ -18,7 +18,7 @@ def rendered(trust: Trust) -> Secret:
     return kubeconfig.render("mac-1", TOKEN, server="https://api:6443", trust=trust)
 
 
-def test_the_client_reads_what_is_rendered(tmp_path: Path) -> None:
+def test_client_reads_what_is_rendered(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     trust = Trust("-----BEGIN CERTIFICATE-----\nAAAA\n", server_name="kubernetes")
 
@@ -42,7 +42,7 @@ def test_only_our_own_file_is_replaced() -> None:
     assert not kubeconfig.is_agent_kubeconfig(b"[]")
 
 
-def test_an_agent_gets_the_administrators_address_unless_another_is_given() -> None:
+def test_agent_gets_the_administrators_address_unless_another_is_given() -> None:
     access = ClientConfig("https://127.0.0.1:6443")
 
     assert kubeconfig.server_for_agent(access, None) == "https://127.0.0.1:6443"

@@ -64,7 +64,7 @@ def test_image_pull_secrets_and_the_account_count() -> None:
 
 
 @pytest.mark.parametrize("spec", [{}, {"serviceAccountName": ""}, {"serviceAccountName": None}])
-def test_a_pod_that_names_no_account_runs_as_the_default_one(spec: dict[str, Any]) -> None:
+def test_pod_that_names_no_account_runs_as_the_default_one(spec: dict[str, Any]) -> None:
     assert of_spec(spec).service_account == "default"
 
 

@@ -19,7 +19,7 @@ OPERATIONS = {"create": "CREATE", "update": "UPDATE", "patch": "UPDATE", "delete
 
 
 def granted() -> set[Right]:
-    """Return group, resource with subresource, and verb of everything that the roles give."""
+    """Return group, resource with subresource, and verb of everything that the roles grant."""
     rules: list[PolicyRule] = [*roles.shared(), *roles.own_node("n")]
     for place in ("ns", access.NAMESPACE, groups.NODE_LEASE_NAMESPACE):
         rules.extend(roles.in_namespace("n", place, NEEDS))
@@ -33,7 +33,7 @@ def granted() -> set[Right]:
 
 
 def authorized() -> set[Right]:
-    """Return the same of everything that the rule lets pass in some case."""
+    """Return the same of everything that authorization allows in some case."""
     return {
         (group, f"{resource}/{subresource}" if subresource else resource, verb)
         for (group, resource, subresource), permission in authorization._PERMISSIONS.items()
@@ -73,7 +73,7 @@ def test_policy_checks_every_write_of_every_agent_and_fails_closed() -> None:
     )
 
 
-def test_the_policy_denies_with_a_403() -> None:
+def test_policy_denies_with_a_403() -> None:
     made, binding = policy.objects()
 
     assert {each["reason"] for each in made.spec["validations"]} == {"Forbidden"}

@@ -1,4 +1,4 @@
-"""The agent's own token on the embedded API: renewed in time, bound to its Node, and given up with it."""
+"""The agent's own token on the embedded API: renewed in time, bound to its Node, and discarded with it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ NODE = "mac-1"
 HOUR = timedelta(hours=1)
 
 
-class Showing:
-    """A transport that shows credentials as the one over sockets does."""
+class CredentialTransport:
+    """A transport that sends credentials as the HTTP transport does."""
 
     def __init__(self, api: embedded.Api, own: AgentToken) -> None:
         self._api = api
@@ -74,7 +74,7 @@ async def a_world(tmp_path: Path, given: Credential | None = None) -> AsyncItera
         made = await identity.create(admin, NODE, expires=HOUR)
         first = given or Credential(Secret(f"Bearer {made.token.reveal()}"))
         own = AgentToken(StaticCredentials(first), tmp_path / "token")
-        kube = Client(Showing(api, own), clock=clock)  # type: ignore[arg-type]
+        kube = Client(CredentialTransport(api, own), clock=clock)  # type: ignore[arg-type]
         node = await admin.create(Node(metadata=ObjectMeta(name=NODE)))
         renewal = AgentTokenRenewal(
             own, kube, node=NODE, uid=lambda: node.uid, clock=clock, rng=random.Random(1)
@@ -88,7 +88,7 @@ async def test_fresh_token_is_not_renewed(tmp_path: Path) -> None:
         assert await world.own.current() == world.first
 
 
-async def test_a_token_is_renewed_before_it_ends_and_outlives_the_first(tmp_path: Path) -> None:
+async def test_token_is_renewed_before_it_ends_and_outlives_the_first(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         await asyncio.sleep(0.85 * HOUR.total_seconds())
 
@@ -99,7 +99,7 @@ async def test_a_token_is_renewed_before_it_ends_and_outlives_the_first(tmp_path
         assert world.file.stat().st_mode & 0o777 == 0o600
 
 
-async def test_an_agent_that_starts_again_uses_the_renewed_token(tmp_path: Path) -> None:
+async def test_agent_that_starts_again_uses_the_renewed_token(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         await asyncio.sleep(0.85 * HOUR.total_seconds())
         await world.renewal.renew_if_due()
@@ -110,7 +110,7 @@ async def test_an_agent_that_starts_again_uses_the_renewed_token(tmp_path: Path)
 
 
 async def test_expired_token_is_discarded_when_the_server_refuses_it(tmp_path: Path) -> None:
-    """A host whose clock is ahead must not throw away the only token that is worth something."""
+    """A host whose clock is ahead must not discard its only valid token."""
     async with a_world(tmp_path) as world:
         await asyncio.sleep(0.85 * HOUR.total_seconds())
         await world.renewal.renew_if_due()

@@ -1,4 +1,4 @@
-"""A bug in one part of the agent must not end the others."""
+"""A bug in one component of the agent must not stop the others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bramley.agent.crash_recovery import PAUSE, restart_on_crash
 from tests import virtual_time
 
 
-class Part:
-    """Fails so often, then works until cancelled, or ends."""
+class Component:
+    """Raises so often, then runs until cancelled, or returns."""
 
     def __init__(self, failures: int, *, ends: bool = False) -> None:
         self.begun: list[float] = []
@@ -27,17 +27,20 @@ class Part:
 
 
 async def test_component_that_raises_is_restarted_after_a_delay() -> None:
-    part = Part(failures=2)
+    component = Component(failures=2)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(60):
-            await restart_on_crash("part", part.run)
+            await restart_on_crash("component", component.run)
 
-    pauses = [later - earlier for earlier, later in zip(part.begun, part.begun[1:], strict=False)]
+    pauses = [
+        later - earlier
+        for earlier, later in zip(component.begun, component.begun[1:], strict=False)
+    ]
     assert pauses == pytest.approx([PAUSE.total_seconds()] * 2)
 
 
 async def test_component_that_returns_is_not_restarted() -> None:
-    part = Part(failures=0, ends=True)
-    await restart_on_crash("part", part.run)
+    component = Component(failures=0, ends=True)
+    await restart_on_crash("component", component.run)
 
-    assert len(part.begun) == 1
+    assert len(component.begun) == 1

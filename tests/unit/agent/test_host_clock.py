@@ -1,4 +1,4 @@
-"""How long ago something was, on a host whose time of day is set."""
+"""Ages of dates on a host whose time of day is set."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_unknown_fields_are_ignored(tmp_path: Path) -> None:
     assert Ledger(tmp_path).vm(a_vm().vm) == a_vm()
 
 
-def test_a_state_never_moves_back(tmp_path: Path) -> None:
+def test_state_never_moves_back(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.put(a_vm(state=VmState.STARTED))
 
@@ -151,7 +151,7 @@ def test_name_cannot_escape_the_folder(tmp_path: Path, name: str) -> None:
         Ledger(tmp_path).put(a_vm(name))
 
 
-def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(tmp_path)
     ledger.put(a_vm(state=VmState.CLONED))
 
@@ -185,7 +185,7 @@ def test_record_is_synced_before_the_rename_and_the_folder_after(
     assert seen == [("file", False), ("folder", True)]
 
 
-def test_a_ledger_that_need_not_be_durable_syncs_nothing(
+def test_ledger_that_need_not_be_durable_syncs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: int) -> None:

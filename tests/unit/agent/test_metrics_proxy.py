@@ -1,4 +1,4 @@
-"""Guests' metrics through the Node: two addresses of loopback stand for the Node and the guest."""
+"""Metrics of guests through the Node: two loopback addresses stand for the Node and the guest."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def a_world(*, allowed: tuple[str, ...] = (), has_guest: bool = True) -> A
 
 
 @pytest.mark.real_time
-async def test_a_guest_that_opts_in_is_scraped_through_the_node() -> None:
+async def test_guest_that_opts_in_is_scraped_through_the_node() -> None:
     async with a_world() as world:
         assert await world.proxy.pod_address(a_pod(world.port), "vm", GUEST) == NODE
 
@@ -137,7 +137,7 @@ async def test_without_a_free_port_the_guests_own_address_stays() -> None:
 
 
 @pytest.mark.real_time
-async def test_the_port_of_a_vm_that_is_gone_is_free_for_the_next() -> None:
+async def test_port_of_a_vm_that_is_gone_is_free_for_the_next() -> None:
     async with a_world() as world:
         await world.proxy.pod_address(a_pod(world.port), "vm", GUEST)
         world.vms.clear()
@@ -159,15 +159,15 @@ async def test_the_port_of_a_vm_that_is_gone_is_free_for_the_next() -> None:
         (Pod(), None),
     ],
 )
-def test_a_pod_opts_in_by_both_annotations(pod: Pod, expected: int | None) -> None:
+def test_pod_opts_in_by_both_annotations(pod: Pod, expected: int | None) -> None:
     assert scrape_port(pod) == expected
 
 
-def test_the_open_internet_is_not_among_the_private_networks() -> None:
+def test_open_internet_is_not_among_the_private_networks() -> None:
     assert not any(network.startswith(("0.", "1.", "8.", "::/")) for network in PRIVATE)
 
 
-def test_a_guests_network_is_that_of_its_bridge() -> None:
+def test_guests_network_is_that_of_its_bridge() -> None:
     there = [Interface("en0", 1, "10.0.0.7"), Interface("bridge100", 1, "192.168.64.1")]
 
     assert interfaces.interface_of(there, "192.168.64.5") == "bridge100"

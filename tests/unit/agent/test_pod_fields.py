@@ -1,4 +1,4 @@
-"""What the fields of a Pod ask of its VM."""
+"""The fields of a Pod that apply to its VM."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_pod_that_no_vm_supports_is_unsupported(spec: Json, message: str) -> Non
         {"tolerations": [{"operator": "Exists"}]},
     ],
 )
-def test_a_plain_pod_is_supported(spec: Json) -> None:
+def test_plain_pod_is_supported(spec: Json) -> None:
     assert pod_fields.unsupported(pod(**spec)) is None
 
 
@@ -147,7 +147,7 @@ def test_grace_period_is_the_pods_unless_the_deletion_sets_another(
     assert found == timedelta(seconds=grace)
 
 
-def test_a_pod_may_limit_how_long_it_is_active() -> None:
+def test_pod_may_limit_how_long_it_is_active() -> None:
     assert pod_fields.lifetime(pod()) is None
     assert pod_fields.lifetime(pod(activeDeadlineSeconds=60)) == timedelta(minutes=1)
 
@@ -169,6 +169,6 @@ def test_other_restart_policies_than_never_are_not_honoured(policy: str, once: b
     assert pod_fields.never_restarts(pod(restartPolicy=policy)) is once
 
 
-def test_a_pod_without_a_pool_is_counted_as_unknown() -> None:
+def test_pod_without_a_pool_is_counted_as_unknown() -> None:
     assert pod_fields.pool(pod()) == "unknown"
     assert pod_fields.pool(pod(metadata={"labels": {"tuist.dev/runner-pool": "large"}})) == "large"

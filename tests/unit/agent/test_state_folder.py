@@ -28,7 +28,7 @@ def test_lock_is_released_with_its_holder(tmp_path: Path) -> None:
         assert lock.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+def test_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "agent.lock").symlink_to(tmp_path / "elsewhere")
 
     with pytest.raises(OSError, match="symbolic"), state_folder.hold_lock(tmp_path / "agent.lock"):

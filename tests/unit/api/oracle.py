@@ -1,4 +1,4 @@
-"""A second opinion on structural schemas: what a real API server accepts, written apart from everything that the project uses."""
+"""A second implementation of structural schemas: what a real API server accepts, independent of the project's own code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of our kinds for tests: the least that is valid, and what existing fleets run."""
+"""Objects of our kinds for tests: minimal valid ones, and those of existing fleets."""
 
 from __future__ import annotations
 

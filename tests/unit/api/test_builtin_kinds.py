@@ -347,7 +347,7 @@ def test_every_built_in_kind_has_a_round_trip() -> None:
     assert {kind for kind, _ in WHOLE} == kinds
 
 
-def test_an_amount_may_be_a_number_in_a_manifest() -> None:
+def test_amount_may_be_a_number_in_a_manifest() -> None:
     limits = {"cpu": 4, "memory": "8Gi", "share": 0.5}
     container = {"name": "c", "resources": {"limits": limits}}
 
@@ -356,7 +356,7 @@ def test_an_amount_may_be_a_number_in_a_manifest() -> None:
     assert pod.spec.containers[0].resources.limits == limits
 
 
-def test_the_values_of_a_secret_are_bytes_and_never_shown() -> None:
+def test_values_of_a_secret_are_bytes_and_never_shown() -> None:
     raw = b'{"metadata":{"name":"s","namespace":"n"},"data":{"private-key":"aHVudGVyMg=="}}'
 
     secret = msgspec.json.decode(raw, type=Secret)

@@ -17,7 +17,7 @@ def ready(status: ConditionStatus, reason: str = "", message: str = "") -> Condi
     return Condition(type="Ready", status=status, reason=reason, message=message)
 
 
-def test_a_new_condition_comes_last_and_begins_now() -> None:
+def test_new_condition_comes_last_and_begins_now() -> None:
     before = [Condition(type="Other", status="True", last_transition_time=THEN)]
 
     after = conditions.put(before, ready("False", "Broken"), now=NOW)
@@ -48,7 +48,7 @@ def test_another_status_begins_now(status: ConditionStatus) -> None:
     assert (after[0].status, after[0].last_transition_time) == (status, NOW)
 
 
-def test_a_condition_without_a_time_gets_one() -> None:
+def test_condition_without_a_time_gets_one() -> None:
     after = conditions.put([ready("True")], ready("True"), now=NOW)
 
     assert after[0].last_transition_time == NOW
@@ -60,7 +60,7 @@ def test_times_are_whole_seconds_as_kubernetes_keeps_them() -> None:
     assert after[0].last_transition_time == NOW
 
 
-def test_a_condition_keeps_its_place_among_the_others() -> None:
+def test_condition_keeps_its_place_among_the_others() -> None:
     a, b = (Condition(type=name, status="True", last_transition_time=THEN) for name in "ab")
 
     after = conditions.put([a, ready("True"), b], ready("False"), now=NOW)
@@ -68,7 +68,7 @@ def test_a_condition_keeps_its_place_among_the_others() -> None:
     assert [one.type for one in after] == ["a", "Ready", "b"]
 
 
-def test_the_severity_of_a_machine_is_kept() -> None:
+def test_severity_of_a_machine_is_kept() -> None:
     lost = MachineCondition(type="Bootstrapped", status="False", severity="Error")
 
     after = conditions.put([], lost, now=NOW)

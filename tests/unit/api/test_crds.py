@@ -70,7 +70,7 @@ def test_no_committed_definition_is_left_over() -> None:
     assert set((generator.ROOT / "crds").iterdir()) == set(generator.files()) - {generator.DOCUMENT}
 
 
-def test_the_printed_stream_holds_every_definition() -> None:
+def test_printed_stream_holds_every_definition() -> None:
     assert list(yaml.safe_load_all(crds.as_yaml(crds.manifests()))) == crds.manifests()
 
 
@@ -125,7 +125,7 @@ def test_infrastructure_kinds_keep_the_contract_of_cluster_api() -> None:
     assert list(labels.values()) == 3 * [contract]
 
 
-def test_the_scale_subresource_finds_its_paths() -> None:
+def test_scale_subresource_finds_its_paths() -> None:
     version = manifest_of("RunnerPool")["spec"]["versions"][0]
     properties = version["schema"]["openAPIV3Schema"]["properties"]
 
@@ -160,7 +160,7 @@ def test_rules_across_fields(kind: type[Object], body: dict[str, Any], messages:
     assert rules_broken(kind, body) == messages
 
 
-def test_a_template_names_no_server() -> None:
+def test_template_names_no_server() -> None:
     from bramley.api.machine_template import ScalewayAppleSiliconMachineTemplate as Template
 
     body = changed(LEAST[Template], "spec.template.spec.providerID", SERVER)
@@ -206,20 +206,20 @@ FIXED = "providerID cannot change once set; it can only be cleared"
     ],
     ids=["set", "kept", "cleared", "changed"],
 )
-def test_a_machine_keeps_its_server_until_it_is_cleared(
+def test_machine_keeps_its_server_until_it_is_cleared(
     old: dict[str, Any], new: dict[str, Any], messages: list[str]
 ) -> None:
     assert rules_broken(ScalewayAppleSiliconMachine, new, old=old) == messages
 
 
-def test_a_pool_keeps_its_operating_system() -> None:
+def test_pool_keeps_its_operating_system() -> None:
     message = "the operating system of a pool cannot change"
 
     assert rules_broken(RunnerPool, pool(os="linux"), old=pool()) == [message]
     assert rules_broken(RunnerPool, pool(os="darwin"), old=pool()) == []
 
 
-def test_the_example_pool_is_valid() -> None:
+def test_example_pool_is_valid() -> None:
     body = yaml.safe_load((EXAMPLES / "runnerpool.yaml").read_text())
 
     assert body["apiVersion"] == RunnerPool.resource.api_version
@@ -228,7 +228,7 @@ def test_the_example_pool_is_valid() -> None:
     assert msgspec.convert(body, RunnerPool).spec.replicas >= 2
 
 
-def test_the_example_configmap_is_one() -> None:
+def test_example_configmap_is_one() -> None:
     body = yaml.safe_load((EXAMPLES / "configmap.yaml").read_text())
 
     assert (body["apiVersion"], body["kind"]) == ("v1", "ConfigMap")

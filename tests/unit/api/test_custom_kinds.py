@@ -104,7 +104,7 @@ BAD: list[tuple[type[Object], str, object]] = [
     (Cluster, "spec.controlPlaneEndpoint", {"host": "a", "port": 65536}),
 ]
 
-# What a server refuses to take from a writer. Were it there all the same, controllers must see the object.
+# Refused on writes. If it is stored all the same, controllers must still be able to read the object.
 BAD_TO_WRITE: list[tuple[type[Object], str, object]] = [
     (Pool, "spec.image", ""),
     (Pool, "spec.image", "--help"),
@@ -150,7 +150,7 @@ def decodes(kind: type[Object], body: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), DEFAULTS, ids=case)
-def test_a_default_stands_in_the_schema(kind: type[Object], path: str, value: object) -> None:
+def test_default_stands_in_the_schema(kind: type[Object], path: str, value: object) -> None:
     assert at(schema.of_kind(kind), path)["default"] == value
 
 
@@ -160,7 +160,7 @@ def test_field_without_a_default_is_unchanged(kind: type[Object], path: str) -> 
 
 
 @pytest.mark.parametrize("kind", LEAST, ids=case)
-def test_a_type_and_a_server_fill_in_the_same_defaults(kind: type[Object]) -> None:
+def test_type_and_a_server_fill_in_the_same_defaults(kind: type[Object]) -> None:
     stored = completed(schema.of_kind(kind), LEAST[kind])
 
     assert msgspec.convert(stored, kind) == msgspec.convert(LEAST[kind], kind)

@@ -28,21 +28,21 @@ NOON = datetime(2026, 6, 19, 12, 0, 0, tzinfo=UTC)
         ),
     ],
 )
-def test_a_micro_time_has_exactly_six_fraction_digits_in_utc(when: datetime, text: str) -> None:
+def test_micro_time_has_exactly_six_fraction_digits_in_utc(when: datetime, text: str) -> None:
     assert micro_time(when) == text
 
 
 @given(st.datetimes(min_value=datetime(1970, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001
-def test_a_micro_time_comes_back_as_the_same_moment(when: datetime) -> None:
+def test_micro_time_comes_back_as_the_same_moment(when: datetime) -> None:
     assert moment(micro_time(when)) == when
 
 
-def test_a_micro_time_without_a_time_zone_is_refused() -> None:
+def test_micro_time_without_a_time_zone_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError):
         moment(MicroTime("2026-06-19T12:00:00.000000"))
 
 
-def test_a_lease_keeps_its_fraction_digits_through_decode_and_encode() -> None:
+def test_lease_keeps_its_fraction_digits_through_decode_and_encode() -> None:
     raw = b'{"metadata":{"name":"x"},"spec":{"renewTime":"2026-06-19T12:00:00.000000Z"}}'
 
     lease = msgspec.json.decode(raw, type=Lease)
@@ -96,7 +96,7 @@ def test_paths_follow_group_scope_and_name(resource: Resource, path: str) -> Non
     assert resource.path("ns", "x", "status") == path
 
 
-def test_an_object_that_is_being_deleted_says_so() -> None:
+def test_object_that_is_being_deleted_says_so() -> None:
     going = Pod(metadata=ObjectMeta(name="a", namespace="n", uid="u", deletion_timestamp=NOON))
 
     assert (going.name, going.namespace, going.uid, going.deleting) == ("a", "n", "u", True)

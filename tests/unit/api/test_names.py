@@ -1,4 +1,4 @@
-"""The contract's names: vectors, the table of what must stay, no name twice, and no literal anywhere else."""
+"""The contract's names: test vectors, the table of fixed names, no duplicates, and no literal elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = SOURCES / "api/names"
 IMAGE = "ghcr.io/tuist/tuist-runner@sha256:" + 64 * "a"
 HASH = "9c8af651fdf30b10"
 
-# What may not stand as a literal outside the names: anything that carries the fleet's mark, but for a kind's own plural.
+# What must not be a literal outside the names: anything with the fleet's prefix, except a kind's own plural.
 MARK = re.compile(
     r"tuist(?!clusters$)|tart-kubelet|tart_kubelet|scw-applesilicon|x-k8s\.io|cluster-api-"
 )
@@ -45,7 +45,7 @@ def constants(module: ModuleType) -> dict[str, str]:
     return values
 
 
-def test_the_golden_names_of_an_image_are_those_of_the_contract() -> None:
+def test_golden_names_of_an_image_are_those_of_the_contract() -> None:
     assert names.labels.golden_hash(IMAGE) == HASH
     assert names.labels.golden(IMAGE) == f"tuist.dev/golden-{HASH}"
     assert names.agent.golden_vm(IMAGE) == f"tuist-golden-{HASH}"
@@ -96,7 +96,7 @@ CONTRACT = {
 }
 
 
-def test_the_contract_is_whole() -> None:
+def test_contract_is_whole() -> None:
     known = {value for module in modules() for value in constants(module).values()}
 
     assert known >= CONTRACT
@@ -133,7 +133,7 @@ def docstrings(tree: ast.AST) -> set[int]:
 
 def marked(path: Path) -> list[str]:
     text = path.read_text()
-    # Most files have no mark at all and need not be taken apart; one may begin in one literal and end in the next.
+    # Most files do not contain the prefix and need no parsing; it may begin in one literal and end in the next.
     if not MARK.search(BETWEEN_LITERALS.sub("", text)):
         return []
     tree = ast.parse(text)

@@ -1,4 +1,4 @@
-"""Quantities: read exactly, written in one form; the forms themselves are held by the contract with the real server."""
+"""Quantities: parsed exactly, written in canonical form; the form is compared with a real server in the contract suite."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_canonical_form_is_stable_and_keeps_the_amount(text: str) -> None:
     once = canonical(text)
 
     assert canonical(once) == once
-    # What has to be whole is rounded up, and by less than one.
+    # Whole units are rounded up, by less than one.
     assert Fraction(0) <= parse(once).value - parse(text).value < 1
 
 

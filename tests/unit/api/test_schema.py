@@ -84,7 +84,7 @@ def test_status_has_no_defaults() -> None:
 
 
 @pytest.mark.parametrize("type", [int | str, bytes, float, Any, set[int]], ids=str)
-def test_a_type_without_a_structural_schema_is_refused(type: object) -> None:
+def test_type_without_a_structural_schema_is_refused(type: object) -> None:
     with pytest.raises(TypeError, match="cannot be expressed by a structural schema"):
         schema.of_type(msgspec.inspect.type_info(type))
 
@@ -104,7 +104,7 @@ def test_pattern_that_decoding_would_check_is_refused(type: object) -> None:
         schema.of_type(msgspec.inspect.type_info(type))
 
 
-def test_an_unknown_key_is_refused() -> None:
+def test_unknown_key_is_refused() -> None:
     with pytest.raises(ValueError, match="not in tuple"):
         schema.ordered({"type": "string", "x-kubernetes-surprise": True})
 
@@ -124,7 +124,7 @@ def test_every_field_is_described(kind: type[Object]) -> None:
 
 @kinds
 def test_fields_that_a_rule_reads_are_bounded(kind: type[Object]) -> None:
-    """A server estimates what a rule costs at worst, so texts and lists under a rule must have an end."""
+    """A server estimates the worst-case cost of a rule, so strings and lists under a rule must be bounded."""
     ruled = [one for one in walk(schema.of_kind(kind)) if "x-kubernetes-validations" in one]
     texts = [one for one in ruled if one["type"] == "string"]
 
@@ -134,7 +134,7 @@ def test_fields_that_a_rule_reads_are_bounded(kind: type[Object]) -> None:
 
 
 def valid(part: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Draw what fits the schema."""
+    """Draw a value that fits the schema."""
     if part["type"] == "object":
         return valid_object(part)
     if part["type"] == "array":
@@ -176,7 +176,7 @@ def odd(part: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 
 def places(part: dict[str, Any], value: Any) -> list[tuple[Any, Any, dict[str, Any]]]:
-    """Return every container, key and schema of what the value holds."""
+    """Return every container, key and schema in the value."""
     found: list[tuple[Any, Any, dict[str, Any]]] = []
     if isinstance(value, dict):
         known = part.get("properties", {})
@@ -188,7 +188,7 @@ def places(part: dict[str, Any], value: Any) -> list[tuple[Any, Any, dict[str, A
 
 @st.composite
 def nearly_valid(draw: st.DrawFn, part: dict[str, Any]) -> dict[str, Any]:
-    """Draw an object that fits the schema, with up to two of its values made odd or taken away."""
+    """Draw an object that fits the schema, with up to two of its values made odd or removed."""
     body: dict[str, Any] = draw(valid_object(part))
     for _ in range(draw(st.integers(0, 2))):
         if not (spots := places(part, body)):
@@ -202,7 +202,7 @@ def nearly_valid(draw: st.DrawFn, part: dict[str, Any]) -> dict[str, Any]:
 
 
 def only_types(part: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema without its grammars and lengths, which hold only those who write."""
+    """Return the schema without its patterns and lengths, which apply only to writes."""
     kept = {key: one for key, one in part.items() if key not in FOR_WRITERS}
     if "properties" in kept:
         kept["properties"] = {name: only_types(one) for name, one in kept["properties"].items()}
@@ -213,7 +213,7 @@ def only_types(part: dict[str, Any]) -> dict[str, Any]:
 
 @kinds
 @given(data=st.data())
-def test_a_type_reads_what_has_the_types_of_its_schema(
+def test_type_reads_what_has_the_types_of_its_schema(
     kind: type[Object], data: st.DataObject
 ) -> None:
     """Nulls are left out: a server drops them before it validates; so are rules, which only a server checks."""

@@ -30,7 +30,7 @@ def a_pod(uid: str, image: str = "ghcr.io/none/none:1") -> Pod:
 
 
 @dataclass
-class House:
+class CollectorWorld:
     image_world: ImageWorld
     collector: GarbageCollector
     leases: Path
@@ -48,7 +48,7 @@ class House:
         self.image_world.ledger.drop(vm)
 
     async def a_vm(self, vm: str, golden: str, *, of: str = "gone") -> None:
-        """Make a VM of ours that was cloned and has ended long ago."""
+        """Create an own VM that ended long ago."""
         await self.image_world.images.clone(golden, vm)
         now = self.image_world.mac.clock.now()
         record = next(each for each in self.image_world.store.records() if each.golden == golden)
@@ -68,10 +68,12 @@ class House:
 
 
 @asynccontextmanager
-async def house(tmp_path: Path, clock: Clock | None = None) -> AsyncIterator[House]:
+async def collector_world(
+    tmp_path: Path, clock: Clock | None = None
+) -> AsyncIterator[CollectorWorld]:
     async with image_world(tmp_path) as world:
         folder = world.mac.folders.leases
-        made: list[House] = []
+        made: list[CollectorWorld] = []
         collector = GarbageCollector(
             tart=world.tart,
             store=world.store,
@@ -87,5 +89,5 @@ async def house(tmp_path: Path, clock: Clock | None = None) -> AsyncIterator[Hou
             leases=folder,
             binary="tart",
         )
-        made.append(House(world, collector, folder))
+        made.append(CollectorWorld(world, collector, folder))
         yield made[0]

@@ -1,4 +1,4 @@
-"""Leases: held by a lock, ended with their holder, and never overtaken by a deletion."""
+"""Leases are held by a lock, end with their holder, and exclude deletions."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ OTHER = PodFact("uid-other")
 
 
 def facts(**changes: Any) -> Facts:
-    """Return a quiet host with one Pod of no consequence, so that its list is believed."""
+    """Return the facts of an idle host with one irrelevant Pod, because an empty list of Pods is not trusted."""
     seen = Facts(
         now=NOW,
         pods=[OTHER],

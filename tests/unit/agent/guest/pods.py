@@ -1,4 +1,4 @@
-"""Pods for tests of what a guest is given."""
+"""Pods for tests of a guest's files and variables."""
 
 from __future__ import annotations
 

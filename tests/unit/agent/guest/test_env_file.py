@@ -28,7 +28,7 @@ def test_value_round_trips(value: str) -> None:
 
 
 @given(VALUES)
-def test_a_value_stays_on_one_line(value: str) -> None:
+def test_value_stays_on_one_line(value: str) -> None:
     assert not {"\n", "\r"} & set(guests.escape(value))
 
 
@@ -60,7 +60,7 @@ def test_older_guests_read_lone_backslashes_unchanged(value: str) -> None:
     assert read_by_an_old_guest(guests.escape(value)) == value
 
 
-def test_the_same_variables_give_the_same_file() -> None:
+def test_same_variables_give_the_same_file() -> None:
     assert guests.render_env_file({"B": "2", "A": "1"}) == guests.render_env_file(
         {"A": "1", "B": "2"}
     )

@@ -80,7 +80,7 @@ async def test_values_come_from_secrets_and_config_maps() -> None:
     assert objects.requests == ["secrets ns/s", "configmaps ns/c"]
 
 
-async def test_an_object_is_read_once_for_all_variables() -> None:
+async def test_object_is_read_once_for_all_variables() -> None:
     objects = Objects({"s": {"a": b"1", "b": b"2"}})
     env = [{"name": name, "valueFrom": from_secret("s", name)} for name in ("a", "b")]
 
@@ -104,7 +104,7 @@ async def test_env_wins_over_env_from() -> None:
     assert found == {"A": "named", "B": "config", "C": "config"}
 
 
-async def test_a_prefix_is_put_before_each_key() -> None:
+async def test_prefix_is_put_before_each_key() -> None:
     pod = a_pod(envFrom=[{"prefix": "MY_", "configMapRef": {"name": "c"}}])
 
     found = await environment.resolve(pod, Objects(configs={"c": {"A": "1", "2": "3"}}), PLACE)
@@ -200,7 +200,7 @@ async def test_fields_of_the_pod(path: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["status.podIP", "status.podIPs"])
-async def test_the_address_is_left_out_until_it_is_known(path: str) -> None:
+async def test_address_is_left_out_until_it_is_known(path: str) -> None:
     known = {"podIP": "192.168.64.9", "podIPs": [{"ip": "192.168.64.9"}]}
 
     assert await value_of(from_field(path)) is None

@@ -58,7 +58,7 @@ def test_existing_folders_get_their_modes(folders: UserData) -> None:
     assert (mode(shares.env), mode(shares.status)) == (0o700, 0o777)
 
 
-def test_a_link_is_not_taken_for_a_folder(folders: UserData, tmp_path: Path) -> None:
+def test_link_is_not_taken_for_a_folder(folders: UserData, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o755)
     folders.root.mkdir()
@@ -120,7 +120,7 @@ def test_token_round_trips(folders: UserData) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc", "a\0b"])
-def test_a_name_is_one_part_of_a_path(folders: UserData, name: str) -> None:
+def test_name_is_one_part_of_a_path(folders: UserData, name: str) -> None:
     with pytest.raises(errors.BadRequest):
         folders.prepare(name)
 
@@ -164,7 +164,7 @@ DEPTH, FRAMES = 400, 100
 
 
 def dig(folder: Path) -> None:
-    """Make folders inside each other, deeper than any path may be long."""
+    """Create nested folders, deeper than the longest path."""
     number = os.open(folder, os.O_RDONLY)
     for _ in range(DEPTH):
         os.mkdir("deeper" * 8, dir_fd=number)
@@ -271,7 +271,7 @@ async def test_data_that_cannot_be_removed_is_quarantined_without_its_secrets(
     assert names(folders.root) == []
 
 
-def test_a_guests_file_must_be_a_regular_one(folders: UserData, tmp_path: Path) -> None:
+def test_guests_file_must_be_a_regular_one(folders: UserData, tmp_path: Path) -> None:
     status = folders.prepare(VM).status
     secret = tmp_path / "secret"
     secret.write_text("of the host")

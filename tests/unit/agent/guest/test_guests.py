@@ -1,4 +1,4 @@
-"""A guest's share over the life of its Pod."""
+"""A guest's share over the lifecycle of its Pod."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_guest_without_automount_gets_no_token(tmp_path: Path, wants: bool
     all_guests.renew_token(pod, VM)
 
     assert not (shares.env / "sa_token").exists()
-    assert issuer.minted == []
+    assert issuer.issued_tokens == []
 
 
 async def test_nothing_is_written_until_every_variable_is_resolved(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ async def test_nothing_is_written_until_every_variable_is_resolved(tmp_path: Pat
     assert UserData(tmp_path).vms() == []
 
 
-async def test_the_address_is_written_once_it_is_known(tmp_path: Path) -> None:
+async def test_address_is_written_once_it_is_known(tmp_path: Path) -> None:
     all_guests = guests_of(tmp_path, issuer=Issuer())
     env = variable(from_field("status.podIP"))
     shares = await all_guests.prepare(a_pod(env=env), VM)

@@ -1,4 +1,4 @@
-"""Whatever a guest puts into its place: the agent reads nothing of the host for it, waits for nothing, and removes all."""
+"""Whatever a guest writes into its share: the agent reads no other file of the host, does not block, and removes all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_hole(path: Path) -> None:
 
 
 def grow(path: Path, outside: Path, kind: str) -> None:
-    """Make one entry as far as what is there allows it."""
+    """Create one entry if the existing ones allow it."""
     make: dict[str, Callable[[], object]] = {
         "file": lambda: path.write_text("3\n"),
         "folder": path.mkdir,
@@ -38,7 +38,7 @@ def grow(path: Path, outside: Path, kind: str) -> None:
         "pipe": lambda: os.mkfifo(path),
         "hole": lambda: make_hole(path),
     }
-    # What is there stays: opening a pipe to write would wait for a reader.
+    # Existing entries are kept: opening a pipe for writing would wait for a reader.
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         if not os.path.lexists(path):
@@ -56,7 +56,7 @@ def test_nothing_in_a_guests_share_reaches_outside_it(
         folders = UserData(Path(folder, "userdata"))
         status = folders.prepare(VM).status
         for parts, kind in tree:
-            # A guest cannot write through its links: they lead nowhere inside its VM.
+            # A guest cannot write through its links: their targets do not exist inside its VM.
             if not any(status.joinpath(*parts[:end]).is_symlink() for end in range(len(parts))):
                 grow(status.joinpath(*parts), outside, kind)
 

@@ -1,4 +1,4 @@
-"""What a guest reports of its end, and what it may try there."""
+"""A guest's exit code and log, also from a hostile guest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def report_text(folders: UserData, text: str) -> Report:
 @pytest.mark.parametrize(
     ("text", "code"), [("0", 0), ("3\n", 3), ("143", 143), ("255", 255), (" 007 \n", 7)]
 )
-def test_an_exit_code_is_read(folders: UserData, text: str, code: int) -> None:
+def test_exit_code_is_read(folders: UserData, text: str, code: int) -> None:
     assert report_text(folders, text).code == code
 
 
@@ -57,7 +57,7 @@ def test_huge_report_is_not_read_completely(folders: UserData) -> None:
     assert report.read(folders, VM) == Report()
 
 
-def test_a_report_is_dated_by_its_file(folders: UserData) -> None:
+def test_report_is_dated_by_its_file(folders: UserData) -> None:
     (status(folders) / "runner-rc").write_text("0")
     os.utime(status(folders) / "runner-rc", (0, NOON.timestamp()))
 
@@ -109,7 +109,7 @@ def test_end_of_a_long_log_is_returned(folders: UserData) -> None:
     assert write_log(folders, "".join(lines).encode()) == "".join(lines[-200:])
 
 
-def test_a_first_line_that_is_cut_is_left_out(folders: UserData) -> None:
+def test_first_line_that_is_cut_is_left_out(folders: UserData) -> None:
     long = b"x" * 1000 + b"\n"
 
     tail = write_log(folders, long * 100)
@@ -118,7 +118,7 @@ def test_a_first_line_that_is_cut_is_left_out(folders: UserData) -> None:
     assert len(tail) <= report.LONGEST_TAIL
 
 
-def test_a_first_line_that_just_fits_is_kept(folders: UserData) -> None:
+def test_first_line_that_just_fits_is_kept(folders: UserData) -> None:
     line = b"x" * 1023 + b"\n"
 
     assert len(write_log(folders, line * 100)) == report.LONGEST_TAIL
@@ -132,7 +132,7 @@ def test_bytes_that_are_not_utf8_are_replaced(folders: UserData) -> None:
     assert write_log(folders, b"a\xff\n") == "a\N{REPLACEMENT CHARACTER}\n"
 
 
-def test_a_huge_log_is_read_from_its_end(folders: UserData) -> None:
+def test_huge_log_is_read_from_its_end(folders: UserData) -> None:
     path = status(folders) / "runner.log"
     path.write_bytes(b"begin\n")
     os.truncate(path, 2**40)

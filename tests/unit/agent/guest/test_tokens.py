@@ -1,4 +1,4 @@
-"""Tokens of guests: minted for the Pod, renewed in time, whatever happens in between."""
+"""Tokens of guests: issued for the Pod and renewed in time."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ HOUR = timedelta(hours=1)
 POD = a_pod()
 
 
-def a_token(issued: datetime, life: timedelta) -> Secret:
-    times = {"iat": int(issued.timestamp()), "exp": int((issued + life).timestamp())}
+def a_token(issued: datetime, lifetime: timedelta) -> Secret:
+    times = {"iat": int(issued.timestamp()), "exp": int((issued + lifetime).timestamp())}
     claims = base64.urlsafe_b64encode(json.dumps(times).encode()).decode().rstrip("=")
     return Secret(f"head.{claims}.signature-{issued.isoformat()}")
 
 
 @dataclass
 class Issuer:
-    """Mints tokens of one life, as long as it is up; its clock may differ from ours."""
+    """Issues tokens of one lifetime while it is up; its clock may differ from ours."""
 
-    life: timedelta = 8 * HOUR
+    lifetime: timedelta = 8 * HOUR
     ahead: timedelta = timedelta(0)
     is_up: bool = True
-    minted: list[tuple[str, ...]] = field(default_factory=list)
+    issued_tokens: list[tuple[str, ...]] = field(default_factory=list)
     times: list[timedelta] = field(default_factory=list)
 
     async def request_token(
@@ -59,10 +59,14 @@ class Issuer:
         if not self.is_up:
             raise errors.ApiUnavailable("down")
         assert bound_to is not None
-        self.minted.append((namespace, service_account, *audiences, str(expires), bound_to.uid))
+        self.issued_tokens.append(
+            (namespace, service_account, *audiences, str(expires), bound_to.uid)
+        )
         now = virtual_time.clock().now()
         self.times.append(now - virtual_time.EPOCH)
-        return IssuedToken(a_token(now + self.ahead, self.life), now + self.ahead + self.life)
+        return IssuedToken(
+            a_token(now + self.ahead, self.lifetime), now + self.ahead + self.lifetime
+        )
 
 
 @dataclass
@@ -113,11 +117,13 @@ async def test_token_is_for_the_pods_account_and_bound_to_the_pod(tmp_path: Path
 
     await share.tokens().issue(POD, VM)
 
-    assert share.issuer.minted == [("ns", "runner", "tuist-runners-dispatch", "8:00:00", "u-1")]
+    assert share.issuer.issued_tokens == [
+        ("ns", "runner", "tuist-runners-dispatch", "8:00:00", "u-1")
+    ]
     assert share.in_share().startswith("head.")
 
 
-async def test_a_token_is_renewed_before_it_ends(tmp_path: Path) -> None:
+async def test_token_is_renewed_before_it_ends(tmp_path: Path) -> None:
     share = a_share(tmp_path)
     tokens = share.tokens()
 
@@ -132,7 +138,7 @@ async def test_a_token_is_renewed_before_it_ends(tmp_path: Path) -> None:
 
 
 async def test_token_with_a_shorter_lifetime_is_renewed_sooner(tmp_path: Path) -> None:
-    share = a_share(tmp_path, Issuer(life=HOUR))
+    share = a_share(tmp_path, Issuer(lifetime=HOUR))
     tokens = share.tokens()
 
     async with kept_fresh(tokens):
@@ -155,10 +161,10 @@ async def test_clock_skew_renews_neither_late_nor_constantly(
             await tokens.issue(POD, VM)
             await asyncio.sleep(10 * 3600)
 
-        assert len(share.issuer.minted) == 2
+        assert len(share.issuer.issued_tokens) == 2
 
 
-async def test_a_clock_that_is_set_back_does_not_keep_a_token_for_too_long(tmp_path: Path) -> None:
+async def test_clock_that_is_set_back_does_not_keep_a_token_for_too_long(tmp_path: Path) -> None:
     share, clock = a_share(tmp_path), a_clock()
     tokens = share.tokens(clock=clock)
     async with kept_fresh(tokens):
@@ -173,14 +179,14 @@ async def test_a_clock_that_is_set_back_does_not_keep_a_token_for_too_long(tmp_p
 async def test_very_short_lifetime_does_not_flood_the_server(
     tmp_path: Path,
 ) -> None:
-    share = a_share(tmp_path, Issuer(life=timedelta(seconds=1)))
+    share = a_share(tmp_path, Issuer(lifetime=timedelta(seconds=1)))
     tokens = share.tokens()
 
     async with kept_fresh(tokens):
         await tokens.issue(POD, VM)
         await asyncio.sleep(60)
 
-    assert len(share.issuer.minted) <= 7
+    assert len(share.issuer.issued_tokens) <= 7
 
 
 async def test_failed_renewal_is_retried_and_the_old_token_stays(tmp_path: Path) -> None:
@@ -197,7 +203,7 @@ async def test_failed_renewal_is_retried_and_the_old_token_stays(tmp_path: Path)
         await asyncio.sleep(600)
 
     assert share.in_share() != first
-    assert len(share.issuer.minted) == 2
+    assert len(share.issuer.issued_tokens) == 2
     assert (share.renewals("failed") or 0) > 3
 
 
@@ -240,7 +246,7 @@ async def test_unreadable_token_is_renewed_at_once(tmp_path: Path) -> None:
             tokens.track(POD, VM)
             await asyncio.sleep(1)
 
-        assert len(share.issuer.minted) == 1
+        assert len(share.issuer.issued_tokens) == 1
 
 
 async def test_second_prepare_requests_no_token(tmp_path: Path) -> None:
@@ -265,7 +271,7 @@ async def test_no_token_is_requested_for_a_deleted_vm(tmp_path: Path) -> None:
         await share.folders.remove(VM)
         await asyncio.sleep(24 * 3600)
 
-    assert len(share.issuer.minted) == 1
+    assert len(share.issuer.issued_tokens) == 1
     assert share.folders.vms() == []
 
 

@@ -1,4 +1,4 @@
-"""A simulated Mac with the agent's part for images on it, under virtual time."""
+"""A simulated Mac with the agent's images, under virtual time."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class FakeKeys:
 
 @dataclass
 class ImageWorld:
-    """One Mac and its images; `calls` are tart's command lines in their order."""
+    """One Mac and its images; `calls` are tart's command lines in order."""
 
     mac: SimulatedMac
     side: AgentProcess
@@ -144,7 +144,7 @@ async def image_world(
 def assemble(
     mac: SimulatedMac, *, settings: PullSettings | None = None, reclaim: Reclaim | None = None
 ) -> ImageWorld:
-    """Build one more agent's part on a Mac."""
+    """Build the images of one more agent on a Mac."""
     clock, calls = mac.clock, list[str]()
     metrics = AgentMetrics(CollectorRegistry())
     side = mac.start_agent()

@@ -1,4 +1,4 @@
-"""The arithmetic of paced pulls, over lines of every speed."""
+"""The arithmetic of bandwidth limits, at every bandwidth."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bramley.agent.images.pull_watch import Pacer, Progress
 TICK = 0.25
 
 
-def loaded_after(seconds: float, *, limit: float, line: float, size: int) -> list[int]:
+def loaded_after(seconds: float, *, limit: float, bandwidth: float, size: int) -> list[int]:
     """Return the bytes that a pull at constant speed has loaded at each tick, as seen in whole percents."""
     pace, now, loaded, running = Pacer(0.0), 0.0, 0.0, True
     loaded_by_tick: list[int] = []
     step = size // 100
     while now < seconds and loaded < size:
         now += TICK
-        loaded += line * TICK if running else 0.0
+        loaded += bandwidth * TICK if running else 0.0
         pace.elapsed(TICK, running=running)
         running = pace.is_within_limit(now, limit, loaded=int(loaded // step) * step, step=step)
         loaded_by_tick.append(int(loaded))
@@ -28,31 +28,31 @@ def loaded_after(seconds: float, *, limit: float, line: float, size: int) -> lis
 
 @given(
     limit=st.floats(1e6, 200e6),
-    line=st.floats(1e6, 1250e6),
+    bandwidth=st.floats(1e6, 1250e6),
     size=st.integers(10**9, 100 * 10**9),
 )
-def test_pull_never_exceeds_the_limit(limit: float, line: float, size: int) -> None:
-    loaded_by_tick = loaded_after(600, limit=limit, line=line, size=size)
+def test_pull_never_exceeds_the_limit(limit: float, bandwidth: float, size: int) -> None:
+    loaded_by_tick = loaded_after(600, limit=limit, bandwidth=bandwidth, size=size)
 
     # Ahead by what is allowed in a second, what came in a tick, and at most a percent that is not printed yet.
-    ahead = limit + line * TICK + size / 100
+    ahead = limit + bandwidth * TICK + size / 100
     assert all(
         loaded <= limit * TICK * (tick + 1) + ahead for tick, loaded in enumerate(loaded_by_tick)
     )
 
 
-@given(limit=st.floats(1e6, 200e6), line=st.floats(1e6, 1250e6))
-def test_limit_is_used_as_far_as_the_bandwidth_allows(limit: float, line: float) -> None:
+@given(limit=st.floats(1e6, 200e6), bandwidth=st.floats(1e6, 1250e6))
+def test_limit_is_used_as_far_as_the_bandwidth_allows(limit: float, bandwidth: float) -> None:
     size = 50 * 10**9
-    loaded_by_tick = loaded_after(900, limit=limit, line=line, size=size)
+    loaded_by_tick = loaded_after(900, limit=limit, bandwidth=bandwidth, size=size)
 
-    possible = min(min(limit, line) * TICK * len(loaded_by_tick), size)
-    assert loaded_by_tick[-1] >= 0.8 * possible - size / 100 - line * TICK
+    possible = min(min(limit, bandwidth) * TICK * len(loaded_by_tick), size)
+    assert loaded_by_tick[-1] >= 0.8 * possible - size / 100 - bandwidth * TICK
 
 
 def test_pauses_stay_short_at_high_bandwidth() -> None:
     """A registry closes connections that stay silent for a minute."""
-    loaded_by_tick = loaded_after(3600, limit=5e6, line=125e6, size=60 * 10**9)
+    loaded_by_tick = loaded_after(3600, limit=5e6, bandwidth=125e6, size=60 * 10**9)
     moves = [
         tick
         for tick in range(1, len(loaded_by_tick))

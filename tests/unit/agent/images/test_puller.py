@@ -1,4 +1,4 @@
-"""Pulls that go wrong: a registry that is overloaded or silent, a disk that is full, and a Pod that finds the line taken."""
+"""Failing pulls: an overloaded or hanging registry, a full disk, and a Pod that waits behind another pull."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_bandwidth_limit_of_a_staged_pull_is_kept_and_used(
         size = 20e9 / 2
         ideal = size / (megabytes * 1e6)
         assert ideal * 0.97 <= loop.time() - began <= ideal * 1.1
-        # At no time more than the limit allows, but for the percents that were under way when it was halted.
+        # At no time more than the limit allows, except for the percents in transit when it was stopped.
         step = 2 * size / 100
         assert all(
             size * percent / 100 <= megabytes * 1e6 * (seconds + 2) + step

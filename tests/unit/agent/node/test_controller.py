@@ -14,14 +14,14 @@ from bramley.kube.client import Client
 from bramley.runtime.keys import Key
 from tests import virtual_time
 from tests.unit.agent.node import worlds
-from tests.unit.agent.node.worlds import NAME, Deaf, a_keeper, an_api, beside, find
+from tests.unit.agent.node.worlds import NAME, HangingTransport, a_controller, an_api, find, running
 
 WELL = Facts(tart=Check(""), space=Space(total=1000, free=500))
 
 
 async def test_host_is_registered_as_a_ready_node() -> None:
     async with an_api() as kube:
-        await a_keeper(kube, lambda: WELL, provider_id="scw-applesilicon://par/1").sync()
+        await a_controller(kube, lambda: WELL, provider_id="scw-applesilicon://par/1").sync()
 
         node = await kube.get(Node, NAME)
 
@@ -42,7 +42,7 @@ async def test_existing_node_keeps_foreign_fields() -> None:
             Node, NAME, {"status": {"conditions": [other]}}, subresource="status"
         )
 
-        await a_keeper(kube, lambda: WELL).sync()
+        await a_controller(kube, lambda: WELL).sync()
 
         node = await kube.get(Node, NAME)
     assert "NetworkUnavailable" in worlds.conditions(node)
@@ -53,20 +53,20 @@ async def test_existing_node_keeps_foreign_fields() -> None:
 
 async def test_node_marked_unknown_is_ready_with_the_next_heartbeat() -> None:
     async with an_api() as kube:
-        keeper = a_keeper(kube, lambda: WELL)
-        await keeper.sync()
+        controller = a_controller(kube, lambda: WELL)
+        await controller.sync()
         unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
         await kube.merge_patch(
             Node, NAME, {"status": {"conditions": [unknown]}}, subresource="status"
         )
 
-        await keeper.sync()
+        await controller.sync()
 
         assert worlds.conditions(await kube.get(Node, NAME))["Ready"][0] == "True"
 
 
 async def test_heartbeat_is_sent_every_30_seconds() -> None:
-    async with an_api() as kube, beside(a_keeper(kube, lambda: WELL).run):
+    async with an_api() as kube, running(a_controller(kube, lambda: WELL).run):
         beats = set()
         await asyncio.sleep(1)
         for _ in range(10):
@@ -81,38 +81,38 @@ async def test_heartbeat_is_sent_every_30_seconds() -> None:
 async def test_change_is_published_at_once() -> None:
     known = [Facts()]
     async with an_api() as kube:
-        keeper = a_keeper(kube, lambda: known[0])
-        async with beside(keeper.run):
+        controller = a_controller(kube, lambda: known[0])
+        async with running(controller.run):
             await asyncio.sleep(5)
             assert worlds.conditions(await kube.get(Node, NAME))["Ready"][0] == "False"
 
             known[0] = WELL
-            keeper.update_now()
+            controller.update_now()
             await asyncio.sleep(0.1)
 
             assert worlds.conditions(await kube.get(Node, NAME))["Ready"][0] == "True"
 
 
-async def test_a_deleted_node_is_registered_again_at_once() -> None:
+async def test_deleted_node_is_registered_again_at_once() -> None:
     async with an_api() as kube:
-        keeper = a_keeper(kube, lambda: WELL)
-        async with beside(keeper.run):
+        controller = a_controller(kube, lambda: WELL)
+        async with running(controller.run):
             await asyncio.sleep(5)
             old = await kube.get(Node, NAME)
             await kube.delete(Node, NAME)
-            keeper.on_change(Key("", NAME), old, None)
+            controller.on_change(Key("", NAME), old, None)
 
             await asyncio.sleep(0.1)
 
             node = await find(kube)
     assert node is not None
     assert node.uid != old.uid
-    assert keeper.uid == node.uid
+    assert controller.uid == node.uid
     assert worlds.conditions(node)["Ready"][0] == "True"
 
 
 async def test_node_deleted_without_an_event_is_registered_with_the_next_heartbeat() -> None:
-    async with an_api() as kube, beside(a_keeper(kube, lambda: WELL).run):
+    async with an_api() as kube, running(a_controller(kube, lambda: WELL).run):
         await asyncio.sleep(5)
         await kube.delete(Node, NAME)
 
@@ -123,16 +123,16 @@ async def test_node_deleted_without_an_event_is_registered_with_the_next_heartbe
 
 async def test_invalid_node_name_ends_the_agent() -> None:
     async with an_api() as kube:
-        keeper = a_keeper(kube, lambda: WELL, labels={"not a label": "x"})
+        controller = a_controller(kube, lambda: WELL, labels={"not a label": "x"})
         with pytest.raises(errors.InvalidSpec):
-            await keeper.run()
+            await controller.run()
 
 
 async def test_unavailable_server_is_retried() -> None:
-    server = Deaf()
-    keeper = a_keeper(Client(server, clock=virtual_time.clock()), lambda: WELL)
-    async with beside(keeper.run):
+    server = HangingTransport()
+    controller = a_controller(Client(server, clock=virtual_time.clock()), lambda: WELL)
+    async with running(controller.run):
         await asyncio.sleep(600)
 
-    assert not keeper.registered.is_set()
+    assert not controller.registered.is_set()
     assert max(server.pauses()) <= 50

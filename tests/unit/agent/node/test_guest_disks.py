@@ -19,7 +19,7 @@ LINUX = "Filesystem 1K-blocks Used Available Use% Mounted on\n/dev/vda1 100 91 9
 
 
 class Guests:
-    """Answers by VM; None hangs until the limit."""
+    """Results by VM; None hangs until the limit."""
 
     def __init__(self, **output: str | int | None) -> None:
         self.output = output

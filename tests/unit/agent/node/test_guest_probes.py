@@ -1,4 +1,4 @@
-"""A guest that stops answering is believed to be silent only when it lasts, and only while tart itself is well."""
+"""A guest is unresponsive only after repeated probes, and only while tart itself works."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from bramley.agent.node.host_probes import HostProbes
 
 
 class Tart:
-    """Answers, and has nothing."""
+    """A tart without VMs."""
 
     async def version(self) -> str:
         return "2.32.1"
@@ -25,7 +25,7 @@ class Tart:
 
 
 class Host:
-    """Has room."""
+    """A host with free disk space."""
 
     def space(self, _: Path) -> Space:
         return Space(total=100, free=50)
@@ -45,7 +45,7 @@ class LivenessSink:
 
 
 class Metrics:
-    """Counts nothing."""
+    """Metrics that record nothing."""
 
     def guest_disks(self, percents: Mapping[str, float]) -> None:
         assert not percents

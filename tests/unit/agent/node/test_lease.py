@@ -10,7 +10,7 @@ from bramley.api.coordination import Lease
 from bramley.api.meta import moment
 from bramley.kube.client import Client
 from tests import virtual_time
-from tests.unit.agent.node.worlds import NAME, Deaf, an_api, beside
+from tests.unit.agent.node.worlds import NAME, HangingTransport, an_api, running
 
 NAMESPACE = "kube-node-lease"
 
@@ -24,8 +24,8 @@ async def lease(kube: Client) -> Lease:
     return await kube.get(Lease, NAME, namespace=NAMESPACE)
 
 
-async def test_the_lease_is_renewed_every_10_seconds() -> None:
-    async with an_api() as kube, beside(a_heartbeat(kube).run):
+async def test_lease_is_renewed_every_10_seconds() -> None:
+    async with an_api() as kube, running(a_heartbeat(kube).run):
         renewed = []
         await asyncio.sleep(1)
         for _ in range(6):
@@ -69,14 +69,14 @@ async def test_lease_gets_the_owner_of_a_re_registered_node() -> None:
 
 
 async def test_lease_that_is_not_renewed_fails_the_probe() -> None:
-    deaf = a_heartbeat(Client(Deaf(), clock=virtual_time.clock()))
-    async with beside(deaf.run):
+    hanging = a_heartbeat(Client(HangingTransport(), clock=virtual_time.clock()))
+    async with running(hanging.run):
         await asyncio.sleep(10)
-        assert deaf.expired_reason() == "the Node's Lease was not renewed since the start"
+        assert hanging.expired_reason() == "the Node's Lease was not renewed since the start"
 
     async with an_api() as kube:
         heartbeat = a_heartbeat(kube)
-        async with beside(heartbeat.run):
+        async with running(heartbeat.run):
             await asyncio.sleep(300)
             assert heartbeat.expired_reason() == ""
         await asyncio.sleep(60)
@@ -84,9 +84,9 @@ async def test_lease_that_is_not_renewed_fails_the_probe() -> None:
 
 
 async def test_hanging_server_is_retried_well_within_the_lease() -> None:
-    server = Deaf()
+    server = HangingTransport()
     kube = Client(server, clock=virtual_time.clock())
-    async with beside(a_heartbeat(kube).run):
+    async with running(a_heartbeat(kube).run):
         await asyncio.sleep(300)
 
     assert max(server.pauses()) <= 12

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from bramley.agent.node.host_probes import Probe, ProbeTimings
 from bramley.base import errors
-from tests.unit.agent.node.worlds import beside
+from tests.unit.agent.node.worlds import running
 
 TIMINGS = ProbeTimings(
     every=timedelta(seconds=30), recheck=timedelta(seconds=5), limit=timedelta(seconds=20)
@@ -43,7 +43,7 @@ async def test_before_the_first_probe_nothing_is_known() -> None:
 
 async def test_only_changes_are_notified() -> None:
     target = Target()
-    async with beside(target.new_probe().run):
+    async with running(target.new_probe().run):
         await asyncio.sleep(301)
 
     assert (target.probes, target.changes) == (11, 1)
@@ -56,7 +56,7 @@ async def test_slow_probe_does_not_delay_the_next() -> None:
         moments.append(asyncio.get_running_loop().time())
         await asyncio.sleep(12)
 
-    async with beside(Probe("slow", probe, on_change=lambda: None, timings=TIMINGS).run):
+    async with running(Probe("slow", probe, on_change=lambda: None, timings=TIMINGS).run):
         await asyncio.sleep(100)
 
     assert moments == [0, 30, 60, 90]
@@ -88,7 +88,7 @@ async def test_hanging_probe_times_out_as_a_failure_and_is_repeated() -> None:
     target = Target()
     target.value = None
     probe = target.new_probe()
-    async with beside(probe.run):
+    async with running(probe.run):
         await asyncio.sleep(21)
         assert probe.error
 

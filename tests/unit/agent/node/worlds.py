@@ -30,7 +30,7 @@ Answer = Finished | BaseException | Callable[[], Finished]
 
 @dataclass
 class Host:
-    """A host of a few facts."""
+    """A host with fixed facts."""
 
     guests: list[GuestProcess] = field(default_factory=list)
     room: Space | OSError = field(default_factory=lambda: Space(total=1000, free=500))
@@ -62,7 +62,7 @@ class Host:
 
 @dataclass
 class Programs:
-    """Answers command lines by what they contain; `hang` lets one wait for ever."""
+    """Programs with fixed results by parts of their command line; those in `hanging` never return."""
 
     answers: dict[str, Answer] = field(default_factory=dict)
     hanging: set[str] = field(default_factory=set)
@@ -106,7 +106,7 @@ async def an_api() -> AsyncIterator[Client]:
         yield kube
 
 
-def a_keeper(kube: Client, facts: Callable[[], Facts], **settings: Any) -> NodeController:
+def a_controller(kube: Client, facts: Callable[[], Facts], **settings: Any) -> NodeController:
     chosen = NodeSettings(NAME, **{"address": "10.0.0.7", **settings})
     return NodeController(
         chosen, kube, facts=facts, clock=virtual_time.clock(), rng=random.Random(1)
@@ -114,8 +114,8 @@ def a_keeper(kube: Client, facts: Callable[[], Facts], **settings: Any) -> NodeC
 
 
 @asynccontextmanager
-async def beside(*jobs: Callable[[], Coroutine[Any, Any, object]]) -> AsyncIterator[None]:
-    """Run these while the block lasts."""
+async def running(*jobs: Callable[[], Coroutine[Any, Any, object]]) -> AsyncIterator[None]:
+    """Run these until the context ends."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(job()) for job in jobs]
         try:
@@ -141,7 +141,7 @@ def conditions(node: Node) -> dict[str, tuple[str, str]]:
     return {one.type: (one.status, one.reason) for one in node.status.conditions}
 
 
-class Deaf:
+class HangingTransport:
     """A server that never answers, and the times of its requests."""
 
     def __init__(self) -> None:

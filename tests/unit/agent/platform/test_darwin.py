@@ -1,4 +1,4 @@
-"""The Darwin side over a C library that answers from tables, with the structs of the layout vectors."""
+"""The Darwin platform on a fake C library with the structs of the layout vectors."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_boot_id_is_read_from_the_system(host: DarwinHost) -> None:
     assert host.boot_id() == BOOT.decode()
 
 
-def test_a_system_that_does_not_answer_is_an_error(host: DarwinHost, library: Library) -> None:
+def test_system_that_does_not_answer_is_an_error(host: DarwinHost, library: Library) -> None:
     library.fails = True
 
     with pytest.raises(OSError, match="boot"):

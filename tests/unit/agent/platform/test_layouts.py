@@ -1,4 +1,4 @@
-"""Layouts of structs: the Darwin side by vectors written out by hand from Apple's headers, since no Mac is here."""
+"""Layouts of structs: those of Darwin by vectors written by hand from Apple's headers, because no Mac is available."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_macos_arguments_lie_between_path_and_environment() -> None:
     assert darwin.arguments(answer) == ("tart", "run", "ns-pod", "")
 
 
-def test_a_process_without_arguments_has_none() -> None:
+def test_process_without_arguments_has_none() -> None:
     assert darwin.arguments(struct.pack("<i", 0) + b"/sbin/x\0\0\0") == ()
 
 
@@ -108,7 +108,7 @@ def an_answer(*, flags: int, address: tuple[int, ...], family: bytes) -> tuple[b
 
 
 @pytest.mark.parametrize("family", [b"\x10\x02", b"\x02\x00"], ids=["darwin", "linux"])
-def test_an_interface_is_read_on_both_systems(family: bytes) -> None:
+def test_interface_is_read_on_both_systems(family: bytes) -> None:
     flags, address = an_answer(flags=0x8863, address=(10, 1, 2, 3), family=family)
 
     assert interfaces.decode("en0", flags=flags, address=address) == Interface(
@@ -129,7 +129,7 @@ UP = 0x1
         ([], None),
     ],
 )
-def test_the_hosts_address_is_the_first_that_others_can_reach(
+def test_hosts_address_is_the_first_that_others_can_reach(
     there: list[Interface], found: str | None
 ) -> None:
     assert interfaces.first_reachable(there) == found

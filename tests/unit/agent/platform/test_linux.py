@@ -69,7 +69,7 @@ def test_disk_space_of_a_missing_folder_is_that_of_its_parent(tmp_path: Path) ->
     assert room.total == platform.current().space(tmp_path).total
 
 
-def test_a_boot_has_one_id() -> None:
+def test_boot_has_one_id() -> None:
     assert platform.current().boot_id() == platform.current().boot_id() != ""
 
 
@@ -94,7 +94,7 @@ def test_process_is_identified_by_pid_and_start_time() -> None:
 
 
 @needs_linux
-def test_a_process_that_waits_to_be_reaped_has_ended() -> None:
+def test_process_that_waits_to_be_reaped_has_ended() -> None:
     host = platform.current()
     child = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)

@@ -1,4 +1,4 @@
-"""Every combination of what decides over a Pod, and what each step makes of it."""
+"""Every combination of the facts that a decision depends on, and the effect of each step on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bramley.agent.pods.decision import (
     Step,
 )
 
-# The seven that the state machine stands on.
+# The seven facts that the state machine depends on.
 CORE: Mapping[str, tuple[Any, ...]] = {
     "is_deleting": (False, True),
     "phase": tuple(Phase),

@@ -1,4 +1,4 @@
-"""Situations that people would name, and the step that each asks for."""
+"""Known situations of a Pod and the step that each requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host whose time of day jumps: every lifecycle of a Pod ends as it would have ended, and when it would have."""
+"""A host whose time of day jumps: every lifecycle of a Pod ends with the same result at the same time."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def _jump(world: World, clock: SetClock, jumps: Sequence[Jump]) -> None:
     for jump in jumps:
         await asyncio.sleep(jump.after)
         clock.jump(timedelta(seconds=jump.by))
-        if jump.restarts and world.life.side.is_alive:
+        if jump.restarts and world.agent.side.is_alive:
             await world.kill()
             world.start()
 

@@ -1,4 +1,4 @@
-"""The state machine: its whole table, and what must hold in every one of its combinations."""
+"""The state machine: its whole table, and the invariants of every combination."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ OPEN = (Phase.PENDING, Phase.RUNNING)
 OVER = (Process.ENDED, Process.REFUSED)
 NOT_READY = (Image.UNKNOWN, Image.PULLING, Image.FAILED)
 
-# The whole table, read from above: the first row that fits says what to do. What a row does not name may be anything.
+# The whole table: the first row that matches gives the step. A fact that a row does not name may have any value.
 TABLE: tuple[tuple[Mapping[str, Any], Step], ...] = (
-    # A deletion comes before everything, also before the phase: first its end, then its remains, then itself.
+    # A deletion precedes everything, also the phase: first the exit, then the remains, then the Pod itself.
     ({"is_deleting": True, "process": Process.ALIVE}, Step.SHUT_DOWN_GUEST),
     ({"is_deleting": True, "phase": OPEN, "record": VmState.ENDED}, Step.REPORT_EXIT),
     ({"is_deleting": True, "phase": Phase.RUNNING, "record": VmState.STARTED}, Step.RECORD_EXIT),
@@ -66,20 +66,20 @@ TABLE: tuple[tuple[Mapping[str, Any], Step], ...] = (
     ({"is_deleting": True, "record": tuple(VmState)}, Step.REMOVE_RECORD),
     ({"is_deleting": True, "has_finalizer": True}, Step.REMOVE_FINALIZER),
     ({"is_deleting": True}, Step.FINISH_DELETION),
-    # What has finished is cleared away and never begun again.
+    # A finished Pod is cleaned up and never started again.
     ({"phase": DONE, "process": Process.ALIVE}, Step.SHUT_DOWN_GUEST),
     ({"phase": DONE, "has_clone": True}, Step.DELETE_VM),
     ({"phase": DONE, "process": OVER}, Step.REMOVE_RUN),
     ({"phase": DONE, "record": tuple(VmState)}, Step.REMOVE_RECORD),
     ({"phase": DONE, "has_finalizer": True}, Step.REMOVE_FINALIZER),
     ({"phase": DONE}, Step.IDLE),
-    # Without a record a Pod is held first; traces of a VM are followed, never booted.
+    # A Pod without a record gets its finalizer first; remains of a VM are adopted, never booted.
     ({"record": None, "has_finalizer": False}, Step.ADD_FINALIZER),
     ({"record": None, "phase": Phase.RUNNING}, Step.ADOPT),
     ({"record": None, "has_clone": True}, Step.ADOPT),
     ({"record": None, "process": (Process.ALIVE, *OVER)}, Step.ADOPT),
     ({"record": None}, Step.CLAIM),
-    # Towards a VM.
+    # Creation of a VM.
     ({"record": (VmState.CLAIMED, VmState.CLONED), "process": (Process.ALIVE, *OVER)}, Step.ADOPT),
     ({"record": (VmState.CLAIMED, VmState.CLONED), "phase": Phase.RUNNING}, Step.ADOPT),
     ({"record": VmState.CLAIMED, "has_clone": True}, Step.DELETE_VM),
@@ -87,7 +87,7 @@ TABLE: tuple[tuple[Mapping[str, Any], Step], ...] = (
     ({"record": VmState.CLAIMED, "image": NOT_READY}, Step.AWAIT_IMAGE),
     ({"record": VmState.CLONED, "has_clone": False}, Step.REMOVE_RECORD),
     ({"record": VmState.CLONED}, Step.START),
-    # A VM, and its end.
+    # A VM and its exit.
     ({"record": VmState.STARTED, "process": Process.ALIVE}, Step.MONITOR),
     ({"record": VmState.STARTED, "phase": Phase.RUNNING}, Step.RECORD_EXIT),
     ({"record": VmState.STARTED, "process": Process.ENDED}, Step.RECORD_EXIT),
@@ -168,7 +168,7 @@ def check(seen: Observation) -> None:
 
 
 def check_start(seen: Observation) -> None:
-    """A disk boots only if it is whole and has certainly never booted."""
+    """Check that a disk boots only if it is complete and has never booted."""
     assert seen.has_clone
     assert seen.has_slot
     assert seen.process is Process.NONE
@@ -181,7 +181,7 @@ def check_start(seen: Observation) -> None:
 
 
 def check_removal(seen: Observation, step: Step) -> None:
-    """Nothing goes before what depends on it: the status before the VM, the VM before its record, all before the Pod."""
+    """Check the order of removal: status before VM, VM before record, all before the Pod."""
     is_published = seen.is_gone or seen.phase.is_finished or seen.record is VmState.REPORTED
     if step is Step.DELETE_VM and not is_published:
         assert seen.record is not VmState.ENDED

@@ -1,4 +1,4 @@
-"""Deletion is honoured in every state of a Pod, within its grace and a little."""
+"""Deletion works in every state of a Pod, within its grace period and a margin."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_hung_deletion_is_retried_while_other_pods_run(
         await world.until_gone()
         took = asyncio.get_running_loop().time() - began
 
-    # Its grace, two calls of half a minute, and little more.
+    # Its grace period, two commands of half a minute each, and a margin.
     assert 60 < took < 80
 
 
@@ -133,7 +133,7 @@ async def test_pull_of_one_pod_delays_neither_deletion_nor_boot_of_another(tmp_p
 
 
 async def test_504_pods_finished_and_deleted_are_gone(tmp_path: Path) -> None:
-    """Finished Pods that are deleted later, by a server that gives them a grace, do not stay in Terminating."""
+    """Finished Pods that are deleted later with a grace period do not stay in Terminating."""
     async with a_world(tmp_path, work=5.0) as world:
         await world.kube.create(with_finalizers(a_pod(), finalizers.VM_CLEANUP, OTHERS))
         await world.until_phase("Running")

@@ -1,4 +1,4 @@
-"""How an end is written into a record, and read out of it by an agent that has not seen it."""
+"""The exit of a VM in its record, also as read by an agent that did not observe it."""
 
 from __future__ import annotations
 

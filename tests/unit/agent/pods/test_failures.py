@@ -230,7 +230,7 @@ async def test_deleted_vm_is_kept_until_its_end_is_acknowledged(tmp_path: Path) 
 async def test_late_failure_of_a_run_is_an_exit_and_not_a_refused_start(
     tmp_path: Path, set_back: timedelta
 ) -> None:
-    """A guest may have worked on this disk: nothing is tried again, whatever the clock says."""
+    """A guest may have used this disk: nothing is retried, whatever the clock says."""
     async with a_world(tmp_path, starts=False, work=1000.0, code=None, has_address=False) as world:
         world.mac.clock = clock = SetClock(world.mac.clock)
         world.start()
@@ -270,7 +270,7 @@ class Forbidding:
 
 
 async def test_late_permission_is_waited_for(tmp_path: Path) -> None:
-    """On a real cluster the right to a Pod follows its binding a moment later."""
+    """On a real cluster the permission for a Pod follows its binding a moment later."""
     async with a_world(tmp_path, starts=False, work=5.0) as world:
         transport, lacks = world.transport, ["/pods/runner"]
         world.transport = lambda: Forbidding(

@@ -1,4 +1,4 @@
-"""The life of a Pod on a simulated Mac, from its creation until nothing of it is left."""
+"""The lifecycle of a Pod on a simulated Mac, from its creation until nothing of it is left."""
 
 from __future__ import annotations
 

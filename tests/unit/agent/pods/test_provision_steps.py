@@ -1,4 +1,4 @@
-"""What must not happen on the way to a running VM, whatever comes in between."""
+"""Invariants of the steps that create a running VM."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.agent.pods.world import IMAGE, World, a_world
 
 
 async def until_cloned(world: World) -> PodContext:
-    """Have a Pod whose clone waits, because there is no session to run it in."""
+    """Create a Pod whose clone waits, because there is no session to run it in."""
     world.mac.session.end()
     world.mac.session.logs_in = False
     await world.pod()
@@ -35,7 +35,7 @@ async def test_pod_deleted_during_its_preparation_is_not_started(
         await world.until_gone()
         world.mac.session.logs_in = True
         world.mac.session.log_in()
-        # The turn began before the deletion and knows nothing of it.
+        # This reconcile began before the deletion.
         world.deps.ledger.put(_cloned(context))
         await provision_steps.start(context)
 
@@ -62,7 +62,7 @@ async def test_record_is_started_before_the_run_begins(tmp_path: Path) -> None:
             if checkpoint == "before run":
                 seen.extend(each.state for each in world.deps.ledger.vms().values())
 
-        world.life.side.on_checkpoint = record_state
+        world.agent.side.on_checkpoint = record_state
         await world.pod()
         await world.until_phase("Running")
 
@@ -92,21 +92,21 @@ async def test_hanging_command_is_killed_at_its_deadline_and_the_pod_gets_its_vm
         await world.until_phase("Running", within=timedelta(minutes=10).total_seconds())
         await asyncio.sleep(1)
 
-        assert world.life.value("tart_kubelet_tart_timeouts_total", operation="clone") == 1
+        assert world.agent.value("tart_kubelet_tart_timeouts_total", operation="clone") == 1
 
 
 async def test_start_from_a_present_base_waits_only_for_what_it_needs(tmp_path: Path) -> None:
-    moments: list[str] = []
+    checkpoints: list[str] = []
 
     async with a_world(tmp_path) as world:
         await world.pod("first")
         await world.until_phase("Running", name="first")
-        world.life.side.on_checkpoint = moments.append
+        world.agent.side.on_checkpoint = checkpoints.append
         await world.pod("second")
-        await world.until(lambda: "after run" in moments)
+        await world.until(lambda: "after run" in checkpoints)
 
-    until_run = moments[: moments.index("before run")]
-    begun = [moment.removeprefix("before ") for moment in until_run if "before" in moment]
+    until_run = checkpoints[: checkpoints.index("before run")]
+    begun = [each.removeprefix("before ") for each in until_run if "before" in each]
     programs = [each for each in begun if not each.startswith(("POST", "PATCH", "put"))]
     assert sorted(programs) == ["sudo -n", "tart clone", "tart set"], begun
     assert [each for each in begun if each.startswith("PATCH")] == [

@@ -1,4 +1,4 @@
-"""Agents come and go, hosts are rebooted, the API is away: VMs are adopted, and a used disk never boots again."""
+"""Restarted agents, rebooted hosts, API outages: VMs are adopted, and a used disk never boots again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_restarted_agent_adopts_the_vm_and_changes_nothing(tmp_path: Path)
 
         assert world.boots == 1
         assert after.metadata.resource_version == before.metadata.resource_version
-        assert world.life.value("tart_kubelet_vm_boot_duration_seconds_count", pool="unknown") == 0
+        assert world.agent.value("tart_kubelet_vm_boot_duration_seconds_count", pool="unknown") == 0
 
 
 async def test_exit_without_an_agent_is_reported_by_the_next(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ async def test_reboot_of_the_host_fails_its_pods_with_a_reason(tmp_path: Path) -
         await world.pod("two")
         for name in ("one", "two"):
             await world.until_phase("Running", name=name)
-        world.life.side.kill()
+        world.agent.side.kill()
         world.mac.reboot()
         await world.kill()
         world.start()
@@ -76,7 +76,7 @@ async def test_report_from_before_a_reboot_counts(tmp_path: Path) -> None:
         await world.pod()
         await world.until_phase("Running")
         await asyncio.sleep(60)
-        world.life.side.kill()
+        world.agent.side.kill()
         world.mac.reboot()
         await world.kill()
         world.start()
@@ -93,7 +93,7 @@ async def test_clone_that_never_ran_starts_after_a_reboot(tmp_path: Path) -> Non
         world.mac.session.logs_in = False
         await world.pod()
         await world.until(lambda: VmState.CLONED in states(world))
-        world.life.side.kill()
+        world.agent.side.kill()
         world.mac.session.logs_in = True
         world.mac.reboot()
         await world.kill()
@@ -107,8 +107,8 @@ def states(world: World) -> set[VmState]:
     return {record.state for record in world.deps.ledger.vms().values()}
 
 
-async def clone_by_hand(world: World, vm: str) -> None:
-    """Make a VM as an agent without a ledger did."""
+async def clone_manually(world: World, vm: str) -> None:
+    """Create a VM as an agent without a ledger did."""
     for argv in (("tart", "pull", IMAGE), ("tart", "clone", IMAGE, vm)):
         process = world.mac.start(call(argv), parent=1)
         assert await process.ended == 0
@@ -130,7 +130,7 @@ async def test_running_vm_of_an_older_agent_is_adopted(tmp_path: Path) -> None:
     async with a_world(tmp_path, starts=False, work=100.0, code=5) as world:
         vm = vm_names.legacy_of_pod(NAMESPACE, "runner")
         await world.kube.create(held())
-        await clone_by_hand(world, vm)
+        await clone_manually(world, vm)
         world.mac.start(call(("tart", "run", vm, "--no-graphics")), parent=1)
         await asyncio.sleep(20)
         world.start()
@@ -151,7 +151,7 @@ async def test_running_vm_of_an_older_agent_is_adopted(tmp_path: Path) -> None:
 async def test_stopped_vm_of_an_older_agent_never_boots_again(tmp_path: Path) -> None:
     async with a_world(tmp_path, starts=False) as world:
         await world.kube.create(held())
-        await clone_by_hand(world, vm_names.legacy_of_pod(NAMESPACE, "runner"))
+        await clone_manually(world, vm_names.legacy_of_pod(NAMESPACE, "runner"))
         world.start()
         await world.until_phase("Failed")
         await world.until(world.nothing_left)
@@ -166,7 +166,7 @@ async def test_ambiguous_vm_of_an_older_agent_is_left_alone(tmp_path: Path) -> N
             await world.kube.create(Namespace(metadata=ObjectMeta(name=namespace)))
         await world.kube.create(held("b-c", "a"))
         await world.kube.create(held("c", "a-b"))
-        await clone_by_hand(world, "a-b-c")
+        await clone_manually(world, "a-b-c")
         world.start()
         await world.until(lambda: len(world.running()) == 2)
         vms = world.vms()
@@ -199,10 +199,10 @@ async def test_api_outage_of_an_hour_loses_no_vm_and_no_exit_code(tmp_path: Path
     async with a_world(tmp_path, code=9) as world:
         await world.pod()
         await world.until_phase("Running")
-        world.is_cut = True
+        world.is_disconnected = True
         await asyncio.sleep(3600)
         kept = list(world.vms())
-        world.is_cut = False
+        world.is_disconnected = False
         ended = await world.until_phase("Failed", within=120)
         await world.until(world.nothing_left)
 
@@ -214,8 +214,8 @@ async def test_api_outage_of_an_hour_loses_no_vm_and_no_exit_code(tmp_path: Path
     assert world.boots == 1
 
 
-class Behind:
-    """A way to the API that shows an old list of Pods, and never a watch: a server that is behind."""
+class StaleTransport:
+    """A transport with an old list of Pods and no watch, as from a stale server."""
 
     def __init__(self, inner: Transport, listed: Response) -> None:
         self._inner = inner
@@ -247,7 +247,7 @@ async def test_finished_pod_of_a_stale_list_is_not_booted_again(tmp_path: Path) 
         await world.until_phase("Succeeded")
         await world.until(world.nothing_left)
         await world.kill()
-        world.transport = lambda: Behind(transport(), old)
+        world.transport = lambda: StaleTransport(transport(), old)
         world.start()
         await asyncio.sleep(120)
 
@@ -257,14 +257,14 @@ async def test_finished_pod_of_a_stale_list_is_not_booted_again(tmp_path: Path) 
 
 
 async def test_empty_list_deletes_no_vm(tmp_path: Path) -> None:
-    """A server that lists nothing, though the Pod is there, has lost its mind and not the Pod."""
+    """A server that lists nothing while the Pod exists is wrong."""
     async with a_world(tmp_path, work=10_000.0) as world:
         transport = world.transport
         empty = await the_list(world)
         await world.pod()
         await world.until_phase("Running")
         await world.kill()
-        world.transport = lambda: Behind(transport(), empty)
+        world.transport = lambda: StaleTransport(transport(), empty)
         world.start()
         await asyncio.sleep(600)
 
@@ -326,5 +326,5 @@ async def test_vm_of_an_unreadable_record_without_a_pod_is_deleted(tmp_path: Pat
         await world.delete(grace=timedelta())
         world.start()
         await world.until(world.nothing_left, within=120)
-        # Kept for as long as a clone might have been under way.
+        # Kept for as long as a clone might have been running.
         await world.until(lambda: not world.deps.ledger.unreadable(), within=600)

@@ -31,18 +31,18 @@ async def test_third_pod_waits_for_a_slot_with_a_reason(tmp_path: Path) -> None:
     assert sorted(phases.values()) == ["Pending", "Running", "Running"]
     assert state.waiting is not None
     assert state.waiting.reason == agent.AWAITING_SLOT
-    assert max(world.crowds) == 2
+    assert max(world.guest_counts) == 2
 
 
 async def test_advertised_slots_bind_below_the_systems_limit(tmp_path: Path) -> None:
-    async with a_world(tmp_path, most=1, work=20.0) as world:
+    async with a_world(tmp_path, max_vms=1, work=20.0) as world:
         await world.pod("one")
         await world.pod("two")
         for name in ("one", "two"):
             await world.until_phase("Succeeded", name=name)
 
     assert world.boots == 2
-    assert max(world.crowds) == 1
+    assert max(world.guest_counts) == 1
 
 
 NO_IMAGE = Container(name="runner", image="-x")
@@ -64,7 +64,7 @@ async def test_pods_that_can_get_no_vm_take_no_slots(tmp_path: Path, lacks: Cont
         phases = [await world.phase(name) for name in ("bad", "worse")]
 
     assert phases == ["Pending", "Pending"]
-    assert max(world.crowds) == 2
+    assert max(world.guest_counts) == 2
 
 
 async def test_waiting_pod_names_the_vms_that_are_being_created(tmp_path: Path) -> None:
@@ -93,12 +93,12 @@ async def test_claim_of_a_pod_that_is_gone_takes_no_slot(tmp_path: Path) -> None
         world.mac.faults.heal()
         world.start()
         await world.pod("three")
-        # What a killed agent began may come for five minutes more, and is known as ours for so long.
+        # A clone of a killed agent may finish within five minutes, and is owned for that long.
         await world.until_phase("Succeeded", name="three", within=150)
 
 
 async def test_stopping_vm_still_takes_its_slot(tmp_path: Path) -> None:
-    async with a_world(tmp_path, most=1, work=1000.0, ignores_shutdown=True) as world:
+    async with a_world(tmp_path, max_vms=1, work=1000.0, ignores_shutdown=True) as world:
         await world.pod("old", termination_grace_period_seconds=30)
         await world.until_phase("Running", name="old")
         await world.delete("old")
@@ -108,7 +108,7 @@ async def test_stopping_vm_still_takes_its_slot(tmp_path: Path) -> None:
         await world.until_phase("Running", name="new", within=60)
 
     assert still == "Pending"
-    assert max(world.crowds) == 1
+    assert max(world.guest_counts) == 1
 
 
 async def leak(world: World) -> None:
@@ -141,7 +141,7 @@ async def test_guest_that_outlives_its_tart_is_reported_as_a_leak(tmp_path: Path
         assert len(leaks) == 1
         assert "no record explains" in leaks[0]
         assert await world.phase("two") == "Pending"
-        assert max(world.crowds) == 2
+        assert max(world.guest_counts) == 2
 
 
 async def test_guest_that_ends_shortly_after_its_tart_is_no_leak(tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ async def test_unexplained_refusal_is_a_leak(tmp_path: Path) -> None:
         assert world.boots == 1
 
 
-async def run_by_hand(world: World, vm: str) -> None:
-    """Run a VM that is none of ours."""
+async def run_manually(world: World, vm: str) -> None:
+    """Run a foreign VM."""
     for argv in (("tart", "pull", IMAGE), ("tart", "clone", IMAGE, vm)):
         assert await world.mac.start(Call(argv, ignore, ignore, {}), parent=1).ended == 0
     world.mac.start(Call(("tart", "run", vm), ignore, ignore, {}), parent=1)
@@ -187,7 +187,7 @@ def ignore(_line: str) -> None:
 
 async def test_foreign_vm_takes_a_slot_and_is_left_alone(tmp_path: Path) -> None:
     async with a_world(tmp_path, starts=False, work=1000.0) as world:
-        await run_by_hand(world, "bake")
+        await run_manually(world, "bake")
         world.start()
         await world.pod("one")
         await world.pod("two")
@@ -196,7 +196,7 @@ async def test_foreign_vm_takes_a_slot_and_is_left_alone(tmp_path: Path) -> None
 
         assert not await world.event_messages(events.CREATE_FAILED)
         assert "bake" in world.running()
-        assert max(world.crowds) == 2
+        assert max(world.guest_counts) == 2
 
 
 async def test_slot_is_checked_again_before_a_clone_starts(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ async def test_slot_is_checked_again_before_a_clone_starts(tmp_path: Path) -> No
         await world.until(lambda: len(world.vms()) == 2)
         world.mac.session.logs_in = True
         world.mac.session.log_in()
-        world.life.side.kill()
-        await run_by_hand(world, "bake")
+        world.agent.side.kill()
+        await run_manually(world, "bake")
         await world.kill()
         world.start()
         await world.until(lambda: len(world.running()) == 2)

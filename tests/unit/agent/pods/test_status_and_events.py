@@ -31,7 +31,7 @@ async def test_lifecycle_of_a_pod_is_recorded_in_events(tmp_path: Path) -> None:
     )
 
 
-async def test_the_agents_own_log_follows_a_pod_too(
+async def test_agents_own_log_follows_a_pod_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -66,10 +66,10 @@ async def test_pod_of_another_restart_policy_runs_once_with_an_event(tmp_path: P
 
 
 def seconds(world: World, metric: str, **labels: str) -> tuple[float, float]:
-    life = world.life
+    agent = world.agent
     return (
-        life.value(f"tart_kubelet_{metric}_seconds_count", **POOL, **labels),
-        life.value(f"tart_kubelet_{metric}_seconds_sum", **POOL, **labels),
+        agent.value(f"tart_kubelet_{metric}_seconds_count", **POOL, **labels),
+        agent.value(f"tart_kubelet_{metric}_seconds_sum", **POOL, **labels),
     )
 
 

@@ -1,4 +1,4 @@
-"""One simulated Mac, the embedded API and the Pods' part of an agent, in one process under virtual time.
+"""One simulated Mac, the embedded API and the agent's Pod controller, in one process under virtual time.
 
 `kill` is `kill -9`: the agent is gone, its VMs and supervisors are not; `start` is the next agent on the same disk.
 """
@@ -54,8 +54,8 @@ UID_OF_USER = 501
 
 
 @dataclass
-class Life:
-    """One life of the agent."""
+class RunningAgent:
+    """One agent process and its objects."""
 
     side: AgentProcess
     manager: Manager
@@ -74,13 +74,13 @@ class World:
     transport: Callable[[], Any]
     mac: SimulatedMac
     group: asyncio.TaskGroup
-    lives: list[Life] = field(default_factory=list)
-    most: int = 2
-    # The agent gets no answer from the API.
-    is_cut: bool = False
-    # How many guests were ever switched on, and how many ran each time.
+    agents: list[RunningAgent] = field(default_factory=list)
+    max_vms: int = 2
+    # The agent gets no response from the API.
+    is_disconnected: bool = False
+    # How many guests were ever booted, and how many ran each time.
     boots: int = 0
-    crowds: list[int] = field(default_factory=list)
+    guest_counts: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         spawn = self.mac.table.spawn
@@ -88,22 +88,22 @@ class World:
         def counted(argv: tuple[str, ...], *rest: Any, **more: Any) -> Any:
             if argv == (GUEST_SERVICE,):
                 self.boots += 1
-                self.crowds.append(len(self.mac.tart.guests) + 1)
+                self.guest_counts.append(len(self.mac.tart.guests) + 1)
             return spawn(argv, *rest, **more)
 
         self.mac.table.spawn = counted  # type: ignore[method-assign]
 
     @property
-    def life(self) -> Life:
-        return self.lives[-1]
+    def agent(self) -> RunningAgent:
+        return self.agents[-1]
 
     @property
     def deps(self) -> PodDeps:
-        return self.life.deps
+        return self.agent.deps
 
-    def start(self) -> Life:
+    def start(self) -> RunningAgent:
         """Start an agent."""
-        clock, rng = self.mac.clock, random.Random(len(self.lives))
+        clock, rng = self.mac.clock, random.Random(len(self.agents))
         side = self.mac.start_agent()
         kube = Client(side.transport(_Transport(self, self.transport())), clock=clock)
         registry = CollectorRegistry()
@@ -117,12 +117,12 @@ class World:
         metrics = AgentMetrics(registry)
         deps, jobs = self._add_pod_controller(side, kube, manager, metrics)
         task = self.group.create_task(_together(manager.run, *jobs))
-        self.lives.append(Life(side, manager, deps, metrics, task))
-        return self.life
+        self.agents.append(RunningAgent(side, manager, deps, metrics, task))
+        return self.agent
 
     async def kill(self) -> None:
-        """Kill the agent; what it made lives on."""
-        await self.life.side.reap(self.life.task)
+        """Kill the agent; its VMs keep running."""
+        await self.agent.side.reap(self.agent.task)
 
     async def pod(self, name: str = "runner", *, image: str = IMAGE, **spec: Any) -> Pod:
         """Create a Pod on this Node."""
@@ -213,7 +213,7 @@ class World:
         tart = Tart(side.programs, binary="tart", home=folders.tart_home, metrics=metrics)
         ledger = Ledger(folders.ledger, durable=False)
         slots = Slots(
-            ledger, runs=side.runs, tart=tart, host=side.host, clock=clock, max_vms=self.most
+            ledger, runs=side.runs, tart=tart, host=side.host, clock=clock, max_vms=self.max_vms
         )
         images = self._images(side, kube, tart, ledger, metrics)
         data = UserData(folders.user_data)
@@ -275,7 +275,7 @@ class _Transport:
         self.close = inner.close
 
     async def send(self, request: Request) -> Response:
-        if self._world.is_cut:
+        if self._world.is_disconnected:
             raise errors.ApiUnavailable("connection refused")
         return await self._inner.send(request)
 
@@ -297,9 +297,9 @@ async def _together(*jobs: Callable[[], Any]) -> None:
 
 @asynccontextmanager
 async def a_world(
-    folder: Path, *, starts: bool = True, most: int = 2, **guest: Any
+    folder: Path, *, starts: bool = True, max_vms: int = 2, **guest: Any
 ) -> AsyncIterator[World]:
-    """Give a Mac with an image in the registry; `guest` is what its VMs do."""
+    """Create a Mac with an image in the registry; `guest` is the behaviour of its VMs."""
     clock = virtual_time.clock()
     async with (
         embedded.running(clock=clock) as (api, token),
@@ -315,14 +315,14 @@ async def a_world(
             lambda: api.transport(token),
             mac,
             group,
-            most=most,
+            max_vms=max_vms,
         )
         if starts:
             world.start()
         try:
             yield world
         finally:
-            for life in world.lives:
-                if not life.task.done():
-                    await life.side.reap(life.task)
+            for agent in world.agents:
+                if not agent.task.done():
+                    await agent.side.reap(agent.task)
             mac.table.clear()

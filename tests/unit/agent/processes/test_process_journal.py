@@ -46,7 +46,7 @@ async def noted(folder: Path) -> int:
 
 @pytest.fixture
 def killed(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """An agent in the midst of a program, to be killed."""
+    """Kill an agent while it runs a program."""
     with subprocess.Popen([sys.executable, "-c", AGENT, str(tmp_path / "programs")]) as agent:
         yield agent
         agent.kill()

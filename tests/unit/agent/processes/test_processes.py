@@ -1,4 +1,4 @@
-"""What only real processes can get wrong; what both sides promise is in the contract suite."""
+"""Behaviour of real processes only; what real and simulated processes share is in the contract suite."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_descriptors() -> int:
 
 
 def zombies() -> list[str]:
-    """Return our children that wait to be reaped, where the system shows them as files."""
+    """Return our zombie children, where the system has a /proc."""
     stats = [
         linux.parse_stat(text) for text in map(read, Path("/proc").glob("[0-9]*/stat")) if text
     ]
@@ -136,13 +136,13 @@ async def test_large_input_passes_while_output_comes_back() -> None:
     assert finished.stdout == content.decode()
 
 
-async def test_a_program_need_not_read_its_input() -> None:
+async def test_program_need_not_read_its_input() -> None:
     finished = await SystemPrograms(PATH).run(a_shell("exec <&-; exit 4"), stdin=b"x" * 1_000_000)
 
     assert finished.code == 4
 
 
-async def test_a_program_has_a_session_of_its_own() -> None:
+async def test_program_has_a_session_of_its_own() -> None:
     finished = await SystemPrograms(PATH).run(a_shell("echo $$; ps -o sid= -p $$ 2>/dev/null || :"))
 
     pid, *session = finished.stdout.split()

@@ -36,7 +36,7 @@ VM = vm_names.of_pod("ns", "p", UID)
 
 @dataclass
 class Host:
-    """A host with one Pod, which a test moves on."""
+    """A host with one Pod whose state a test sets."""
 
     folder: Path
     state: VmState | None = VmState.STARTED
@@ -116,7 +116,7 @@ async def test_both_logs_are_merged_by_time(tmp_path: Path) -> None:
     assert [(line.at - began).total_seconds() for line in lines] == [0, 10, 20, 30]
 
 
-async def test_a_followed_log_ends_with_the_vm_and_loses_nothing(tmp_path: Path) -> None:
+async def test_followed_log_ends_with_the_vm_and_loses_nothing(tmp_path: Path) -> None:
     host = Host(tmp_path)
     logs, found = host.logs, list[str]()
     write(host.tart, "old\n")

@@ -281,7 +281,7 @@ async def refused(tmp_path: Path, **changes: Path) -> str:
     return str(refusal.value)
 
 
-async def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
+async def test_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
     assert "--tls-key-file" in await refused(tmp_path, certificate=tmp_path / "c")
 
 

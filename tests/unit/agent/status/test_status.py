@@ -1,4 +1,4 @@
-"""What the agent says of a Pod."""
+"""The status that the agent publishes for a Pod."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_waiting_failure_is_also_the_reason_of_the_pod() -> None:
     )
 
 
-def test_a_vm_with_an_address_is_ready() -> None:
+def test_vm_with_an_address_is_ready() -> None:
     pod_status = status.running(a_pod(), FACTS, started_at=NOON, ip="192.168.64.9")
 
     (container,) = pod_status.container_statuses
@@ -188,7 +188,7 @@ def test_ended_vm_has_exit_code_and_times() -> None:
     assert conditions_of(pod_status)["Ready"] == ("False", "PodFailed")
 
 
-def test_a_pod_that_succeeded_is_complete() -> None:
+def test_pod_that_succeeded_is_complete() -> None:
     pod_status = status.terminated(a_pod(), FACTS, exit=SUCCESS, started_at=NOON, finished_at=LATER)
 
     assert pod_status.phase == "Succeeded"
@@ -199,7 +199,7 @@ def test_a_pod_that_succeeded_is_complete() -> None:
     }
 
 
-def test_an_exit_code_of_zero_is_written_out() -> None:
+def test_exit_code_of_zero_is_written_out() -> None:
     pod_status = status.terminated(a_pod(), FACTS, exit=SUCCESS, started_at=NOON, finished_at=LATER)
 
     assert wire(pod_status)["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
@@ -212,13 +212,13 @@ def test_rejected_pod_has_no_container_statuses() -> None:
     assert pod_status.container_statuses == []
 
 
-def test_a_host_that_has_only_a_name_has_no_addresses() -> None:
+def test_host_that_has_only_a_name_has_no_addresses() -> None:
     pod_status = status.waiting(a_pod(), Facts(host="mac", now=NOON), reason="CreatingVM")
 
     assert (pod_status.host_ip, pod_status.host_ips) == ("mac", [])
 
 
-def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+def test_condition_keeps_its_time_until_its_status_changes() -> None:
     pod = a_pod()
     first = status.waiting(pod, at(NOON), reason="CreatingVM")
     second = status.waiting(with_status(pod, first), at(LATER), reason="PullingImage")
@@ -255,7 +255,7 @@ def test_only_our_own_conditions_and_fields_are_applied() -> None:
     ]
 
 
-def test_a_long_message_is_cut() -> None:
+def test_long_message_is_cut() -> None:
     pod_status = status.waiting(a_pod(), FACTS, reason="TartCreateFailed", message="x" * 9000)
 
     (container,) = pod_status.container_statuses

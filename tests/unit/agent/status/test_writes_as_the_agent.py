@@ -1,4 +1,4 @@
-"""Every kind of write that the agent makes, made under its own token by the code that makes it; and none of a stranger's."""
+"""Every kind of write of the agent, with its own token and its own code; the token of another agent is refused."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ async def test_unsupported_pod_is_rejected_without_a_finalizer() -> None:
         assert found.status.reason == "UnsupportedPod"
 
 
-async def test_a_guest_gets_what_its_pod_refers_to(tmp_path: Path) -> None:
+async def test_guest_gets_what_its_pod_refers_to(tmp_path: Path) -> None:
     async with a_world() as world:
         shares = await guests(world.agent, tmp_path).prepare(await world.pod(), VM)
 

@@ -1,4 +1,4 @@
-"""What only real supervisors can get wrong; what both sides promise is in the contract suite."""
+"""Behaviour of real supervisors only; what real and simulated ones share is in the contract suite."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
             os.kill(noted(tmp_path, name), signal.SIGKILL)
 
 
-async def test_a_supervisor_has_a_session_of_its_own(tmp_path: Path) -> None:
+async def test_supervisor_has_a_session_of_its_own(tmp_path: Path) -> None:
     await an_agent(tmp_path).start(a_run("sleep 600"))
 
     supervisor, tart = noted(tmp_path, "supervisor"), noted(tmp_path, "tart")
@@ -76,7 +76,7 @@ async def test_run_files_are_private(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "logs" / f"{VM}.log").stat().st_mode) == 0o600
 
 
-async def test_the_log_of_an_older_agent_becomes_private(tmp_path: Path) -> None:
+async def test_log_of_an_older_agent_becomes_private(tmp_path: Path) -> None:
     log = tmp_path / "logs" / f"{VM}.log"
     log.parent.mkdir()
     log.write_text("older\n")
@@ -91,7 +91,7 @@ async def test_the_log_of_an_older_agent_becomes_private(tmp_path: Path) -> None
 
 
 async def test_stop_signal_reaches_tart_and_its_exit_code_is_recorded(tmp_path: Path) -> None:
-    """Programs that a shell starts in the background are deaf to this signal; a tart would then never stop in peace."""
+    """Programs that a shell starts in the background ignore this signal; tart would then never stop cleanly."""
     runs = an_agent(tmp_path)
     await runs.start(a_run("trap 'exit 7' INT; echo ready; while :; do sleep 0.05; done"))
     async with asyncio.timeout(60):
@@ -174,7 +174,7 @@ async def test_process_without_a_recorded_start_counts_as_ours(tmp_path: Path) -
 
 
 async def test_run_without_a_pid_yet_may_be_alive(tmp_path: Path) -> None:
-    """The agent may have died between the start of a supervisor and its first note."""
+    """The agent may have been killed between the start of a supervisor and its first record."""
     runs = an_agent(tmp_path)
     runs._claim(VM)
 
@@ -256,7 +256,7 @@ async def test_vm_name_cannot_escape_the_folder(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_script_works_in_every_shell(shell: str, tmp_path: Path) -> None:
+def test_script_works_in_every_shell(shell: str, tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     folder.mkdir()
     words = ["sh", "-c", 'printf "%s|" "$@"; exit 9', "sh", "a b", "", "*", "c'd"]

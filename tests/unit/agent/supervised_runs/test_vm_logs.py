@@ -71,7 +71,7 @@ def test_old_logs_are_deleted_then_the_oldest(tmp_path: Path) -> None:
     assert all(path.exists() for path in [*others, foreign])
 
 
-def test_a_link_in_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
+def test_link_in_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("precious")
     (tmp_path / "logs").mkdir()
@@ -95,7 +95,7 @@ def test_tail_is_bounded_within_one_line(tmp_path: Path) -> None:
     assert len(some_logs(tmp_path).tail("vm")) == 64 * 1024
 
 
-def test_a_line_of_which_only_the_end_was_read_is_not_shown(tmp_path: Path) -> None:
+def test_line_of_which_only_the_end_was_read_is_not_shown(tmp_path: Path) -> None:
     line = b"vnc://:secret-words@127.0.0.1:5900\n"
     a_log(tmp_path, "vm", line + b"x" * (64 * 1024 - 29) + b"\nend\n")
 

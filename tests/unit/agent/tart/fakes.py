@@ -18,11 +18,11 @@ BINARY = "/usr/local/bin/tart"
 
 
 class Hung:
-    """Instead of an answer."""
+    """The result of a command that hangs."""
 
 
 class Programs:
-    """Answers by the verb of the command line; a list is used up one by one."""
+    """Results by the verb of the command line; the results of a list are used in turn."""
 
     def __init__(self, **answers: Finished | Hung | list[Finished]) -> None:
         self.answers = answers
@@ -58,7 +58,7 @@ class Programs:
 
 
 class Metrics:
-    """Counts as the agent does."""
+    """Counters of the agent."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -1,4 +1,4 @@
-"""No command of tart is waited for without a limit; each has its own, and each miss is counted under its name."""
+"""Every tart command has a deadline, and each timeout is counted under its name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CALLS: dict[str, tuple[Calling, float]] = {
     "get": (lambda tart: tart.get("vm"), 15),
     "list": (lambda tart: tart.list(), 16),
     "version": (lambda tart: tart.version(), 17),
-    # As long as the grace and some more, but no less than two minutes.
+    # The grace period and a margin, but no less than two minutes.
     "stop": (lambda tart: tart.stop("vm", timedelta(seconds=300)), 318),
     "ip": (lambda tart: tart.ip("vm", timedelta(seconds=30)), 49),
     "exec": (lambda tart: tart.exec("vm", ["/bin/df"], timedelta(seconds=20)), 20),
@@ -45,7 +45,7 @@ CALLS: dict[str, tuple[Calling, float]] = {
 
 
 @pytest.mark.parametrize("operation", CALLS)
-async def test_a_command_that_hangs_is_killed_at_its_deadline_and_counted(
+async def test_command_that_hangs_is_killed_at_its_deadline_and_counted(
     operation: str, tmp_path: Path
 ) -> None:
     programs = Programs(**{operation: Hung()})
@@ -63,8 +63,8 @@ async def test_a_command_that_hangs_is_killed_at_its_deadline_and_counted(
     assert metrics.timeouts(operation) == 1
 
 
-class NeverBegun(SupervisedRuns):
-    """A supervisor that does not come to life."""
+class NeverStarted(SupervisedRuns):
+    """A supervisor that never starts."""
 
     def __init__(self) -> None:
         pass
@@ -73,12 +73,12 @@ class NeverBegun(SupervisedRuns):
         await asyncio.get_running_loop().create_future()
 
 
-async def test_a_run_that_does_not_begin_in_time_is_counted(tmp_path: Path) -> None:
+async def test_run_that_does_not_begin_in_time_is_counted(tmp_path: Path) -> None:
     metrics = Metrics()
     tart = a_tart(tmp_path, Programs(), metrics=metrics, deadlines=LIMITS)
 
     with pytest.raises(errors.TimedOut):
-        await tart.start(NeverBegun(), "vm")
+        await tart.start(NeverStarted(), "vm")
 
     assert asyncio.get_running_loop().time() == pytest.approx(9)
     assert metrics.timeouts("run") == 1
@@ -94,7 +94,7 @@ def test_every_command_of_the_driver_is_in_this_table() -> None:
     assert commands - {"start"} == set(CALLS)
 
 
-async def test_a_short_grace_still_leaves_tart_two_minutes_to_stop(tmp_path: Path) -> None:
+async def test_short_grace_still_leaves_tart_two_minutes_to_stop(tmp_path: Path) -> None:
     tart = a_tart(tmp_path, Programs(stop=Hung()))
     loop = asyncio.get_running_loop()
 

@@ -54,7 +54,7 @@ async def test_every_command_disables_automatic_pruning(tmp_path: Path) -> None:
         assert each == {"TART_HOME": str(tmp_path), "TART_NO_AUTO_PRUNE": "1"}
 
 
-async def test_a_clone_never_replaces_a_vm(tmp_path: Path) -> None:
+async def test_clone_never_replaces_a_vm(tmp_path: Path) -> None:
     a_vm_on_disk(tmp_path, "vm", "disk.img")
     programs = Programs()
 
@@ -158,7 +158,7 @@ async def test_deleting_an_image_that_is_gone_touches_no_vm(tmp_path: Path) -> N
     assert folder.exists()
 
 
-async def test_a_running_vm_is_not_deleted(tmp_path: Path) -> None:
+async def test_running_vm_is_not_deleted(tmp_path: Path) -> None:
     finished = Finished(1, stderr='VM "vm" is running\n')
 
     with pytest.raises(failures.IsRunning):
@@ -281,7 +281,7 @@ def cached(home: Path, host: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["host:5000/ns/repo:1", f"host:5000/ns/repo@{DIGEST}"])
-def test_a_cached_image_is_resolved_to_its_digest(tmp_path: Path, name: str) -> None:
+def test_cached_image_is_resolved_to_its_digest(tmp_path: Path, name: str) -> None:
     cached(tmp_path, "host%3A5000")
 
     assert a_tart(tmp_path, Programs()).resolve(name) == DIGEST

@@ -1,4 +1,4 @@
-"""Each fragment that tart is known for, with the exit code it comes with, means what it means and nothing else."""
+"""The classification of tart's known error messages and exit codes."""
 
 from __future__ import annotations
 
