@@ -141,14 +141,7 @@ class Applied:
 
 
 def apply(
-    live: Json,
-    config: Json,
-    managers: Managers,
-    *,
-    who: Manager,
-    kind: Kind,
-    force: bool,
-    now: str,
+    live: Json, config: Json, managers: Managers, *, who: Manager, kind: Kind, force: bool, now: str
 ) -> Applied:
     """Return the object with a configuration applied; raise Conflicts unless forced."""
     if not managers and live.get("metadata", {}).get("uid"):

@@ -12,15 +12,7 @@ from typing import Any
 from bramley.apiserver.apimachinery.patches import same
 from bramley.apiserver.apply import fieldpath
 from bramley.apiserver.apply.fieldpath import Element, FieldSet, Path
-from bramley.apiserver.apply.schema import (
-    ANY,
-    Atomic,
-    Deduced,
-    ListSchema,
-    Map,
-    Scalar,
-    Schema,
-)
+from bramley.apiserver.apply.schema import ANY, Atomic, Deduced, ListSchema, Map, Scalar, Schema
 from bramley.apiserver.strategic import go_values
 
 _GO_TYPES: dict[type, str] = {dict: "map[string]interface {}", list: "[]interface {}"}

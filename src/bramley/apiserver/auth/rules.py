@@ -25,10 +25,7 @@ class Rule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     non_resource_urls: tuple[str, ...] | None = msgspec.field(name="nonResourceURLs", default=())
 
 
-EVERYTHING = (
-    Rule((ALL,), (ALL,), (ALL,)),
-    Rule((ALL,), non_resource_urls=(ALL,)),
-)
+EVERYTHING = (Rule((ALL,), (ALL,), (ALL,)), Rule((ALL,), non_resource_urls=(ALL,)))
 
 
 class _Grant(msgspec.Struct, frozen=True, gc=False):

@@ -7,12 +7,7 @@ from functools import partial
 from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.kinds import amounts, pod_defaults, workload_validation
 from bramley.apiserver.kinds.definitions import first_status, immutable, kind, set_defaults
-from bramley.apiserver.registry.resources import (
-    Json,
-    Rules,
-    ScalePaths,
-    SelectableField,
-)
+from bramley.apiserver.registry.resources import Json, Rules, ScalePaths, SelectableField
 from bramley.base.errors import Cause
 
 APPS = "apps"
@@ -169,9 +164,7 @@ KINDS = (
         "ControllerRevision",
         group=APPS,
         rules=Rules(
-            default=set_defaults(revision=0),
-            check=check_revision,
-            transition=immutable("data"),
+            default=set_defaults(revision=0), check=check_revision, transition=immutable("data")
         ),
     ),
     _workload(

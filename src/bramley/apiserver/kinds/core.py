@@ -34,16 +34,13 @@ def check_config_map(new: Json) -> list[Cause]:
         for key in texts
         if key in binaries
     ]
-    size_bytes = sum(map(_size_bytes, texts.values())) + _decoded_size(binaries)
+    size_bytes = sum(
+        len(text) if text.isascii() else len(text.encode()) for text in texts.values()
+    ) + _decoded_size(binaries)
     if size_bytes > SIZE_LIMIT_BYTES:
         # kube-apiserver names the whole object like this.
         found.append(causes.too_long("[]", SIZE_LIMIT_BYTES))
     return found
-
-
-def check_config_map_change(new: Json, old: Json) -> list[Cause]:
-    """Return what is wrong with an update of a ConfigMap."""
-    return _immutable_fields(new, old, "data", "binaryData")
 
 
 def default_secret(new: Json) -> None:
@@ -108,10 +105,6 @@ def _immutable_fields(new: Json, old: Json, *fields: str) -> list[Cause]:
     ]
 
 
-def _size_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
-
-
 def _decoded_size(values: Json) -> int:
     return sum(len(text) * 3 // 4 - text.count("=", -2) for text in values.values())
 
@@ -140,11 +133,6 @@ def keep_namespace(new: Json, old: Json) -> None:
     new["spec"] = kept
 
 
-def has_contents(new: Json) -> bool:
-    """Return whether the namespace still has contents."""
-    return bool(new.get("spec", {}).get("finalizers"))
-
-
 def check_quota(new: Json) -> list[Cause]:
     """Return what is wrong with a ResourceQuota."""
     found: list[Cause] = []
@@ -157,25 +145,19 @@ def check_quota(new: Json) -> list[Cause]:
     return found
 
 
-def default_limits(new: Json) -> None:
-    """Set the limits of a LimitRange to null if there are none."""
-    new["spec"] = {"limits": None, **new.get("spec", {})}
-
-
 KINDS = (
     kind(
         "ConfigMap",
         short_names=("cm",),
-        rules=Rules(check=check_config_map, transition=check_config_map_change),
+        rules=Rules(
+            check=check_config_map,
+            transition=lambda new, old: _immutable_fields(new, old, "data", "binaryData"),
+        ),
     ),
     kind(
         "Secret",
         selectable=(SelectableField("type", ("type",)),),
-        rules=Rules(
-            default=default_secret,
-            check=check_secret,
-            transition=check_secret_change,
-        ),
+        rules=Rules(default=default_secret, check=check_secret, transition=check_secret_change),
     ),
     kind(
         "Namespace",
@@ -189,7 +171,7 @@ KINDS = (
             complete=complete_namespace,
             default=default_namespace,
             keep=keep_namespace,
-            is_held=has_contents,
+            is_held=lambda new: bool(new.get("spec", {}).get("finalizers")),
             returns_deleted=True,
         ),
     ),
@@ -198,20 +180,17 @@ KINDS = (
         short_names=("quota",),
         has_status=True,
         rules=Rules(
-            default=set_defaults(spec={}, status={}),
-            check=check_quota,
-            returns_deleted=True,
+            default=set_defaults(spec={}, status={}), check=check_quota, returns_deleted=True
         ),
     ),
     kind("Binding", verbs=("create",), is_virtual=True, rules=Rules()),
     kind(
         "LimitRange",
         short_names=("limits",),
-        rules=Rules(default=default_limits, create_on_update=True),
+        rules=Rules(
+            default=lambda new: new.update(spec={"limits": None, **new.get("spec", {})}),
+            create_on_update=True,
+        ),
     ),
-    kind(
-        "ServiceAccount",
-        short_names=("sa",),
-        rules=Rules(returns_deleted=True),
-    ),
+    kind("ServiceAccount", short_names=("sa",), rules=Rules(returns_deleted=True)),
 )

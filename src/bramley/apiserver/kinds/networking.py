@@ -242,9 +242,7 @@ KINDS = (
         short_names=("ing",),
         has_status=True,
         rules=Rules(
-            complete=first_status(loadBalancer={}),
-            check=check_ingress,
-            counts_generation=True,
+            complete=first_status(loadBalancer={}), check=check_ingress, counts_generation=True
         ),
     ),
     kind(
@@ -259,9 +257,6 @@ KINDS = (
         group=GROUP,
         plural="networkpolicies",
         short_names=("netpol",),
-        rules=Rules(
-            default=default_policy,
-            counts_generation=True,
-        ),
+        rules=Rules(default=default_policy, counts_generation=True),
     ),
 )

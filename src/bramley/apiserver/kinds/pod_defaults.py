@@ -15,10 +15,7 @@ _SPEC: Json = {
     "schedulerName": "default-scheduler",
 }
 # Defaults of Pods that Pod templates do not have.
-_POD: Json = {
-    "enableServiceLinks": True,
-    "preemptionPolicy": "PreemptLowerPriority",
-}
+_POD: Json = {"enableServiceLinks": True, "preemptionPolicy": "PreemptLowerPriority"}
 _CONTAINER: Json = {
     "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File",

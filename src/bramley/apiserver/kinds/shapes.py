@@ -211,10 +211,6 @@ def _integer(type_name: str) -> Checker:
     return check
 
 
-def _int_or_string(value: Any, path: str, unknown: list[str]) -> Any:
-    return value if type(value) is str else _LEAVES["int32"](value, path, unknown)
-
-
 def _time(layout: str, *elements: tuple[str, str]) -> Checker:
     """Return a checker of times; the elements are parts of Go's layout with the patterns that they accept."""
     whole = re.compile("".join(pattern for _, pattern in elements))
@@ -267,12 +263,8 @@ def _first_illegal(text: str) -> int:
     return end if end < len(text) else end - end % 4
 
 
-def _anything(value: Any, _path: str, _unknown: list[str]) -> Any:
-    return value
-
-
 _LEAVES: dict[str, Checker] = {
-    "any": _anything,
+    "any": lambda value, _path, _unknown: value,
     "string": _scalar("string", str),
     "bool": _scalar("bool", bool),
     "int32": _integer("int32"),
@@ -284,5 +276,7 @@ _LEAVES: dict[str, Checker] = {
         "2006-01-02T15:04:05.000000Z07:00", *_SECONDS, (".000000", r"\.\d{6}"), _ZONE
     ),
     "resource.Quantity": _quantity,
-    "intstr.IntOrString": _int_or_string,
+    "intstr.IntOrString": lambda value, path, unknown: (
+        value if type(value) is str else _LEAVES["int32"](value, path, unknown)
+    ),
 }

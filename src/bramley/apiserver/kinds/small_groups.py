@@ -43,11 +43,6 @@ def check_lease(new: Json) -> list[Cause]:
     return [*found, *amounts.not_negative(spec, ("leaseTransitions",), "spec")]
 
 
-def complete_priority(new: Json) -> None:
-    """Give a new PriorityClass generation 1, which never changes."""
-    new["metadata"]["generation"] = 1
-
-
 def check_priority(new: Json) -> list[Cause]:
     """Return what is wrong with a PriorityClass."""
     found = []
@@ -123,11 +118,6 @@ def check_budget(new: Json) -> list[Cause]:
     return found + causes.not_one_of(field, policy, _EVICTION_POLICIES)
 
 
-def check_budget_status(new: Json, _old: Json) -> list[Cause]:
-    """Return what is wrong with a budget's status."""
-    return [*amounts.not_negative(new["status"], _COUNTS, "status")]
-
-
 def _wrong_budget_amounts(spec: Json) -> Iterator[Cause]:
     if "minAvailable" in spec and "maxUnavailable" in spec:
         shown = go_struct(
@@ -166,7 +156,8 @@ KINDS = (
             default=set_defaults(value=0, preemptionPolicy="PreemptLowerPriority"),
             check=check_priority,
             transition=check_priority_change,
-            complete=complete_priority,
+            # Its generation never changes.
+            complete=lambda new: new["metadata"].update(generation=1),
         ),
     ),
     kind(
@@ -205,7 +196,7 @@ KINDS = (
             complete=first_status(**dict.fromkeys(_COUNTS, 0)),
             default=default_budget,
             check=check_budget,
-            check_status=check_budget_status,
+            check_status=lambda new, _: [*amounts.not_negative(new["status"], _COUNTS, "status")],
             counts_generation=True,
             unconditional_update=False,
         ),
@@ -217,10 +208,6 @@ KINDS = (
         short_names=("crd", "crds"),
         categories=("api-extensions",),
         has_status=True,
-        rules=Rules(
-            counts_generation=True,
-            unconditional_update=False,
-            qualified_finalizers=False,
-        ),
+        rules=Rules(counts_generation=True, unconditional_update=False, qualified_finalizers=False),
     ),
 )

@@ -93,11 +93,6 @@ def check_claim_change(new: Json, old: Json) -> list[Cause]:
     return []
 
 
-def check_class(new: Json) -> list[Cause]:
-    """Return what is wrong with a StorageClass."""
-    return [] if new["provisioner"] else [causes.required("provisioner")]
-
-
 def check_class_change(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a StorageClass."""
     return [
@@ -105,11 +100,6 @@ def check_class_change(new: Json, old: Json) -> list[Cause]:
         for field in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
         if new.get(field) != old.get(field)
     ]
-
-
-def default_driver(new: Json) -> None:
-    """Set the defaults of a CSIDriver."""
-    new["spec"] = {**_DRIVER, **new.get("spec", {})}
 
 
 def default_node(new: Json) -> None:
@@ -190,7 +180,7 @@ KINDS = (
         namespaced=False,
         rules=Rules(
             shape="storage.v1.CSIDriver",
-            default=default_driver,
+            default=lambda new: new.update(spec={**_DRIVER, **new.get("spec", {})}),
             returns_deleted=True,
             unconditional_update=False,
         ),
@@ -229,7 +219,7 @@ KINDS = (
             default=set_defaults(
                 reclaimPolicy="Delete", volumeBindingMode="Immediate", provisioner=""
             ),
-            check=check_class,
+            check=lambda new: [] if new["provisioner"] else [causes.required("provisioner")],
             transition=check_class_change,
             returns_deleted=True,
         ),

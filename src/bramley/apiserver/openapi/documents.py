@@ -36,13 +36,7 @@ _SECURITY = {
     }
 }
 _ALWAYS = frozenset(
-    {
-        schemas.STATUS,
-        schemas.PATCH,
-        schemas.DELETE_OPTIONS,
-        schemas.OBJECT_META,
-        schemas.LIST_META,
-    }
+    {schemas.STATUS, schemas.PATCH, schemas.DELETE_OPTIONS, schemas.OBJECT_META, schemas.LIST_META}
 )
 
 

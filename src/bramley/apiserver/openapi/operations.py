@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bramley.apiserver.openapi.schemas import (
-    DELETE_OPTIONS,
-    KIND,
-    PATCH,
-    REFERENCE,
-    SCALE,
-    STATUS,
-)
+from bramley.apiserver.openapi.schemas import DELETE_OPTIONS, KIND, PATCH, REFERENCE, SCALE, STATUS
 from bramley.apiserver.registry.resources import Json, ServedResource
 
 _TEXT, _NUMBER, _FLAG = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}

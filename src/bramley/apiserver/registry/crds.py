@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bramley.apiserver.apimachinery import causes, status
-from bramley.apiserver.registry.resources import (
-    CUSTOM,
-    ScalePaths,
-    SelectableField,
-    ServedResource,
-)
+from bramley.apiserver.registry.resources import CUSTOM, ScalePaths, SelectableField, ServedResource
 from bramley.apiserver.schema.values import copied
 from bramley.base.clock import Clock, SystemClock
 from bramley.base.errors import Cause

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.metadata import timestamp
@@ -31,15 +34,7 @@ async def apply(server: Server, request: Request, target: Target) -> Response:
     options = request_options.apply_options(request)
     config = await _read(request, options)
     kind = kind_of(target.resource, target.subresource)
-
-    def decide(current: Record | None) -> Decision:
-        _check(config, target)
-        if current is None:
-            return _creation(server, request, target, config=config, options=options, kind=kind)
-        return _change(
-            server, request, target, current=current, config=config, options=options, kind=kind
-        )
-
+    decide = _Apply(server, request, target, config, options, kind).decide
     written = await write(server, target.resource, target.key, decide, dry_run=options.dry_run)
     return await update.write_response(server, target, written, options)
 
@@ -145,14 +140,9 @@ def _check(config: Json, target: Target) -> None:
         raise status.bad_request("metadata.managedFields must be nil")
     schema = kind_of(resource, "").schema
     if wrong := typed.validation_error(config, schema):
-        about = _about(config)
+        named = metadata if isinstance(metadata, dict) else {}
+        about = f"{named.get('namespace', '')}/{named.get('name', '')}; {_type(config)}"
         raise ApiError(500, "", f"failed to create typed patch object ({about}): {wrong}")
-
-
-def _about(config: Json) -> str:
-    metadata = config.get("metadata")
-    named = metadata if isinstance(metadata, dict) else {}
-    return f"{named.get('namespace', '')}/{named.get('name', '')}; {_type(config)}"
 
 
 def _type(config: Json) -> str:
@@ -160,91 +150,79 @@ def _type(config: Json) -> str:
     return f"{group}/{version}, Kind={config.get('kind') or ''}"
 
 
-def _creation(
-    server: Server,
-    request: Request,
-    target: Target,
-    *,
-    config: Json,
-    options: WriteOptions,
-    kind: Kind,
-) -> Decision:
-    resource = target.resource
-    if target.subresource:
-        raise status.not_found(resource.details(target.name))
-    empty = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": {}}
-    done = _applied(server, empty, config, {}, options=options, kind=kind)
-    new = _shaped(done.new, None, target, options=options, request=request)
-    if uid := new["metadata"].get("uid"):
-        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-        raise status.conflict(resource.details(target.name), why)
-    create.check_can_create(server, resource, target.namespace, target.name)
-    made = create.decide_create(server, resource, new)(None)
-    if not isinstance(made, Put):
-        return made
-    return Put(with_managers(made.new, done.managers), created=True)
+class _Apply(msgspec.Struct, frozen=True):
+    """One apply request."""
 
+    server: Server
+    request: Request
+    target: Target
+    config: Json
+    options: WriteOptions
+    kind: Kind
 
-def _change(
-    server: Server,
-    request: Request,
-    target: Target,
-    *,
-    current: Record,
-    config: Json,
-    options: WriteOptions,
-    kind: Kind,
-) -> Decision:
-    old = served(current, target.resource)
-    try:
-        known = managed_fields.decode(old["metadata"].get(MANAGED_FIELDS))
-    except managed_fields.InvalidManagedFields as wrong:
-        raise ApiError(500, "", f"failed to decode managed fields: {wrong}") from None
-    done = _applied(server, without_managers(old), config, known, options=options, kind=kind)
-    renewed = merge.with_last_applied(done.new, config, options.manager)
-    new = _shaped(renewed, old, target, options=options, request=request)
+    def decide(self, current: Record | None) -> Decision:
+        """Return the decision to create or to change the object."""
+        _check(self.config, self.target)
+        return self._create() if current is None else self._change(current)
 
-    def track_managers(final: Json) -> Json:
-        return with_managers(final, done.managers)
+    def _create(self) -> Decision:
+        server, target, resource = self.server, self.target, self.target.resource
+        if target.subresource:
+            raise status.not_found(resource.details(target.name))
+        empty = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": {}}
+        done = self._applied(empty, {})
+        new = self._shaped(done.new, None)
+        if uid := new["metadata"].get("uid"):
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise status.conflict(resource.details(target.name), why)
+        create.check_can_create(server, resource, target.namespace, target.name)
+        made = create.decide_create(server, resource, new)(None)
+        if not isinstance(made, Put):
+            return made
+        return Put(with_managers(made.new, done.managers), created=True)
 
-    return update.decide_update(
-        server, new, old, current=current, target=target, track_managers=track_managers
-    )
+    def _change(self, current: Record) -> Decision:
+        old = served(current, self.target.resource)
+        try:
+            known = managed_fields.decode(old["metadata"].get(MANAGED_FIELDS))
+        except managed_fields.InvalidManagedFields as wrong:
+            raise ApiError(500, "", f"failed to decode managed fields: {wrong}") from None
+        done = self._applied(without_managers(old), known)
+        renewed = merge.with_last_applied(done.new, self.config, self.options.manager)
+        return update.decide_update(
+            self.server,
+            self._shaped(renewed, old),
+            old,
+            current=current,
+            target=self.target,
+            track_managers=lambda final: with_managers(final, done.managers),
+        )
 
+    def _applied(self, live: Json, known: dict[Manager, VersionedSet]) -> Applied:
+        options, kind = self.options, self.kind
+        who = managed_fields.applier(options.manager, kind.subresource)
+        now = timestamp(self.server.clock.now())
+        merged = partial(merge.apply, live, self.config, known, who=who, kind=kind, now=now)
+        try:
+            return merged(force=options.force)
+        except Conflicts as conflicts:
+            unchanged = merge.unchanged_since_client_apply(live, options.manager, kind)
+            left = conflicts.without(unchanged)
+            if left is not None:
+                raise _conflict(left) from None
+        return merged(force=True)
 
-def _applied(
-    server: Server,
-    live: Json,
-    config: Json,
-    known: dict[Manager, VersionedSet],
-    *,
-    options: WriteOptions,
-    kind: Kind,
-) -> Applied:
-    now = timestamp(server.clock.now())
-    who = managed_fields.applier(options.manager, kind.subresource)
-    try:
-        return merge.apply(live, config, known, who=who, kind=kind, force=options.force, now=now)
-    except Conflicts as conflicts:
-        left = conflicts.without(merge.unchanged_since_client_apply(live, options.manager, kind))
-        if left is not None:
-            raise _conflict(left) from None
-    return merge.apply(live, config, known, who=who, kind=kind, force=True, now=now)
-
-
-def _shaped(
-    new: Json, old: Json | None, target: Target, *, options: WriteOptions, request: Request
-) -> Json:
-    """Return the merged object with its kind first, checked against its kind's shape."""
-    resource = target.resource
-    new = {"kind": resource.kind, "apiVersion": resource.api_version, **new}
-    new["metadata"] = dict(new.get("metadata") or {})
-    try:
-        bodies.check_shape(new, resource, options=options, request=request, old=old)
-    except shapes.WrongShape as wrong:
-        raise ApiError(500, "", str(wrong)) from None
-    objects.check_name_and_namespace(new, name=target.name, namespace=target.namespace)
-    return new
+    def _shaped(self, new: Json, old: Json | None) -> Json:
+        """Return the merged object with its kind first, checked against its kind's shape."""
+        target, resource = self.target, self.target.resource
+        new = {"kind": resource.kind, "apiVersion": resource.api_version, **new}
+        new["metadata"] = dict(new.get("metadata") or {})
+        try:
+            bodies.check_shape(new, resource, options=self.options, request=self.request, old=old)
+        except shapes.WrongShape as wrong:
+            raise ApiError(500, "", str(wrong)) from None
+        objects.check_name_and_namespace(new, name=target.name, namespace=target.namespace)
+        return new
 
 
 def _conflict(conflicts: Conflicts) -> ApiError:

@@ -97,12 +97,9 @@ def _json_loader() -> type[yaml.SafeLoader]:
 
 def _json_value(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_json_key(key): _json_value(each) for key, each in value.items()}
+        pairs = ((key, _json_value(each)) for key, each in value.items())
+        return {key if isinstance(key, str) else json.dumps(key): each for key, each in pairs}
     return [_json_value(each) for each in value] if isinstance(value, list) else value
-
-
-def _json_key(key: Any) -> str:
-    return key if isinstance(key, str) else json.dumps(key)
 
 
 async def read_object(request: Request, resource: ServedResource, options: WriteOptions) -> Json:

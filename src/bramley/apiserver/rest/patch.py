@@ -149,7 +149,7 @@ class MergePatch(msgspec.Struct, frozen=True):
 
     def error(self, old: Json, why: str) -> ApiError:
         """Return a refusal that shows the patched object."""
-        return _invalid_patch(_sorted(self(old)), why)
+        return _invalid_patch(msgspec.json.encode(self(old), order="sorted").decode(), why)
 
 
 class JsonPatch(msgspec.Struct, frozen=True):
@@ -171,7 +171,7 @@ class JsonPatch(msgspec.Struct, frozen=True):
 
     def error(self, old: Json, why: str) -> ApiError:
         """Return a refusal that shows the patched object."""
-        return _invalid_patch(_sorted(self(old)), why)
+        return _invalid_patch(msgspec.json.encode(self(old), order="sorted").decode(), why)
 
 
 class StrategicMergePatch(msgspec.Struct, frozen=True):
@@ -252,10 +252,6 @@ def _not_a_patch(value: Any, expected_type: str) -> ApiError:
 def _mismatch(value: Any, expected_type: str) -> str:
     found = {dict: "object", list: "array", str: "string", bool: "bool"}.get(type(value), "number")
     return f"json: cannot unmarshal {found} into Go value of type {expected_type}"
-
-
-def _sorted(new: Json) -> str:
-    return msgspec.json.encode(new, order="sorted").decode()
 
 
 def _invalid_patch(shown: str, why: str) -> ApiError:

@@ -13,15 +13,7 @@ from bramley.apiserver.kinds import core, pods, shapes
 from bramley.apiserver.kinds.definitions import kind
 from bramley.apiserver.kinds.virtual import SCALE
 from bramley.apiserver.registry.resources import Json, ScalePaths, ServedResource, Transition
-from bramley.apiserver.rest import (
-    bodies,
-    delete,
-    objects,
-    patch,
-    request_options,
-    scales,
-    update,
-)
+from bramley.apiserver.rest import bodies, delete, objects, patch, request_options, scales, update
 from bramley.apiserver.rest.objects import with_condition
 from bramley.apiserver.rest.request_options import WriteOptions
 from bramley.apiserver.rest.server import Server, existing, served

@@ -52,10 +52,7 @@ async def create(server: Server, request: Request, target: Target) -> Response:
         "apiVersion": RESOURCE.api_version,
         "metadata": {**body["metadata"], **named, "creationTimestamp": timestamp(now)},
         "spec": spec,
-        "status": {
-            "token": token.reveal(),
-            "expirationTimestamp": timestamp(now + lifetime),
-        },
+        "status": {"token": token.reveal(), "expirationTimestamp": timestamp(now + lifetime)},
     }
     return json_response(response, 201)
 

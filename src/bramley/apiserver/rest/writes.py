@@ -46,12 +46,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 async def write(
-    server: Server,
-    resource: ServedResource,
-    key: Key,
-    decide: Decide,
-    *,
-    dry_run: bool = False,
+    server: Server, resource: ServedResource, key: Key, decide: Decide, *, dry_run: bool = False
 ) -> Written:
     """Decide, store, and return once the result is durable."""
     check_whole(server, resource, key)

@@ -188,9 +188,11 @@ def shaped(spec: Any) -> Json:
     if _is_deeper_than(DEEPEST, spec):
         raise BadShape(f"it is nested deeper than {DEEPEST} levels")
     try:
-        return _plain(msgspec.convert(_without_nulls(spec if spec is not None else {}), Spec))
+        known = msgspec.convert(_without_nulls(spec if spec is not None else {}), Spec)
     except msgspec.ValidationError as error:
         raise BadShape(str(error)) from error
+    plain: Json = msgspec.to_builtins(known)
+    return plain
 
 
 def _is_deeper_than(levels: int, value: Any) -> bool:
@@ -201,11 +203,6 @@ def _is_deeper_than(levels: int, value: Any) -> bool:
         if not layer:
             return False
     return True
-
-
-def _plain(spec: Spec) -> Json:
-    plain: Json = msgspec.to_builtins(spec)
-    return plain
 
 
 def _without_nulls(value: Any) -> Any:

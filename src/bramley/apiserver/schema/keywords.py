@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 
@@ -16,14 +15,7 @@ from bramley.base.errors import Cause
 
 TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
-_UNSUPPORTED = (
-    "id",
-    "additionalItems",
-    "patternProperties",
-    "definitions",
-    "dependencies",
-    "$ref",
-)
+_UNSUPPORTED = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +41,16 @@ def keyword_causes(schema: Schema, path: str) -> list[Cause]:
 
 
 def _node(schema: Schema, at: _Context) -> Iterator[Cause]:
-    own = [*_plain(schema, at), *_list_type(schema, at.path), *_rule_texts(schema, at.path)]
+    own = [*_plain(schema, at), *_list_type(schema, at.path)]
+    for rule, field in _rules(schema, at.path):
+        own += _rule_text(rule, schema, field)
     children = list(_children(schema, at))
     yield from own
     yield from children
-    if not own and not children:
-        yield from _rules_compile(schema, at)
+    for rule, field in () if own or children else _rules(schema, at.path):
+        yield from _expression(rule, "messageExpression", schema, at, field)
+        yield from _expression(rule, "rule", schema, at, field)
+        yield from _old_self(rule, at, field)
 
 
 def _plain(schema: Schema, at: _Context) -> Iterator[Cause]:
@@ -120,7 +116,9 @@ def _list_type(schema: Schema, path: str) -> Iterator[Cause]:
     items = schema.get("items")
     if isinstance(items, Mapping):
         yield from _set_items(items, path) if kind == "set" else ()
-        yield from _identified_items(items, path, kind)
+        if kind in {"set", "map"} and items.get("nullable"):
+            detail = f"cannot be nullable when x-kubernetes-list-type is {kind}"
+            yield causes.forbidden(f"{path}.items.nullable", detail)
     if kind == "map":
         yield from _map_keys(schema, path)
 
@@ -132,12 +130,6 @@ def _set_items(items: Schema, path: str) -> Iterator[Cause]:
         yield causes.invalid(f"{path}.items.x-kubernetes-list-type", inner, detail)
     if items.get("type") == "object" and items.get("x-kubernetes-map-type") != "atomic":
         yield causes.invalid(f"{path}.items.x-kubernetes-map-type", inner, detail)
-
-
-def _identified_items(items: Schema, path: str, kind: Any) -> Iterator[Cause]:
-    if kind in {"set", "map"} and items.get("nullable"):
-        detail = f"cannot be nullable when x-kubernetes-list-type is {kind}"
-        yield causes.forbidden(f"{path}.items.nullable", detail)
 
 
 def _map_keys(schema: Schema, path: str) -> Iterator[Cause]:
@@ -213,9 +205,10 @@ def _junctors(schema: Schema) -> Iterator[tuple[str, Schema]]:
             yield f"{word}[{index}]", inner
 
 
-def _rule_texts(schema: Schema, path: str) -> Iterator[Cause]:
+def _rules(schema: Schema, path: str) -> Iterator[tuple[Schema, str]]:
+    """Yield the rules of a schema with their fields."""
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
-        yield from _rule_text(rule, schema, f"{path}.x-kubernetes-validations[{index}]")
+        yield rule, f"{path}.x-kubernetes-validations[{index}]"
 
 
 def _rule_text(rule: Schema, schema: Schema, field: str) -> Iterator[Cause]:
@@ -246,14 +239,6 @@ def _rule_path(path: str, schema: Schema, field: str) -> Iterator[Cause]:
         find(path, schema)
     except BadPath:
         yield causes.invalid(field, path, "must be a valid path")
-
-
-def _rules_compile(schema: Schema, at: _Context) -> Iterator[Cause]:
-    for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
-        field = f"{at.path}.x-kubernetes-validations[{index}]"
-        yield from _expression(rule, "messageExpression", schema, at, field)
-        yield from _expression(rule, "rule", schema, at, field)
-        yield from _old_self(rule, at, field)
 
 
 def _expression(

@@ -18,10 +18,7 @@ from bramley.apiserver.tables.cells import (
 )
 
 _ENDED = frozenset({"Succeeded", "Failed"})
-_CONDITIONS = {
-    "Succeeded": "The pod has completed successfully.",
-    "Failed": "The pod failed.",
-}
+_CONDITIONS = {"Succeeded": "The pod has completed successfully.", "Failed": "The pod failed."}
 
 
 @dataclass(slots=True)

@@ -9,12 +9,7 @@ from typing import Any
 import msgspec
 
 from bramley.api.apps import Deployment, ReplicaSet, Template
-from bramley.apiserver.controllers.deployments.replica_counts import (
-    DESIRED,
-    MAX,
-    by_age,
-    max_surge,
-)
+from bramley.apiserver.controllers.deployments.replica_counts import DESIRED, MAX, by_age, max_surge
 from bramley.apiserver.controllers.replica_sets import controller_ref
 
 HASH_LABEL = "pod-template-hash"

@@ -104,13 +104,7 @@ class TaintEviction:
 
 
 async def add_disruption_target(
-    kube: FencedKube,
-    pod: Pod,
-    *,
-    reason: str,
-    message: str,
-    clock: Clock,
-    phase: str | None = None,
+    kube: FencedKube, pod: Pod, *, reason: str, message: str, clock: Clock, phase: str | None = None
 ) -> Pod:
     """Set the condition DisruptionTarget, and the phase if one is given."""
     condition = PodCondition(

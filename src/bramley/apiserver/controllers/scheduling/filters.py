@@ -8,10 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bramley.api.core import Taint
-from bramley.apiserver.controllers.scheduling.affinity import (
-    find_toleration,
-    node_selector_matches,
-)
+from bramley.apiserver.controllers.scheduling.affinity import find_toleration, node_selector_matches
 from bramley.apiserver.controllers.scheduling.interpod_affinity import AffinityCounts
 from bramley.apiserver.controllers.scheduling.node_info import NodeInfo
 from bramley.apiserver.controllers.scheduling.pod_info import PodInfo
