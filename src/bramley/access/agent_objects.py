@@ -99,10 +99,10 @@ def subject(node: str) -> Subject:
     )
 
 
-def node_of(thing: ClusterRole | Role | RoleBinding) -> str:
+def node_of(item: ClusterRole | Role | RoleBinding) -> str:
     """Return the Node whose agent a role or binding is for, or an empty string."""
     prefix = access.role("")
-    return thing.name.removeprefix(prefix) if thing.name.startswith(prefix) else ""
+    return item.name.removeprefix(prefix) if item.name.startswith(prefix) else ""
 
 
 def _metadata(

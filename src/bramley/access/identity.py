@@ -67,11 +67,11 @@ async def revoke(kube: Client, node: str) -> bool:
     if problem := _name_problem(node):
         raise errors.BadConfiguration(problem)
     found = False
-    async for thing in _objects(kube, node):
+    async for item in _objects(kube, node):
         found = True
         # Deleted already, or replaced by another object of the same name: either way this one is gone.
         with suppress(errors.NotFound, errors.Conflict):
-            await kube.delete(type(thing), thing.name, namespace=thing.namespace, uid=thing.uid)
+            await kube.delete(type(item), item.name, namespace=item.namespace, uid=item.uid)
     logger.info("Revoked agent identity", node=node)
     return found
 

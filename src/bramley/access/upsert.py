@@ -18,7 +18,7 @@ class Client(Protocol):
         """Return the current object; raise NotFound when there is none."""
         ...
 
-    async def create(self, thing: K, *, namespace: str | None = None) -> K:
+    async def create(self, item: K, *, namespace: str | None = None) -> K:
         """Create the object and return it as stored."""
         ...
 

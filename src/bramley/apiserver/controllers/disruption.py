@@ -152,7 +152,7 @@ class BudgetReconciler:
         except (errors.NotFound, errors.Refused) as error:
             await self._fail(budget, str(error))
             raise errors.ApiUnavailable(str(error)) from error
-        now, timeout = self.clock.now(), self.timings.disruption_patience
+        now, timeout = self.clock.now(), self.timings.disruption_deletion_timeout
         counted = count(budget, pods, expected=expected, now=now, deletion_timeout=timeout)
         name = f"{budget.namespace}/{budget.name}"
         message = f"Pod was expected by PDB {name} to be deleted but it wasn't"

@@ -143,7 +143,7 @@ class NamespaceReconciler:
         if not namespace.deleting or FINALIZER not in namespace.spec.finalizers:
             return Settled()
         deleted_at = namespace.metadata.deletion_timestamp or self.clock.now()
-        delay = deleted_at + self.timings.namespace_first_look - self.clock.now()
+        delay = deleted_at + self.timings.namespace_cleanup_delay - self.clock.now()
         if delay > timedelta():
             return CheckAgain(delay, _CREATED_LATE)
         result = await self._delete_content(namespace)

@@ -45,7 +45,7 @@ def keys_selecting(owners: Cache[Any], item: Object) -> list[Key]:
 
 
 def log_errors(handler: Handler[K]) -> Handler[K]:
-    """Return a handler that logs what the given one raises, so that the informer goes on with the next change."""
+    """Return a handler that logs what the given one raises, so that the informer continues with the next change."""
 
     def changed(key: Key, old: K | None, new: K | None) -> None:
         with Captured() as caught:

@@ -32,7 +32,7 @@ class Timings:
     event_ttl: timedelta = timedelta(hours=1)
     event_ttl_period: timedelta = timedelta(minutes=1)
     # Namespaces: delay between the deletion and the first cleanup, so that writers observe the deletion first.
-    namespace_first_look: timedelta = timedelta(seconds=5)
+    namespace_cleanup_delay: timedelta = timedelta(seconds=5)
     # How soon the cleanup is repeated while content remains.
     namespace_retry: timedelta = timedelta(seconds=5)
     # Garbage collection: how often discovery runs (changed definitions trigger it at once), and the first retry delay of
@@ -40,7 +40,7 @@ class Timings:
     garbage_discovery_period: timedelta = timedelta(minutes=5)
     garbage_retry: timedelta = timedelta(milliseconds=100)
     # Disruption budgets: how long an evicted Pod counts as disrupted until its deletion must be observed.
-    disruption_patience: timedelta = timedelta(minutes=2)
+    disruption_deletion_timeout: timedelta = timedelta(minutes=2)
 
 
 DEFAULT = Timings()

@@ -40,7 +40,7 @@ class RequestInfo(msgspec.Struct, frozen=True, gc=False):
     """What a request is about.
 
     For a request about resources `parts` holds the path's segments from the resource on. A request about anything else has
-    its lower-case method as verb and only `path` besides.
+    its lower-case method as verb, and no other field than `path`.
     """
 
     path: str

@@ -1,1 +1,1 @@
-"""The embedded API's way to the agents on nodes: where they are, who the API is to them, and what it asks them."""
+"""The embedded API's client for the agents on nodes: their addresses, its credentials, and the usage that they report."""

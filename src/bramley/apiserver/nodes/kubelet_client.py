@@ -61,7 +61,7 @@ def kubelet_url(node: Json) -> str:
 
 
 class KubeletCredentials:
-    """The client certificate of the API server to agents, of its own authority, kept in memory.
+    """The client certificate of the API server to agents, issued by its own authority and kept in memory.
 
     A certificate and no token: a server that pretends to be an agent learns nothing from it. It is valid for a day, renewed in
     time, and its owner may do nothing but call agents.

@@ -290,9 +290,9 @@ def _wrong_by_now(
 
 def _with_scale(found: list[Cause], unscalable: list[Cause]) -> list[Cause]:
     """Return all errors, with those of the scale before the note that rules were not evaluated."""
-    unlooked = [each for each in found if each.field == NO_FIELD]
+    skipped = [each for each in found if each.field == NO_FIELD]
     reported = [each for each in found if each.field != NO_FIELD]
-    return [*reported, *unscalable, *unlooked]
+    return [*reported, *unscalable, *skipped]
 
 
 def _refuse(new: Json, resource: ServedResource, found: Iterable[Cause]) -> None:

@@ -125,8 +125,8 @@ async def read_patch(
 
 
 def _repeated(data: bytes, validation: str) -> tuple[str, ...]:
-    looked_at = validation in {"Strict", "Warn"}
-    return tuple(bodies.duplicate_fields(data)) if looked_at else ()
+    is_reported = validation in {"Strict", "Warn"}
+    return tuple(bodies.duplicate_fields(data)) if is_reported else ()
 
 
 def _unknown(resource: ServedResource) -> ApiError:

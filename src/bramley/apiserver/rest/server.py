@@ -36,7 +36,7 @@ class Server(msgspec.Struct, frozen=True):
     """The embedded API, without HTTP.
 
     `terminating_namespaces` are those whose deletion was decided: it includes pending writes of the store, and nothing may be
-    created in these namespaces. `guard` checks the objects that one request writes, new and old, besides the kind's rules.
+    created in these namespaces. `guard` checks the objects that one request writes, new and old, in addition to the kind's rules.
     `agent_guard` checks each state that an agent's request would store. `nodes` connects to the agents on nodes, if it is set.
     """
 
@@ -67,7 +67,7 @@ class Server(msgspec.Struct, frozen=True):
         return self if agent_guard is None else replace(self, agent_guard=agent_guard)
 
     def admission(self, resource: ServedResource) -> Admit | None:
-        """Return the checks of a written object besides its kind's rules: against other CRDs, and the caller's guard."""
+        """Return the checks of a written object that are not its kind's rules: against other CRDs, and the caller's guard."""
         own, guard = self._own_admission(resource), self.guard
         if own is None or guard is None:
             return own or guard

@@ -70,14 +70,14 @@ class Watch(msgspec.Struct):
         store = self.server.store
         start = self._start()
         # Nothing may be awaited between the list and the subscription, or changes in between would be lost.
-        there = (
+        records = (
             store.list(self.resource.stored_name, self.namespace)
             if self._sends_initial_events
             else []
         )
         with self._subscribed(start) as subscription:
             if self._sends_initial_events:
-                await self._send_initial(there, start)
+                await self._send_initial(records, start)
             await self._follow(subscription)
 
     @property
@@ -153,9 +153,9 @@ class Watch(msgspec.Struct):
 
     def _line(self, change: Change) -> bytes:
         """Return the event of a change for this watch's selection, or nothing."""
-        wants = self.options.selection.matches
-        before = change.previous is not None and wants(change.previous)
-        after = change.verb != "DELETED" and wants(change.record)
+        matches = self.options.selection.matches
+        before = change.previous is not None and matches(change.previous)
+        after = change.verb != "DELETED" and matches(change.record)
         if after:
             return watch_line("MODIFIED" if before else "ADDED", self._shown(change.record))
         if not before:

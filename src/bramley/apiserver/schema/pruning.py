@@ -1,6 +1,6 @@
 """Pruning: unknown fields are dropped, and reported for strict validation.
 
-`x-kubernetes-preserve-unknown-fields` keeps unknown fields of its own level; known fields below it are pruned again. The
+`x-kubernetes-preserve-unknown-fields` keeps unknown fields of the same level; known fields below it are pruned again. The
 apiVersion, kind and metadata of a resource, also of an embedded one, are not pruned.
 """
 

@@ -1,6 +1,6 @@
 """`Structural`: a compiled schema that defaults, prunes and validates custom resources.
 
-Besides value validation it checks embedded resources, and lists of type set and map for duplicates. The schema must be
+In addition to value validation it checks embedded resources, and lists of type set and map for duplicates. The schema must be
 structural. It is compiled once per version of a CustomResourceDefinition; CEL is loaded only if a schema has rules.
 """
 

@@ -1,4 +1,4 @@
-"""Copies of a store: a snapshot written to a database file of its own, read back, and with all revisions raised.
+"""Copies of a store: a snapshot written to a separate database file, read back, and with all revisions raised.
 
 Any thread may write one: the store's own file and its writer are not touched.
 """

@@ -116,7 +116,7 @@ class ObjectTable:
 
 
 OVERHEAD_BYTES = 256
-"""About what a change costs besides its bodies."""
+"""About what a change costs in addition to its bodies."""
 
 
 class _Entry(NamedTuple):

@@ -64,7 +64,7 @@ class DeploymentReconciler:
     clock: Clock
 
     async def reconcile(self, deployment: Deployment) -> Outcome:
-        """Take the next step of the rollout, and report the status."""
+        """Make the next step of the rollout, and report the status."""
         if deployment.spec.selector == LabelSelector():
             message = "This deployment is selecting all pods. A non-empty selector is required."
             self.recorder.warning(deployment, "SelectingAll", message)

@@ -60,9 +60,9 @@ def find_new_replica_set(deployment: Deployment, sets: Sequence[ReplicaSet]) -> 
     return next(same, None) or next(made, None)
 
 
-def revision_of(thing: Deployment | ReplicaSet) -> int:
+def revision_of(owner: Deployment | ReplicaSet) -> int:
     """Return the revision number, or zero if there is none."""
-    text = thing.metadata.annotations.get(REVISION, "")
+    text = owner.metadata.annotations.get(REVISION, "")
     return int(text) if text.isascii() and text.isdigit() else 0
 
 

@@ -311,7 +311,7 @@ async def run(collector: GarbageCollector) -> None:
 
 
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
-    """Add the garbage collector to a manager; it is no controller of a single kind, so it has workers of its own."""
+    """Add the garbage collector to a manager; it is no controller of a single kind, so it has its own workers."""
     rng = random.Random(0)
     queue = WorkQueue[WorkItem](
         clock=clock,

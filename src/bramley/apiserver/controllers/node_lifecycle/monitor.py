@@ -204,7 +204,7 @@ class NodeMonitor:
         return await patch_object(self._kube, node, patch, subresource="status", only="version")
 
     async def _mark_pods_not_ready(self, node: Node) -> None:
-        """Mark the Pods of a Node that has just become unready; after a failure the next check goes on."""
+        """Mark the Pods of a Node that has just become unready; after a failure the next check continues."""
         if node.name not in self._unmarked:
             return
         for pod in self._pods.indexed(BY_NODE, node.name):

@@ -50,7 +50,7 @@ class NodeInfo:
         self.ports: Counter[Port] = Counter()
 
     def set_node(self, node: Node) -> None:
-        """Take labels, taints and allocatable resources from the Node."""
+        """Set labels, taints and allocatable resources from the Node."""
         self.exists = True
         self.labels = node.metadata.labels
         self.taints = tuple(each for each in node.spec.taints if each.effect in _HARD_EFFECTS)

@@ -1,6 +1,6 @@
 """`SchedulingQueue`: the Pods to schedule, by priority and then by age, some only after a backoff.
 
-A Pod that was tried in vain is queued again only when a change may help it, and not before its backoff has passed. The queue
+A Pod that was unschedulable is queued again only when a change may help it, and not before its backoff has passed. The queue
 has no clock: callers pass the time.
 """
 
@@ -31,7 +31,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Attempts:
-    """How often a Pod was tried in vain, and when last."""
+    """How often a Pod was unschedulable, and when last."""
 
     count: int
     last: float
@@ -85,12 +85,12 @@ class SchedulingQueue:
         return None if entry is None else max(0.0, entry.not_before - now)
 
     def record_attempt(self, key: Key, now: float) -> None:
-        """Record that the Pod was tried in vain."""
+        """Record that the Pod was unschedulable."""
         before = self._attempts.get(key)
         self._attempts[key] = _Attempts(before.count + 1 if before else 1, now)
 
     def last_attempt(self, key: Key) -> float | None:
-        """Return when the Pod was last tried in vain."""
+        """Return when the Pod was last unschedulable."""
         attempts = self._attempts.get(key)
         return None if attempts is None else attempts.last
 

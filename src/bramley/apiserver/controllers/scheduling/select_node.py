@@ -1,6 +1,6 @@
 """One scheduling decision: filter the Nodes, score those that are feasible, select one, or find Pods to preempt.
 
-Pure except for the random generator. Scores and preemption follow kube-scheduler; PodDisruptionBudgets are not looked at,
+Pure except for the random generator. Scores and preemption follow kube-scheduler; PodDisruptionBudgets are ignored,
 since kube-scheduler breaks them too if it must.
 """
 
