@@ -1,4 +1,4 @@
-"""What tests of processes share."""
+"""Fixtures that tests of processes share."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-# More at a time would only keep each other from the processor.
+# More would only compete for the processor.
 AT_A_TIME = 3
 
 
 @pytest.fixture(scope="session")
 def threads() -> Iterator[ThreadPoolExecutor]:
-    """Lend threads to tests that run beside each other."""
+    """Yield the threads of tests that run concurrently."""
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         yield pool

@@ -1,4 +1,4 @@
-"""What makes the server's start quick: it loads nothing heavy that most servers never need."""
+"""The server starts quickly because it does not import heavy libraries that most servers never need."""
 
 from __future__ import annotations
 

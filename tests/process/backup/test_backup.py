@@ -102,7 +102,7 @@ def back_up(server: Bramley, file: Path) -> Any:
 
 
 def check_kept(writer: Writer, kept: dict[str, Any], *, revision: int) -> int:
-    """See that nothing of a writer came after the backup's revision, and everything before it is there; count it."""
+    """Check that a writer's objects are exactly those up to the backup's revision, and return their number."""
     mine = sorted(name for name in kept if name.startswith(f"w{writer.number}-"))
     assert mine == [writer.name(number) for number in range(len(mine))]
     assert len(mine) == sum(rv <= revision for rv in writer.done)
@@ -127,7 +127,7 @@ def test_backup_under_load_restores_to_exactly_what_was_durable_at_one_moment(
             after = [len(writer.done) for writer in writers]
             until(lambda: all(len(w.done) > n for w, n in zip(writers, after, strict=True)))
         last = max(writer.done[-1] for writer in writers)
-        # The writers went on while the backup was made; that none was held up for long, its own deadline tells.
+        # The writers continued during the backup; a long block would have exceeded their deadlines.
         assert sum(after) > sum(before) + WRITERS
     assert file.stat().st_mode & 0o777 == 0o600
 
@@ -143,7 +143,7 @@ def test_backup_under_load_restores_to_exactly_what_was_durable_at_one_moment(
             for item in kept.values()
             if "-0" in item["metadata"]["name"]
         )
-        # Who was let in before still is, by the same authority.
+        # Existing tokens are still valid, with the same certificate authority.
         assert restored.token == server.token
         assert who(restored, token) == "system:serviceaccount:default:default"
         for seen in (backup["revision"], last):

@@ -1,4 +1,4 @@
-"""Clients that write, read and watch ConfigMaps and keep a history of all they saw, across any number of crashes."""
+"""Clients that write, read and watch ConfigMaps and record a history of all they observe, across any number of crashes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.history_checker.history import (
     Stream,
     Write,
 )
-from tests.process.durability.wire import Access, Connection, Lost, Unsent
+from tests.process.durability.raw_http import Access, Connection, Lost, Unsent
 
 PATH = "/api/v1/namespaces/default/configmaps"
-# The one that every namespace is given is written by a controller, of which the history knows nothing.
+# Without the ConfigMap that a controller creates in every namespace, which the history does not contain.
 OURS = "fieldSelector=metadata.name!%3Dkube-root-ca.crt"
 SHARED_KEYS = 24
 END = "end"
@@ -60,7 +60,7 @@ class Writer:
     access: Access
     history: History
     known: dict[str, int] = field(default_factory=dict)
-    # Set from outside: to end between two calls, so that no write of this one is under way any more.
+    # Set from outside: the writer ends between two calls, with no write in progress.
     is_over: bool = False
 
     async def run(self) -> None:
@@ -116,15 +116,15 @@ class Writer:
         method: str,
         path: str,
         body: Any,
-        meant: tuple[str, str | None, int],
+        intended: tuple[str, str | None, int],
     ) -> None:
-        key, value, expected = meant
+        key, value, expected = intended
         attempt: Write | None = None
         self.known.pop(key, None)
         try:
             attempt = Write(key=key, value=value, expected=expected, called=time.monotonic())
             status, answer = await connection.call(method, path, body)
-            attempt = self.judged(attempt, status, answer)
+            attempt = self.completed(attempt, status, answer)
         except Unsent:
             attempt = None
             raise
@@ -135,12 +135,12 @@ class Writer:
             if attempt is not None:
                 self.history.writes.append(attempt)
 
-    def judged(self, attempt: Write, status: int, answer: Any) -> Write:
-        """Return the attempt with what the answer says of it."""
+    def completed(self, attempt: Write, status: int, answer: Any) -> Write:
+        """Return the attempt with its outcome from the response."""
         assert status in {200, 201, 404, 409}, answer
         if status >= 300:
             return replace(attempt, returned=time.monotonic(), outcome="refused")
-        # The answer to a delete does not tell the revision of the removal.
+        # The response to a delete does not contain the revision of the removal.
         rv = None if attempt.value is None else fact_of(answer).rv
         self.known[attempt.key] = rv or ABSENT
         return replace(attempt, returned=time.monotonic(), outcome="acknowledged", rv=rv)
@@ -148,7 +148,7 @@ class Writer:
 
 @dataclass
 class Watcher:
-    """Lists, watches, and resumes where it stood; lists again only when it is told to."""
+    """Lists, watches, and resumes from its last revision; lists again only after a 410."""
 
     name: str
     access: Access
@@ -157,7 +157,7 @@ class Watcher:
     stream: Stream | None = None
 
     async def run(self) -> None:
-        """Watch until the last object was seen."""
+        """Watch until the last object was observed."""
         while True:
             try:
                 if self.stream is None:
@@ -176,7 +176,7 @@ class Watcher:
         return listing.rv, listing
 
     async def follow(self, stream: Stream) -> bool:
-        """Read one stream; tell whether it was the last one."""
+        """Read one stream; return whether it was the last one."""
         seconds = 3  # a bookmark comes two seconds before the end
         leave_at = time.monotonic() + (random.uniform(0.1, 1.0) if self.hangs_up else 60)
         path = (
@@ -199,7 +199,7 @@ class Watcher:
         return False
 
     def give_up(self, status: int, body: dict[str, Any]) -> None:
-        """Begin anew after a 410; anything else is an error of the server."""
+        """Start over with a list after a 410; anything else is an error of the server."""
         error = body["object"] if status == 200 else body
         assert error["code"] == 410, error
         self.stream = None

@@ -1,7 +1,7 @@
-"""A program that fills its disk, frees it again, and tells as JSON how its store fared.
+"""A program that fills its disk, frees it again, and prints a JSON report about its store.
 
 Run it as `python -m tests.process.durability.full_disk tmpfs|limit FOLDER`. For `tmpfs` it must be alone in a mount namespace:
-it puts a small file system on the folder. For `limit` it forbids itself to let any file grow.
+it mounts a small file system on the folder. For `limit` it sets a limit to the size of its files.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.data_folder import DATABASE
+from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.records import Draft, Key
 from bramley.apiserver.store.settings import Settings
 from bramley.apiserver.store.store import Store
@@ -26,7 +26,7 @@ from bramley.base.errors import BadConfiguration
 
 SIZE = "4m"
 OBJECTS = 40
-# Enough to need pages of its own, and little enough to be changed in its place.
+# Large enough to need separate pages, and small enough to be changed in place.
 LARGE, SMALL = 9000, 12
 SETTINGS = Settings(checkpoint_pages=100)
 
@@ -69,7 +69,7 @@ def small_file_system(folder: Path) -> Space:
     return Space(fill, fill, lambda: ballast.unlink(missing_ok=True))
 
 
-def forbidden_growth(folder: Path) -> Space:
+def limited_file_size(folder: Path) -> Space:
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def allow(size_bytes: int) -> None:
@@ -99,10 +99,10 @@ async def write_some(store: Store, report: Report, count: int) -> int:
 
 
 async def fill_up(store: Store, report: Report) -> None:
-    """Write until not even the least change fits.
+    """Write until not even the smallest change fits.
 
-    The log may be written from its beginning again as long as the file can take in what is new. So new objects come, until
-    neither one more nor a change of the least one fits: then nothing does, in whatever groups the writes are committed.
+    The log may be written from its beginning again as long as the database can take the new pages. So objects are added until
+    neither one more nor a change of the smallest one fits; then nothing does, in whatever groups the writes are committed.
     """
     for number in itertools.count():
         is_large = await write(store, report, f"new-{number}")
@@ -110,11 +110,11 @@ async def fill_up(store: Store, report: Report) -> None:
             return
 
 
-async def fare(folder: Path, space: Space) -> Report:
+async def run_scenario(folder: Path, space: Space) -> Report:
     report = Report()
     async with Store.open(folder, SETTINGS) as store:
         subscription = store.watch("pods", since=0)
-        # From 128 on revisions take as much room as later ones do.
+        # From 128 on revisions take as many bytes as later ones.
         await write_some(store, report, 4 * OBJECTS)
         await write(store, report, "small", SMALL)
         space.fill()
@@ -152,5 +152,5 @@ async def start_on_full_disk(folder: Path, report: Report) -> None:
 if __name__ == "__main__":
     place = Path(sys.argv[2])
     os.umask(0o077)
-    room = small_file_system(place) if sys.argv[1] == "tmpfs" else forbidden_growth(place)
-    sys.stdout.write(json.dumps(asdict(asyncio.run(fare(place, room)))))
+    space = small_file_system(place) if sys.argv[1] == "tmpfs" else limited_file_size(place)
+    sys.stdout.write(json.dumps(asdict(asyncio.run(run_scenario(place, space)))))

@@ -1,4 +1,4 @@
-"""A program that opens stores on a file system that became read-only, and prints what it was told.
+"""A program that opens stores on a file system that became read-only, and prints the errors.
 
 Run it as `python -m tests.process.durability.read_only FOLDER`, alone in a mount namespace.
 """

@@ -1,4 +1,4 @@
-"""A disk that is full, and then is not: reads go on, writes fail whole, and nothing needs to be restarted."""
+"""On a full disk reads work and writes fail atomically; when space is free again, writes succeed without a restart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.durability.namespaces import run_alone
+from tests.process.durability.mount_namespace import run_in_namespace
 
 
 @pytest.fixture(params=["tmpfs", "limit"], scope="module")
@@ -18,7 +18,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     program = [sys.executable, "-m", "tests.process.durability.full_disk"]
     argv = [*program, how, str(tmp_path_factory.mktemp("full"))]
     if how == "tmpfs":
-        return json.loads(run_alone(argv))
+        return json.loads(run_in_namespace(argv))
     return json.loads(subprocess.run(argv, capture_output=True, timeout=180, check=True).stdout)
 
 
@@ -31,12 +31,12 @@ def test_writes_succeed_again_without_a_restart(report: dict[str, Any]) -> None:
     assert report["failed_after_space_was_back"] == 0
 
 
-def test_watchers_see_what_was_acknowledged_and_nothing_else(report: dict[str, Any]) -> None:
+def test_watchers_observe_exactly_the_acknowledged_writes(report: dict[str, Any]) -> None:
     assert report["seen_by_watcher"] == sorted(report["acknowledged"])
     assert len(set(report["acknowledged"])) == len(report["acknowledged"])
 
 
-def test_a_restart_finds_what_was_acknowledged(report: dict[str, Any]) -> None:
+def test_acknowledged_writes_survive_a_restart(report: dict[str, Any]) -> None:
     assert report["kept"]
 
 

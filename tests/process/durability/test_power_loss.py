@@ -1,4 +1,4 @@
-"""Loss of power at any moment: what was promised is there, and the file is exactly what some moment of the run left.
+"""Power loss at any moment: every acknowledged write is kept, and the data equals the state at some revision of the run.
 
 A real program writes under strace. Its files are rebuilt as they would be after a loss of power at each step, with what was
 not synced dropped or torn, and opened by the real code.
@@ -17,18 +17,18 @@ from pathlib import Path
 
 import pytest
 
-from bramley.apiserver.store.errors import Compacted
 from bramley.apiserver.store.data_folder import DATABASE
+from bramley.apiserver.store.errors import Compacted
 from bramley.apiserver.store.settings import Settings
 from bramley.apiserver.store.store import Store
-from tests.process.durability.powerless import Disk, Image
+from tests.process.durability.disk_model import Disk, Image
 from tests.process.durability.trace import Printed, Step, Synced, Written, record, steps
 from tests.process.durability.writer import RESOURCES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="strace is Linux's")
 
 WRITES = 400
-# Of all writes to a file, after how many the power is also cut with what was not synced in pieces.
+# The share of file writes after which a power loss with partial unsynced writes is tested, too.
 TORN_SHARE = 0.25
 LOG = f"{DATABASE}-wal"
 
@@ -36,13 +36,13 @@ Objects = dict[tuple[str, str], str]
 
 
 @dataclass
-class Promises:
-    """What the program said up to a moment."""
+class Acknowledged:
+    """What the program has printed so far: submitted writes, and the newest acknowledged revision."""
 
     submitted: list[tuple[str, str, str]] = field(default_factory=list)
     newest: int = 0
 
-    def hear(self, line: str) -> None:
+    def read_line(self, line: str) -> None:
         kind, number, *rest = line.split(" ", 4)
         if kind == "S":
             assert int(number) == len(self.submitted) + 1
@@ -65,14 +65,14 @@ class Promises:
 
 
 class Judge:
-    """Opens images with the real code and compares them with what was promised."""
+    """Opens disk images with the real code and compares them with what was acknowledged."""
 
-    def __init__(self, scratch: Path, promises: Promises) -> None:
+    def __init__(self, scratch: Path, acknowledged: Acknowledged) -> None:
         self._folder = scratch / "image"
-        self._promises = promises
+        self._acknowledged = acknowledged
 
     def revision(self, image: Image) -> int:
-        """Return the revision that an image stands at, after checking that it is whole."""
+        """Return the revision of an image, after checking its content."""
         self._folder.mkdir(mode=0o700)
         for name, content in image.items():
             (self._folder / name).write_bytes(content)
@@ -90,13 +90,13 @@ class Judge:
                 for resource in RESOURCES
                 for record in store.list(resource)
             }
-            assert found == self._promises.objects(store.revision)
+            assert found == self._acknowledged.objects(store.revision)
             for resource in RESOURCES:
                 self._check_floor(store, resource)
             return store.revision
 
     def _check_floor(self, store: Store, resource: str) -> None:
-        last = self._promises.last_revision(resource, store.revision)
+        last = self._acknowledged.last_revision(resource, store.revision)
         store.watch(resource, since=last).close()
         if last:
             with pytest.raises(Compacted):
@@ -104,7 +104,7 @@ class Judge:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> list[Step]:
+def run_steps(tmp_path_factory: pytest.TempPathFactory) -> list[Step]:
     """The steps of one run of the writer."""
     folder = tmp_path_factory.mktemp("power")
     argv = [sys.executable, "-m", "tests.process.durability.writer"]
@@ -120,46 +120,48 @@ def scratch() -> Iterator[Path]:
         yield Path(folder)
 
 
-def broken_promise(story: list[Step], scratch: Path, chance: random.Random) -> str:
-    """Cut the power after every step; return the first promise that was broken."""
-    disk, promises = Disk(), Promises()
-    judge = Judge(scratch, promises)
+def lost_write(run_steps: list[Step], scratch: Path, rng: random.Random) -> str:
+    """Simulate a power loss after every step; return the first acknowledged write that was lost."""
+    disk, acknowledged = Disk(), Acknowledged()
+    judge = Judge(scratch, acknowledged)
     safe = 0
-    for number, step in enumerate(story):
+    for number, step in enumerate(run_steps):
         if isinstance(step, Printed):
-            promises.hear(step.line)
+            acknowledged.read_line(step.line)
         else:
-            disk.do(step)
+            disk.apply(step)
         if not isinstance(step, Printed | Written):
             safe = judge.revision(disk.image())
-        if promises.newest > safe:
-            return f"step {number}: {promises.newest} was promised, {safe} is on the disk"
-        if isinstance(step, Written) and chance.random() < TORN_SHARE:
-            torn = judge.revision(disk.torn_image(chance))
-            if promises.newest > torn:
-                return (
-                    f"step {number}: {promises.newest} was promised, {torn} is left of torn writes"
-                )
+        if acknowledged.newest > safe:
+            return f"step {number}: {acknowledged.newest} was acknowledged, {safe} is on the disk"
+        if isinstance(step, Written) and rng.random() < TORN_SHARE:
+            torn = judge.revision(disk.torn_image(rng))
+            if acknowledged.newest > torn:
+                return f"step {number}: {acknowledged.newest} was acknowledged, {torn} is left of torn writes"
     return ""
 
 
-def test_the_run_is_worth_looking_at(story: list[Step]) -> None:
-    kinds = Counter(type(step) for step in story)
-    syncs = Counter(step.name for step in story if isinstance(step, Synced))
-    log_begins = [s for s in story if isinstance(s, Written) and (s.name, s.offset) == (LOG, 0)]
+def test_the_run_contains_syncs_checkpoints_and_log_restarts(run_steps: list[Step]) -> None:
+    kinds = Counter(type(step) for step in run_steps)
+    syncs = Counter(step.name for step in run_steps if isinstance(step, Synced))
+    log_begins = [s for s in run_steps if isinstance(s, Written) and (s.name, s.offset) == (LOG, 0)]
 
     assert kinds[Printed] >= 3 * WRITES
     assert syncs[LOG] >= WRITES / 8
     assert syncs[DATABASE] >= 5, "checkpoints"
-    assert len(log_begins) >= 3, "the log was begun anew"
+    assert len(log_begins) >= 3, "restarts of the log"
 
 
-def test_no_promise_is_broken_by_a_loss_of_power(story: list[Step], scratch: Path) -> None:
-    assert broken_promise(story, scratch, random.Random(1)) == ""
+def test_no_acknowledged_write_is_lost_by_a_power_loss(
+    run_steps: list[Step], scratch: Path
+) -> None:
+    assert lost_write(run_steps, scratch, random.Random(1)) == ""
 
 
-def test_a_disk_that_does_not_sync_the_log_is_found_out(story: list[Step], scratch: Path) -> None:
+def test_a_disk_that_does_not_sync_the_log_is_detected(
+    run_steps: list[Step], scratch: Path
+) -> None:
     """Shows that the test above can fail: this is the same run with the syncs at commits left out."""
-    careless = [step for step in story if step != Synced(LOG)]
+    careless = [step for step in run_steps if step != Synced(LOG)]
 
-    assert "was promised" in broken_promise(careless, scratch, random.Random(1))
+    assert "was acknowledged" in lost_write(careless, scratch, random.Random(1))

@@ -1,7 +1,7 @@
-"""Reads what strace wrote: which bytes went to which file of one folder, when they were synced, and what was said aloud.
+"""Reads the output of strace: which bytes went to which file of one folder, when they were synced, and what was printed.
 
-Calls of several threads interleave. A write takes effect when it is called, a sync when it has returned: reading it so, a
-promise that was made before its sync had returned is caught.
+Calls of several threads interleave. A write takes effect when it is called, a sync when it has returned, so that an
+acknowledgement before the return of its sync is detected.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ CALLS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A file of this name was made, or emptied."""
+class Created:
+    """A file of this name was created, or truncated to zero."""
 
     name: str
 
@@ -35,8 +35,8 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """A file was given this length."""
+class Truncated:
+    """A file was truncated or extended to this length."""
 
     name: str
     length: int
@@ -76,7 +76,7 @@ class Printed:
     line: str
 
 
-Step = Made | Written | Cut | Synced | NamesSynced | Renamed | Removed | Printed
+Step = Created | Written | Truncated | Synced | NamesSynced | Renamed | Removed | Printed
 
 LINE = re.compile(r"^(\d+) +(?:<\.\.\. )?(\w+)(?: resumed>|\()(.*)$")
 RESULT = re.compile(r"\)\s+= (-?\d+)")
@@ -94,7 +94,7 @@ def record(argv: Sequence[str], output: Path) -> None:
 
 
 def steps(trace: Path, folder: Path) -> Iterator[Step]:
-    """Return what happened in the folder and what was said, in order."""
+    """Return the operations in the folder and the printed lines, in order."""
     yield from _Reader(str(folder)).read(trace)
 
 
@@ -126,7 +126,7 @@ class _Reader:
             yield from self._returned(call, arguments, int(result[1]))
 
     def _called(self, call: str, arguments: str) -> Iterator[Step]:
-        """What takes effect at the call: writing, saying and closing."""
+        """Yield what takes effect at the call: writes, printed lines and closes."""
         descriptor = _number(arguments)
         if call == "close":
             # Before it returns: another thread may have been given the number by then.
@@ -137,10 +137,10 @@ class _Reader:
             offset = _number(arguments.rpartition(", ")[2])
             yield Written(self._open[descriptor], offset, _bytes(arguments))
         elif descriptor in self._open and call in {"write", "pwritev", "writev", "fallocate"}:
-            raise ValueError(f"{call} on {self._open[descriptor]} is not understood")
+            raise ValueError(f"{call} on {self._open[descriptor]} is not supported")
 
     def _returned(self, call: str, arguments: str, result: int) -> Iterator[Step]:
-        """What takes effect at the return: names, lengths and syncs."""
+        """Yield what takes effect at the return: names, lengths and syncs."""
         if call == "openat":
             yield from self._opened(arguments, result)
         elif call in {"rename", "unlink"}:
@@ -148,7 +148,7 @@ class _Reader:
             if all(names):
                 yield Renamed(*names) if call == "rename" else Removed(*names)
         elif call.startswith(("rename", "unlink", "link")):
-            raise ValueError(f"{call} is not understood")
+            raise ValueError(f"{call} is not supported")
         elif _number(arguments) in self._open:
             yield from self._changed(call, arguments)
 
@@ -159,19 +159,19 @@ class _Reader:
         elif name := self._inside(path):
             self._open[descriptor] = name
             if "O_CREAT" in arguments or "O_TRUNC" in arguments:
-                yield Made(name)
+                yield Created(name)
 
     def _changed(self, call: str, arguments: str) -> Iterator[Step]:
         name = self._open[_number(arguments)]
         if call == "ftruncate":
-            yield Cut(name, _number(arguments.partition(", ")[2]))
+            yield Truncated(name, _number(arguments.partition(", ")[2]))
         elif call in {"fsync", "fdatasync"}:
             yield Synced(name) if name else NamesSynced()
 
     def _inside(self, path: str) -> str:
         """Return the name of a file of the folder; an empty text for any other file."""
         head, _, name = path.rpartition("/")
-        # The log's index is rebuilt by whoever opens the database, and nothing reads an old one.
+        # The log's index is rebuilt when the database is opened, and nothing reads an old one.
         return name if head == self._folder and not name.endswith("-shm") else ""
 
 

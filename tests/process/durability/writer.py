@@ -1,4 +1,4 @@
-"""A program that writes to a store as fast as it can and says on its standard output what it was promised.
+"""A program that writes to a store as fast as it can and prints what was acknowledged.
 
 Each line is one system call, so that a trace shows it in its place among the writes and syncs of the files:
 `S rv resource name body` before a write is submitted (a body of - removes), `A rv` when it was acknowledged, `E rv` when
@@ -20,7 +20,7 @@ from bramley.apiserver.store.store import Store
 
 WRITERS = 8
 RESOURCES = ("pods", "nodes")
-# A checkpoint every few commits, and a log that is shortened and begun anew: that is where care is needed.
+# Frequent checkpoints, and a log that is truncated and restarted: the risky operations.
 SETTINGS = Settings(checkpoint_pages=24, wal_limit_bytes=64 * 1024)
 
 
@@ -28,10 +28,10 @@ def report(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
-async def write(store: Store, chance: random.Random) -> None:
-    key = Key(chance.choice(RESOURCES), "default", f"{chance.randrange(12)}")
-    removes = chance.random() < 0.2
-    filler = "x" * chance.choice((10, 700, 6000))
+async def write(store: Store, rng: random.Random) -> None:
+    key = Key(rng.choice(RESOURCES), "default", f"{rng.randrange(12)}")
+    removes = rng.random() < 0.2
+    filler = "x" * rng.choice((10, 700, 6000))
 
     def build(head: Record | None, rv: int) -> Draft | Removal:
         if removes and head:
@@ -57,12 +57,12 @@ async def watch(store: Store, resource: str) -> None:
 
 
 async def main(folder: Path, seed: int, count: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     numbers = iter(range(count))
 
     async def writer() -> None:
         for _ in numbers:
-            await write(store, chance)
+            await write(store, rng)
 
     async with Store.open(folder, SETTINGS) as store, asyncio.TaskGroup() as group:
         watchers = [group.create_task(watch(store, resource)) for resource in RESOURCES]

@@ -19,12 +19,12 @@ from kubernetes import client, config, watch
 
 GROUP, VERSION, PLURAL = "example.com", "v1", "apples"
 NAMESPACE = "orchard"
-PATIENCE_SECONDS = 600
+TIMEOUT_SECONDS = 600
 CUT = (urllib3.exceptions.HTTPError, OSError)
 
 
 def main(kubeconfig: str, count: str) -> None:
-    """Do everything and report."""
+    """Run all stages and print the report."""
     config.load_kube_config(kubeconfig)
     names = [f"apple-{number:04}" for number in range(int(count))]
     define()
@@ -35,9 +35,9 @@ def main(kubeconfig: str, count: str) -> None:
     for number, name in enumerate(names):
         keep_trying(partial(create, name))
         if number % 100 == 0:
-            say(f"created {number}")
-    say("created all")
-    finished = done.wait(PATIENCE_SECONDS)
+            print_line(f"created {number}")
+    print_line("created all")
+    finished = done.wait(TIMEOUT_SECONDS)
     listed = keep_trying(listing)
     label_all(names[:20])
     report = {
@@ -47,7 +47,7 @@ def main(kubeconfig: str, count: str) -> None:
         "listed": len(listed),
         "juices": len(keep_trying(juices)),
     }
-    say(json.dumps(report))
+    print_line(json.dumps(report))
 
 
 def define() -> None:
@@ -74,11 +74,11 @@ def define() -> None:
             },
         }
     )
-    say("defined")
+    print_line("defined")
 
 
 def create(name: str) -> None:
-    """Make one object; that it is there already means that an answer was lost, not the object."""
+    """Create one object; if it exists already, only the response of an earlier attempt was lost."""
     body = {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "Apple",
@@ -93,29 +93,29 @@ def create(name: str) -> None:
 
 
 def follow(names: list[str], seen: dict[str, int], done: threading.Event) -> None:
-    """Watch until every object was seen pressed, over as many watches as the server's deaths make it."""
-    wanted = set(names)
+    """Watch until every object was observed as pressed, with a new watch after each failure of the server."""
+    expected = set(names)
     while not done.is_set():
         try:
-            follow_once(wanted, seen)
+            follow_once(expected, seen)
         except CUT:
             time.sleep(0.1)
         except client.ApiException as error:
             if error.status not in {410, 500, 503}:
                 raise
-        if not wanted - set(seen):
+        if not expected - set(seen):
             done.set()
 
 
-def follow_once(wanted: set[str], seen: dict[str, int]) -> None:
-    """Follow one watch to its end, or until nothing is wanted any more."""
+def follow_once(expected: set[str], seen: dict[str, int]) -> None:
+    """Follow one watch to its end, or until all objects were observed."""
     watcher = watch.Watch()
     calls = custom().list_namespaced_custom_object
     for event in watcher.stream(calls, GROUP, VERSION, NAMESPACE, PLURAL, timeout_seconds=20):
         thing = event["object"]
         if thing.get("status", {}).get("pressed"):
             seen[thing["metadata"]["name"]] = int(thing["metadata"]["resourceVersion"])
-        if not wanted - set(seen):
+        if not expected - set(seen):
             watcher.stop()
 
 
@@ -155,8 +155,8 @@ def custom() -> Any:
 
 
 def keep_trying(call: Callable[[], Any]) -> Any:
-    """Call until the server is there; every refusal but its absence counts."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    """Repeat the call while the server is unreachable; other errors are raised."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
             return call()
@@ -166,8 +166,8 @@ def keep_trying(call: Callable[[], Any]) -> Any:
             time.sleep(0.05)
 
 
-def say(line: str) -> None:
-    """Tell whoever started us."""
+def print_line(line: str) -> None:
+    """Print a line for the parent process."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""A small kopf operator: presses each Apple into a ConfigMap of its own, and notes it in the Apple's status.
+"""A small kopf operator: creates a ConfigMap for each Apple, and records it in the Apple's status.
 
 `python press_operator.py` is run by the interpreter that has kopf, with KUBECONFIG set; it runs until it is stopped.
 """
@@ -25,7 +25,7 @@ def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
 
 @kopf.on.create("example.com", "v1", "apples")
 async def press(name: str, body: kopf.Body, patch: kopf.Patch, **_: Any) -> None:
-    """Make the juice, once however often it is tried, and say so."""
+    """Create the ConfigMap, once however often it is tried, and set the status."""
     juice = {
         "metadata": {"name": f"juice-{name}", "labels": {"made-by": "press"}},
         "data": {"sort": body["spec"]["sort"]},

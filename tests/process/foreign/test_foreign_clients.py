@@ -17,9 +17,9 @@ from tools import foreign
 
 HERE = Path(__file__).parent
 OBJECTS = 1_000
-DIES_AFTER = "created 500"
-# More than the client itself is patient for.
-PATIENCE_SECONDS = 900
+KILLED_AFTER = "created 500"
+# Longer than the client's own timeout.
+TIMEOUT_SECONDS = 900
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def program(name: str, *arguments: str, kubeconfig: Path, log: Path) -> Iterator
             yield process.stdout
         finally:
             process.kill()
-            process.wait(PATIENCE_SECONDS)
+            process.wait(TIMEOUT_SECONDS)
 
 
 class Lines:
@@ -51,7 +51,7 @@ class Lines:
 
     def until(self, beginning: str) -> str:
         while True:
-            line = self._lines.get(timeout=PATIENCE_SECONDS)
+            line = self._lines.get(timeout=TIMEOUT_SECONDS)
             assert line, "the program ended"
             if line.startswith(beginning):
                 return line
@@ -62,7 +62,7 @@ class Lines:
         self._lines.put("")
 
 
-def test_they_miss_nothing_when_the_server_is_killed_under_them(tmp_path: Path) -> None:
+def test_no_object_is_missed_when_the_server_is_killed(tmp_path: Path) -> None:
     place = tmp_path / "server"
     kubeconfig = place / "kubeconfig"
     with held_port() as port, running(place, "--listen", f"127.0.0.1:{port}") as first:
@@ -79,9 +79,9 @@ def test_they_miss_nothing_when_the_server_is_killed_under_them(tmp_path: Path) 
                 "press_operator.py", kubeconfig=kubeconfig, log=tmp_path / "operator.log"
             )
             with operator:
-                lines.until(DIES_AFTER)
+                lines.until(KILLED_AFTER)
                 first.process.kill()
-                first.process.wait(PATIENCE_SECONDS)
+                first.process.wait(TIMEOUT_SECONDS)
                 with running(place, "--listen", f"127.0.0.1:{port}"):
                     report = json.loads(lines.until("{"))
 

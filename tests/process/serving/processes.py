@@ -1,4 +1,4 @@
-"""Real `bramley` processes on loopback: started on a free port, asked over TLS, stopped by their own pid."""
+"""Real `bramley` processes on loopback: started on a free port, called over TLS, stopped by pid."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from urllib.parse import urlsplit
 import yaml
 
 BRAMLEY = Path(sys.executable).parent / "bramley"
-# Of a busy machine: it is only waited for in full when something is wrong.
+# For a busy machine; only a failing test waits that long.
 PATIENCE = 180.0
 
 
-def until(holds: Callable[[], Any], *, seconds: float = PATIENCE) -> Any:
+def until(condition: Callable[[], Any], *, seconds: float = PATIENCE) -> Any:
     deadline = time.monotonic() + seconds
-    while not (answer := holds()):
-        assert time.monotonic() < deadline, "waited in vain"
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.02)
     return answer
 
@@ -75,7 +75,7 @@ class Bramley:
         payload = None if body is None else json.dumps(body)
         if payload:
             headers["Content-Type"] = "application/json"
-        # Also when the server is not there yet, or not any more: whoever asks again must not leave sockets behind.
+        # Also if the server does not answer: a caller that repeats the request must not leave sockets open.
         with closing(self.connection()) as connection:
             connection.request(method, path, payload, headers)
             answer = connection.getresponse()
@@ -99,10 +99,10 @@ def _pem(encoded: str) -> str:
 
 @contextmanager
 def held_port() -> Iterator[int]:
-    """Give a port on which a server can be started, killed and started again: nobody else gets it meanwhile.
+    """Yield a port on which a server can be started, killed and restarted, and that no other process gets meanwhile.
 
-    On Linux a socket that is bound and does not listen keeps the port from everybody but servers that reuse addresses, as
-    ours does. Elsewhere it would keep ours away, too, so that there the port is only likely to stay free.
+    On Linux a socket that is bound and does not listen reserves the port for servers with SO_REUSEADDR, as ours is.
+    Elsewhere it would block our server, too, so there the port is only likely to stay free.
     """
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -124,7 +124,7 @@ def running(
     """Run a server on a free port with its data in `place`; it answers when the block begins."""
     place.mkdir(exist_ok=True)
     kubeconfig = place / "kubeconfig"
-    # A file of an earlier run would be mistaken for a sign of life; its modification tells them apart.
+    # A kubeconfig of an earlier run does not show that the server is up, so its modification time is compared.
     before = kubeconfig.stat().st_mtime_ns if kubeconfig.exists() else 0
     given = ["--data-dir", str(place / "data"), "--listen", "127.0.0.1:0"]
     given += ["--kubeconfig-out", str(kubeconfig), *arguments]
@@ -143,7 +143,7 @@ def running(
         yield server
     finally:
         if process.poll() is None:
-            # Whoever has processes of its own must be asked to end them.
+            # `up` has child processes, which it ends after SIGTERM.
             process.send_signal(signal.SIGTERM if command == "up" else signal.SIGKILL)
         process.wait(PATIENCE)
 

@@ -1,4 +1,4 @@
-"""`bramley agent-access` as people call it, on a server of ours that runs beside it."""
+"""`bramley agent-access` against a running embedded server."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ async def refusal(kubeconfig: Path, node: str) -> type[Exception] | None:
     return None
 
 
-async def test_an_agent_is_made_works_and_is_revoked(admin: Path, tmp_path: Path) -> None:
+async def test_an_agent_identity_is_created_works_and_is_revoked(
+    admin: Path, tmp_path: Path
+) -> None:
     own = tmp_path / "mac-1.kubeconfig"
 
     output = call("create", "mac-1", "--kubeconfig", admin, "--out", own).stdout

@@ -1,4 +1,4 @@
-"""Whoever shows a certificate of our authority, or a ServiceAccount's token, is who it says; nobody else is."""
+"""Clients authenticate with certificates of our authority or ServiceAccount tokens; other certificates are rejected."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from bramley.apiserver.auth.signing_keys import FILE
 from bramley.apiserver.pki.tls import Certificates, Identity
-from tests.process.threaded import in_a_thread
 from tests.process.serving.processes import Bramley, running
+from tests.process.threaded import in_a_thread
 
 SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
@@ -28,7 +28,7 @@ def written(path: Path, identity: Identity) -> Path:
 
 
 def request(server: Bramley, client: Path, method: str, path: str) -> tuple[int, Any]:
-    """Send one request over a connection of the client's own."""
+    """Send one request over a connection with the client's certificate."""
     body = json.dumps({}) if method == "POST" else None
     with closing(server.connection()) as connection:
         context: ssl.SSLContext = connection._context  # type: ignore[attr-defined]
@@ -59,7 +59,7 @@ def test_a_client_certificate_of_our_authority_authenticates(tmp_path: Path) -> 
 
 
 @in_a_thread
-def test_other_certificates_do_not_even_connect(tmp_path: Path) -> None:
+def test_other_certificates_are_rejected_by_tls(tmp_path: Path) -> None:
     other = Certificates(tmp_path / "other")
     other.ensure()
     identity = other.issue("eve", ["system:masters"], lifetime=DAY)

@@ -1,4 +1,4 @@
-"""A session with kubectl, as the first page promises it; also the very commands that `bramley up` prints."""
+"""kubectl on a real server, and the commands that `bramley up` prints."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bramley.api import crds
-from tests.process.threaded import in_a_thread
 from tests.process.serving.processes import Bramley, running, until
+from tests.process.threaded import in_a_thread
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -25,7 +25,7 @@ class Kubectl:
     """kubectl with the kubeconfig that the server wrote."""
 
     def __init__(self, program: Path, server: Bramley) -> None:
-        # What it remembers of other servers on this port, or notes while others look, is none of ours.
+        # A separate discovery cache: another server may have used this port before.
         cache = server.folder.parent / "kube-cache"
         self._command = [
             str(program),
@@ -86,7 +86,7 @@ def test_session_with_kubectl(tmp_path: Path, kubectl: Path) -> None:
 
 
 @in_a_thread
-def test_refusal_reaches_the_person_at_kubectl(tmp_path: Path, kubectl: Path) -> None:
+def test_kubectl_shows_the_reason_of_a_refusal(tmp_path: Path, kubectl: Path) -> None:
     with running(tmp_path) as server:
         run = Kubectl(kubectl, server)
         run("apply", "-f", "-", stdin=crds.as_yaml(crds.manifests()))

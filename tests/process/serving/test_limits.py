@@ -1,4 +1,4 @@
-"""Floods of slow connections hinder nobody, and no marker of a Secret turns up in anything that a server writes about itself."""
+"""Slow connections do not block other clients, and no Secret is in the logs, audit log or errors of a server."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.process.threaded import in_a_thread
 from tests.process.serving.processes import Bramley, running, until
+from tests.process.threaded import in_a_thread
 
 SLOW = 150
-# A machine on which asking takes longer than a slow connection lives gets another chance.
+# The test is repeated on a machine whose requests take longer than a slow connection lives.
 TRIES = 5
 BEGINNING = b"GET /api/v1/pods HTTP/1.1\r\nHost: x\r\nX-Slow: "
 MARKER = "bWFya2VyLW9mLWEtc2VjcmV0"
@@ -45,7 +45,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def slow_ones(server: Bramley) -> Iterator[socket.socket]:
-    """Open many slow connections; give the last one."""
+    """Open many slow connections and yield the last one."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with contextlib.ExitStack() as open_ones:
@@ -56,7 +56,7 @@ def slow_ones(server: Bramley) -> Iterator[socket.socket]:
 
 
 def is_served_beside(slow: socket.socket, server: Bramley) -> bool:
-    """Ask, and tell whether the answers came while the slow ones were still there, and not only after they were closed."""
+    """Return whether requests are answered while the slow connections are still open."""
     for _ in range(10):
         assert server.request("GET", "/api/v1/namespaces")[0] == 200
     return not is_closed(slow)
@@ -67,12 +67,12 @@ def test_slow_connections_do_not_affect_others_and_are_closed(tmp_path: Path) ->
     with running(tmp_path) as server:
         for _ in range(TRIES):
             with slow_ones(server) as last:
-                unhindered = is_served_beside(last, server)
+                unblocked = is_served_beside(last, server)
                 # It sends a byte now and then, and is closed nevertheless.
                 until(lambda: is_closed(last))
-            if unhindered:
+            if unblocked:
                 break
-        assert unhindered
+        assert unblocked
         assert server.request("GET", "/readyz")[0] == 200
 
 

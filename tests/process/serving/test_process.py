@@ -1,4 +1,4 @@
-"""A real `bramley apiserver`: it starts, serves, keeps its secrets, and stops without losing anything."""
+"""A real `bramley apiserver` starts, serves, protects its secrets, and stops without losing data."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from bramley.api.core import ConfigMap, Namespace
 from bramley.api.meta import ObjectMeta
 from bramley.kube.config_loader import connect
-from tests.process.threaded import in_a_thread
 from tests.process.serving.processes import BRAMLEY, Bramley, running, until
+from tests.process.threaded import in_a_thread
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -26,7 +26,7 @@ def a_config_map(name: str) -> dict[str, object]:
 
 
 def assert_no_deadline_passed(server: Bramley) -> None:
-    """Look into the log, for a busy machine is slow whether or not the server waits for somebody."""
+    """Check the log instead of the duration, because a busy machine is slow in any case."""
     output = server.err.read_text()
     assert "drain deadline passed" not in output
     assert "graceful shutdown exceeded" not in output
@@ -126,7 +126,7 @@ def test_stop_is_clean_and_quick_though_watches_are_open(
 
         code = server.stop(number)
 
-        # The end of the stream is said properly: http.client raises on a chunk that is cut off.
+        # The streams end properly: http.client raises on a truncated chunk.
         events = [[json.loads(line) for line in stream.read().splitlines()] for stream in streams]
         for watch in watches:
             watch.close()

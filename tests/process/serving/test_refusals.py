@@ -1,4 +1,4 @@
-"""What cannot work is told in one line with what to do, and leaves everything as it was."""
+"""Errors at startup are one line with what to do, and change nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.threaded import in_a_thread
 from tests.process.serving.processes import clean_environment, failed_run, running
+from tests.process.threaded import in_a_thread
 
 
 def refused(*arguments: str, code: int = 2, environment: dict[str, str] | None = None) -> str:
@@ -48,7 +48,7 @@ def test_second_process_on_the_same_folder(tmp_path: Path) -> None:
 
 
 @in_a_thread
-def test_folder_that_cannot_be_made() -> None:
+def test_folder_that_cannot_be_created() -> None:
     # Not even root can make a folder there.
     message = refused("--data-dir", "/dev/null/data", "--listen", "127.0.0.1:0")
 
@@ -127,7 +127,7 @@ def test_damaged_secrets(name: str, tmp_path: Path) -> None:
 
 
 @in_a_thread
-def test_address_that_is_none(tmp_path: Path) -> None:
+def test_invalid_address(tmp_path: Path) -> None:
     message = refused("--data-dir", str(tmp_path / "data"), "--listen", "6443")
 
     assert "write it like 127.0.0.1:6443" in message

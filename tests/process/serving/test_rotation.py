@@ -1,4 +1,4 @@
-"""`bramley apiserver rotate-keys` on a server that runs, and on the folder of one that is stopped."""
+"""`bramley apiserver rotate-keys` on a running server, and on the folder of a stopped one."""
 
 from __future__ import annotations
 

@@ -56,10 +56,11 @@ TIDY = "".join(f"def test_{number}():\n    pass\n\n" for number in range(12))
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Make a project of two modules that is run as this one is."""
+    """Create a project of one module that is configured like this one."""
     unit = tmp_path / "tests/unit"
     unit.mkdir(parents=True)
-    shutil.copy(ROOT / "tests/conftest.py", tmp_path / "tests/conftest.py")
+    for name in ("conftest.py", "virtual_time.py"):
+        shutil.copy(ROOT / "tests" / name, tmp_path / "tests" / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path / "pyproject.toml")
     (unit / "test_tidy.py").write_text(TIDY)
     return tmp_path

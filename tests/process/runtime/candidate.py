@@ -1,4 +1,4 @@
-"""A process that wants to lead: `contender.py KUBECONFIG IDENTITY LEASE RETRY` writes its name into a ConfigMap for ever.
+"""A candidate for leadership: `candidate.py KUBECONFIG IDENTITY LEASE RETRY` keeps writing its name into a ConfigMap.
 
 Both times are in seconds. It ends with status 3 when it lost the lease, and with 0 after SIGTERM; its log goes to stderr.
 """
@@ -24,28 +24,28 @@ from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import CheckAgain, Outcome
 
 NAMESPACE = "default"
-SLATE = "slate"
-LEASE = "contenders"
+CONFIG_MAP = "leader-record"
+LEASE = "candidates"
 
 
 @dataclass(frozen=True, slots=True)
-class Signing:
-    """Signs the slate with its own name and epoch, on top of what it has just seen there."""
+class RecordReconciler:
+    """Writes its own name and epoch into the ConfigMap, with the resourceVersion that it observed."""
 
     manager: Manager
     identity: str
 
-    async def reconcile(self, slate: ConfigMap) -> Outcome:
+    async def reconcile(self, record: ConfigMap) -> Outcome:
         leadership = self.manager.leadership
         epoch = str(leadership.epoch if leadership else 0)
         await self.manager.kube.merge_patch(
             ConfigMap,
-            slate.name,
+            record.name,
             {"data": {"writer": self.identity, "epoch": epoch}},
             namespace=NAMESPACE,
-            resource_version=slate.metadata.resource_version,
+            resource_version=record.metadata.resource_version,
         )
-        return CheckAgain(timedelta(milliseconds=20), "signing again")
+        return CheckAgain(timedelta(milliseconds=20), "writing again")
 
 
 async def main(kubeconfig: str, identity: str, *seconds: str) -> int:
@@ -61,8 +61,10 @@ async def main(kubeconfig: str, identity: str, *seconds: str) -> int:
                 election=LeaderElectionSettings(NAMESPACE, LEASE, identity, **times)
             ),
         )
-        signing = Signing(manager, identity)
-        manager.add(Controller(signing).for_kind(ConfigMap, fields={"metadata.name": SLATE}))
+        reconciler = RecordReconciler(manager, identity)
+        manager.add(
+            Controller(reconciler).for_kind(ConfigMap, fields={"metadata.name": CONFIG_MAP})
+        )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, manager.stop)
         try:
             await manager.run()

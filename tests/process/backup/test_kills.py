@@ -1,4 +1,4 @@
-"""A restore that is killed at any of its steps leaves the old state or the new one, and the next open says which."""
+"""A restore that is killed at any of its steps leaves the old state or the new one, and the next open finds one of them complete."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def a_folder(folder: Path, text: str) -> None:
 
 
 def killed_at(step: int, act: Callable[[], Any]) -> bool:
-    """Run in a child that is killed before its n-th step; tell whether it was."""
+    """Run in a child that is killed before its n-th step; return whether it was killed."""
     child = os.fork()
     if not child:
         seen = 0
 
-        def look(event: str, _: tuple[Any, ...]) -> None:
+        def audit(event: str, _: tuple[Any, ...]) -> None:
             nonlocal seen
             opens = event == "open" and isinstance(_[1], str) and "w" in _[1]
             if event in STEPS or opens:
@@ -66,7 +66,7 @@ def killed_at(step: int, act: Callable[[], Any]) -> bool:
 
         code = 1
         try:
-            sys.addaudithook(look)
+            sys.addaudithook(audit)
             act()
             code = 0
         finally:
@@ -92,9 +92,9 @@ def test_kill_at_any_step_of_a_restore_leaves_the_old_or_the_new_state(tmp_path:
         cut = killed_at(step, lambda at=target: backup.restore(at, file, force=True, now=NOW))  # type: ignore[misc]
 
         found.append(asyncio.run(state_of(target)))
-        aside = [path for path in target.glob("before-restore-*") if any(path.iterdir())]
-        assert bool(aside) == (found[-1][0] == "new")
-        # What was cut off is no obstacle for the next try.
+        moved = [path for path in target.glob("before-restore-*") if any(path.iterdir())]
+        assert bool(moved) == (found[-1][0] == "new")
+        # An interrupted restore does not block the next one.
         backup.restore(target, file, force=True, now=NOW)
         assert asyncio.run(state_of(target)) == ("new", "new")
 

@@ -1,6 +1,6 @@
-"""HTTP by hand, so that it is certain what was sent: no library may repeat a write on its own.
+"""A minimal HTTP client, so that it is certain what was sent: no library may repeat a write.
 
-One connection serves one client; it says `Unsent` when the request cannot have reached the server, and `Lost` when it may have.
+One connection serves one client; it raises `Unsent` when the request cannot have reached the server, and `Lost` when it may have.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-# Whoever is killed hangs up at once; this is for a machine that stands still.
+# A killed server closes its connections at once; this timeout is for a machine that stalls.
 ANSWER_WITHIN = 180.0
 
 
@@ -26,12 +26,12 @@ class Lost(Exception):
 
 @dataclass(slots=True)
 class Access:
-    """Where the server is now, and how to be let in."""
+    """Address and credentials of the server."""
 
     port: int
     token: str
     context: ssl.SSLContext
-    # Clients of a server that is down wait for it here, since asking again and again would slow its start.
+    # Clients of a server that is down wait for it here, since repeated requests would slow its start.
     is_up: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -80,7 +80,7 @@ class Connection:
             self.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._writer:
             self._writer.transport.abort()
         self._reader = self._writer = None

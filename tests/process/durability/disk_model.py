@@ -1,4 +1,4 @@
-"""A disk that can lose its power: what was synced is there, of the rest anything may be, in pieces of 512 bytes."""
+"""A disk after a power loss: what was synced is kept, of the rest any part, in sectors of 512 bytes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.process.durability.trace import (
-    Cut,
-    Made,
+    Created,
     NamesSynced,
     Removed,
     Renamed,
     Step,
     Synced,
+    Truncated,
     Written,
 )
 
@@ -24,25 +24,25 @@ Image = dict[str, bytes]
 
 @dataclass
 class File:
-    """What is surely on the disk, and what was done since the last sync."""
+    """The synced content, and the changes since the last sync."""
 
     safe: bytes = b""
-    unsafe: list[Written | Cut] = field(default_factory=list)
+    unsafe: list[Written | Truncated] = field(default_factory=list)
 
 
 @dataclass
 class Disk:
-    """One folder; names and contents become safe separately."""
+    """One folder; names and contents are synced separately."""
 
     names: dict[str, File] = field(default_factory=dict)
     safe_names: dict[str, File] = field(default_factory=dict)
 
-    def do(self, step: Step) -> None:
-        """Follow one step of the program."""
+    def apply(self, step: Step) -> None:
+        """Apply one step of the program."""
         match step:
-            case Made(name):
+            case Created(name):
                 self.names.setdefault(name, File())
-            case Written(name) | Cut(name):
+            case Written(name) | Truncated(name):
                 self.names[name].unsafe.append(step)
             case Synced(name):
                 file = self.names[name]
@@ -58,23 +58,23 @@ class Disk:
         """Return the files if nothing survives that was not synced."""
         return {name: file.safe for name, file in self.safe_names.items()}
 
-    def torn_image(self, chance: random.Random) -> Image:
+    def torn_image(self, rng: random.Random) -> Image:
         """Return the files if any part of what was not synced survives."""
-        names = chance.choice((self.names, self.safe_names))
-        return {name: _torn(file, chance) for name, file in names.items()}
+        names = rng.choice((self.names, self.safe_names))
+        return {name: _torn(file, rng) for name, file in names.items()}
 
 
-def _torn(file: File, chance: random.Random) -> bytes:
-    survives = chance.choice((0.0, 0.2, 0.5, 0.9, 1.0))
-    kept = [part for step in file.unsafe for part in _parts(step) if chance.random() < survives]
-    if chance.random() < 0.3:
-        chance.shuffle(kept)
+def _torn(file: File, rng: random.Random) -> bytes:
+    survives = rng.choice((0.0, 0.2, 0.5, 0.9, 1.0))
+    kept = [part for step in file.unsafe for part in _parts(step) if rng.random() < survives]
+    if rng.random() < 0.3:
+        rng.shuffle(kept)
     return _after(file.safe, kept)
 
 
-def _parts(step: Written | Cut) -> Iterator[Written | Cut]:
-    """Cut a write where sectors end."""
-    if isinstance(step, Cut):
+def _parts(step: Written | Truncated) -> Iterator[Written | Truncated]:
+    """Split a write at sector boundaries."""
+    if isinstance(step, Truncated):
         yield step
         return
     start, end = step.offset, step.offset + len(step.content)
@@ -84,13 +84,13 @@ def _parts(step: Written | Cut) -> Iterator[Written | Cut]:
         start = stop
 
 
-def _after(content: bytes, steps: list[Written | Cut]) -> bytes:
+def _after(content: bytes, steps: list[Written | Truncated]) -> bytes:
     result = bytearray(content)
     for step in steps:
-        length = step.length if isinstance(step, Cut) else step.offset + len(step.content)
+        length = step.length if isinstance(step, Truncated) else step.offset + len(step.content)
         if len(result) < length:
             result.extend(bytes(length - len(result)))
-        if isinstance(step, Cut):
+        if isinstance(step, Truncated):
             del result[step.length :]
         else:
             result[step.offset : length] = step.content

@@ -1,4 +1,4 @@
-"""Owners, their children and a Deployment, made and deleted across crashes; in the end no orphan lives and no child of a living owner died."""
+"""Owners, their dependents and a Deployment across crashes: in the end no orphan is left and no dependent of an existing owner is missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.process.durability.wire import Access, Connection, Lost, Unsent
+from tests.process.durability.raw_http import Access, Connection, Lost, Unsent
 
 NAMESPACE = "families"
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
@@ -23,14 +23,14 @@ CHILDREN = 3
 REPLICAS = 2
 
 
-async def made(connection: Connection, path: str, body: Any) -> Any:
+async def create(connection: Connection, path: str, body: Any) -> Any:
     status, answer = await connection.call("POST", path, body)
     assert status in {200, 201}, answer
     return answer
 
 
 async def as_account(access: Access) -> Access:
-    """Return the way in of a ServiceAccount that may do with ConfigMaps and Deployments what a Role says, and nothing else."""
+    """Return the access of a ServiceAccount whose Role allows only ConfigMaps and Deployments."""
     rules = [
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]},
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["*"]},
@@ -40,25 +40,25 @@ async def as_account(access: Access) -> Access:
     subject = {"kind": "ServiceAccount", "name": "writer", "namespace": "default"}
     binding = {"metadata": {"name": "writer"}, "roleRef": role, "subjects": [subject]}
     with Connection(access) as connection:
-        await made(connection, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        await made(connection, ACCOUNTS, {"metadata": {"name": "writer"}})
+        await create(connection, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        await create(connection, ACCOUNTS, {"metadata": {"name": "writer"}})
         for namespace in ("default", NAMESPACE):
             place = f"{RBAC}/namespaces/{namespace}"
-            await made(
+            await create(
                 connection, f"{place}/roles", {"metadata": {"name": "writer"}, "rules": rules}
             )
-            await made(connection, f"{place}/rolebindings", binding)
-        token = await made(connection, f"{ACCOUNTS}/writer/token", {"spec": {}})
+            await create(connection, f"{place}/rolebindings", binding)
+        token = await create(connection, f"{ACCOUNTS}/writer/token", {"spec": {}})
     return replace(access, token=token["status"]["token"])
 
 
 @dataclass
 class Parent:
-    """Makes owners with children and deletes some of the owners, never a child."""
+    """Creates owners with children and deletes some of the owners, never a child."""
 
     name: str
     access: Access
-    # By owner: the children that were acknowledged. An owner whose deletion was tried is no longer here.
+    # The acknowledged children by owner, without owners whose deletion was requested.
     living: dict[str, list[str]] = field(default_factory=dict)
     deleted: int = 0
 
@@ -66,21 +66,21 @@ class Parent:
         with Connection(self.access) as connection:
             for number in itertools.count():
                 try:
-                    await self.raise_one(connection, f"{self.name}-{number}")
+                    await self.create_family(connection, f"{self.name}-{number}")
                     await asyncio.sleep(random.uniform(0.05, 0.3))
                 except Lost:
                     continue
                 except Unsent:
                     await self.access.is_up.wait()
 
-    async def raise_one(self, connection: Connection, name: str) -> None:
-        owner = await made(connection, CONFIG_MAPS, {"metadata": {"name": name}})
+    async def create_family(self, connection: Connection, name: str) -> None:
+        owner = await create(connection, CONFIG_MAPS, {"metadata": {"name": name}})
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": name}
         reference["uid"] = owner["metadata"]["uid"]
         children = self.living.setdefault(name, [])
         for number in range(CHILDREN):
             child = {"name": f"{name}.{number}", "ownerReferences": [reference]}
-            await made(connection, CONFIG_MAPS, {"metadata": child})
+            await create(connection, CONFIG_MAPS, {"metadata": child})
             children.append(f"{name}.{number}")
         if random.random() < 0.6:
             self.living.pop(name)
@@ -89,7 +89,7 @@ class Parent:
 
 
 @dataclass
-class Roller:
+class Rollout:
     """Changes one Deployment's image again and again."""
 
     access: Access
@@ -137,7 +137,7 @@ async def listed(connection: Connection, path: str) -> dict[str, Any]:
 
 
 async def unsettled(access: Access) -> list[str]:
-    """Return what is not yet as it has to be in the end."""
+    """Return the differences from the expected final state."""
     with Connection(access) as connection:
         maps = await listed(connection, CONFIG_MAPS)
         sets = await listed(connection, REPLICA_SETS)
@@ -157,21 +157,21 @@ async def unsettled(access: Access) -> list[str]:
     return found
 
 
-def dead_children(maps: dict[str, Any], parents: list[Parent]) -> list[str]:
-    """Return the acknowledged children of living owners that are gone."""
+def missing_children(maps: dict[str, Any], parents: list[Parent]) -> list[str]:
+    """Return the acknowledged children of existing owners that are missing."""
     expected = {name for each in parents for kept in each.living.values() for name in kept}
     expected |= {owner for each in parents for owner in each.living}
     return sorted(expected - maps.keys())
 
 
 async def settle(access: Access, parents: list[Parent], *, seconds: float) -> None:
-    """Wait until garbage and rollouts are done with; then no child of a living owner may be gone."""
+    """Wait until garbage collection and rollouts are done; then no child of an existing owner may be missing."""
     deadline = time.monotonic() + seconds
-    left = ["nothing was looked at"]
+    left = ["not checked yet"]
     while left:
         assert time.monotonic() < deadline, left[:5]
         with suppress(Lost, Unsent):
             left = await unsettled(access)
         await asyncio.sleep(0.2)
     with Connection(access) as connection:
-        assert dead_children(await listed(connection, CONFIG_MAPS), parents) == []
+        assert missing_children(await listed(connection, CONFIG_MAPS), parents) == []

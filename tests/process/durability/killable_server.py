@@ -1,4 +1,4 @@
-"""A real API server process that is killed and started again on the same folder and on a port that is kept for it."""
+"""A real API server process that is killed and restarted with the same folder and port."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 
 import yaml
 
-from tests.process.durability.wire import Access, Connection, Lost, Unsent
+from tests.process.durability.raw_http import Access, Connection, Lost, Unsent
 
 BRAMLEY = Path(sys.executable).parent / "bramley"
 READY_WITHIN = 180.0
 
 
 @dataclass
-class Mortal:
-    """One data folder, and the process that serves it at the moment."""
+class KillableServer:
+    """One data folder, and the process that currently serves it."""
 
     folder: Path
     port: int
@@ -50,7 +50,7 @@ class Mortal:
         self.access.is_up.set()
 
     async def kill(self) -> None:
-        """End the process without a word."""
+        """Kill the process with SIGKILL."""
         if self.process and self.process.returncode is None:
             if self.is_known:
                 self.access.is_up.clear()
@@ -58,7 +58,7 @@ class Mortal:
             await self.process.wait()
 
     async def _is_ready(self, kubeconfig: Path) -> bool:
-        if not self.is_known and not self._learn(kubeconfig):
+        if not self.is_known and not self._read_access(kubeconfig):
             return False
         try:
             with Connection(self.access) as connection:
@@ -67,8 +67,8 @@ class Mortal:
             return False
         return status == 200
 
-    def _learn(self, kubeconfig: Path) -> bool:
-        """Take token and authority from the kubeconfig; tell whether it was there."""
+    def _read_access(self, kubeconfig: Path) -> bool:
+        """Read token and authority from the kubeconfig; return whether it exists."""
         if not kubeconfig.exists():
             return False
         document = yaml.safe_load(kubeconfig.read_text())
