@@ -1,4 +1,4 @@
-"""The driver with all that it works through, on a simulated Mac: as real processes, and in process."""
+"""The tart driver and its dependencies on a simulated Mac, with real processes and in process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bramley.base.clock import SystemClock
 from bramley.sim.mac.folder import MacFolder
 from bramley.sim.mac.mac import SimulatedMac
 from bramley.sim.mac.settings_file import SettingsFile
-from tests.contract.programs.stage import PATIENCE, REAL
+from tests.contract.programs.targets import REAL, TIMEOUT_SECONDS
 from tests.unit.agent.tart.fakes import Metrics
 
 IMAGE = "ghcr.io/tuist/runner:1"
@@ -40,14 +40,14 @@ CONTENT: dict[str, Any] = {
 }
 
 
-_LONG = timedelta(seconds=PATIENCE)
-# On a busy machine nothing may be given up that only takes its time.
-PATIENT = Deadlines(delete=_LONG, get=_LONG, list=_LONG, run=_LONG, version=_LONG)
+_LONG = timedelta(seconds=TIMEOUT_SECONDS)
+# Long deadlines, for busy machines.
+LONG_DEADLINES = Deadlines(delete=_LONG, get=_LONG, list=_LONG, run=_LONG, version=_LONG)
 
 
 @dataclass(frozen=True)
 class Mac:
-    """A Mac and its agent's means."""
+    """A Mac and the components of its agent."""
 
     tart: Tart
     runs: Runs
@@ -58,7 +58,7 @@ class Mac:
 
 @contextlib.asynccontextmanager
 async def on(target: str, root: Path) -> AsyncIterator[Mac]:
-    """Build a Mac, and leave nothing of it running."""
+    """Yield a Mac, and end its processes afterwards."""
     build = _real if target == REAL else _simulated
     async with build(root / "mac") as mac:
         yield mac
@@ -76,7 +76,11 @@ async def _real(root: Path) -> AsyncIterator[Mac]:
     programs = SystemPrograms(environment)
     try:
         tart = Tart(
-            programs, binary="tart", home=places.tart_home, metrics=metrics, deadlines=PATIENT
+            programs,
+            binary="tart",
+            home=places.tart_home,
+            metrics=metrics,
+            deadlines=LONG_DEADLINES,
         )
         yield Mac(tart, runs, host, settings, metrics)
     finally:
@@ -90,20 +94,20 @@ async def _simulated(root: Path) -> AsyncIterator[Mac]:
     async with asyncio.TaskGroup() as group:
         mac = SimulatedMac(root, clock=SystemClock(), rng=random.Random(0), group=group)
         settings = SettingsFile(mac.folders.tart_home / "sim.json", dict(CONTENT))
-        side = mac.start_agent()
+        agent = mac.start_agent()
         metrics = Metrics()
         tart = Tart(
-            side.programs,
+            agent.programs,
             binary="tart",
             home=mac.folders.tart_home,
             metrics=metrics,
-            deadlines=PATIENT,
+            deadlines=LONG_DEADLINES,
         )
-        yield Mac(tart, side.runs, side.host, settings, metrics)
+        yield Mac(tart, agent.runs, agent.host, settings, metrics)
         mac.reboot()
 
 
-def impatient(mac: Mac, seconds: float) -> Tart:
+def with_short_deadlines(mac: Mac, seconds: float) -> Tart:
     """Return the driver with a short deadline on every command."""
     limit = timedelta(seconds=seconds)
     deadlines = Deadlines(pull=limit, clone=limit, set=limit, delete=limit, get=limit, list=limit)

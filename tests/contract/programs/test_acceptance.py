@@ -1,4 +1,4 @@
-"""The acceptance script for owners of a Mac is itself tried, on a simulated one."""
+"""The acceptance script for owners of a Mac, on a simulated one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def accept(mac: MacFolder, *more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_machine_that_is_as_it_should_be_is_accepted(tmp_path: Path) -> None:
+def test_correct_machine_passes_the_acceptance(tmp_path: Path) -> None:
     mac = MacFolder(tmp_path / "mac")
     mac.lay_out(CONTENT)
 
@@ -41,10 +41,10 @@ def test_a_machine_that_is_as_it_should_be_is_accepted(tmp_path: Path) -> None:
     assert mac.vms() == []
 
 
-def test_what_is_wrong_is_told_and_the_rest_is_tried_all_the_same(tmp_path: Path) -> None:
+def test_failed_checks_are_reported_and_the_others_run(tmp_path: Path) -> None:
     mac = MacFolder(tmp_path / "mac")
-    script = mac.lay_out(CONTENT)
-    script.fault("run", "no_session")
+    settings = mac.lay_out(CONTENT)
+    settings.fault("run", "no_session")
 
     done = accept(mac, "--image", IMAGE)
 

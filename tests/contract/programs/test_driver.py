@@ -1,4 +1,4 @@
-"""The driver on a tart that answers as the real one does: what it says is understood, and what it does is seen."""
+"""The tart driver on the simulated tart: its output is parsed, and its effects are observed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bramley.agent.tart.output import VmFacts
 from bramley.base import errors
 from tests.contract.programs import macs
 from tests.contract.programs.macs import IMAGE, Mac
-from tests.contract.programs.stage import PATIENCE, until
+from tests.contract.programs.targets import TIMEOUT_SECONDS, until
 
-SOON = timedelta(seconds=PATIENCE)
+TIMEOUT = timedelta(seconds=TIMEOUT_SECONDS)
 VM = "ns-pod-0123456789ab"
 
 
@@ -26,22 +26,22 @@ async def a_running_vm(mac: Mac, vm: str = VM) -> None:
     await until(lambda: mac.tart.is_running(vm, mac.host))
 
 
-async def test_an_image_is_pulled_and_known_by_its_digest(target: str, tmp_path: Path) -> None:
+async def test_pulled_image_is_resolved_to_its_digest(target: str, tmp_path: Path) -> None:
     async with macs.on(target, tmp_path) as mac:
         assert mac.tart.resolve(IMAGE) is None
-        heard: list[str] = []
+        lines: list[str] = []
 
-        await mac.tart.pull(IMAGE, on_line=heard.append)
+        await mac.tart.pull(IMAGE, on_line=lines.append)
 
         digest = mac.tart.resolve(IMAGE)
         assert digest is not None
         assert mac.tart.resolve(f"ghcr.io/tuist/runner@{digest}") == digest
-        assert "100%" in [line.strip() for line in heard]
+        assert "100%" in [line.strip() for line in lines]
         names = {each.name for each in await mac.tart.list() if not each.is_local}
         assert names == {IMAGE, f"ghcr.io/tuist/runner@{digest}"}
 
 
-async def test_a_clone_gets_its_size_and_is_deleted_once_and_again(
+async def test_clone_is_resized_and_deleting_it_twice_is_no_error(
     target: str, tmp_path: Path
 ) -> None:
     async with macs.on(target, tmp_path) as mac:
@@ -59,59 +59,59 @@ async def test_a_clone_gets_its_size_and_is_deleted_once_and_again(
             assert not mac.tart.has(VM)
 
 
-async def test_a_vm_runs_under_its_supervisor_until_it_is_stopped(
+async def test_vm_runs_under_its_supervisor_until_it_is_stopped(
     target: str, tmp_path: Path
 ) -> None:
     async with macs.on(target, tmp_path) as mac:
         await a_running_vm(mac)
 
-        assert await mac.tart.ip(VM, SOON) is not None
+        assert await mac.tart.ip(VM, TIMEOUT) is not None
         assert any(VM in each.argv for each in mac.host.guest_processes())
-        assert (await mac.tart.exec(VM, ["/bin/df", "-k", "/"], SOON)).code == 0
+        assert (await mac.tart.exec(VM, ["/bin/df", "-k", "/"], TIMEOUT)).code == 0
         with pytest.raises(failures.IsRunning):
             await mac.tart.delete(VM)
 
-        await mac.tart.stop(VM, SOON)
+        await mac.tart.stop(VM, TIMEOUT)
 
-        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=PATIENCE)).code == 0
+        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=TIMEOUT_SECONDS)).code == 0
         assert not mac.tart.is_running(VM, mac.host)
         await mac.tart.stop(VM, timedelta(seconds=1))
         await mac.tart.delete(VM)
         await until(lambda: mac.host.guest_processes() == [])
 
 
-async def test_a_killed_run_frees_its_vm(target: str, tmp_path: Path) -> None:
+async def test_killed_run_frees_its_vm(target: str, tmp_path: Path) -> None:
     async with macs.on(target, tmp_path) as mac:
         await a_running_vm(mac)
 
         mac.runs.kill(VM)
 
-        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=PATIENCE)).code == -9
+        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=TIMEOUT_SECONDS)).code == -9
         assert not mac.tart.is_running(VM, mac.host)
         await mac.tart.delete(VM)
 
 
-async def test_a_third_vm_is_refused_by_a_name_that_we_know(target: str, tmp_path: Path) -> None:
+async def test_third_vm_fails_with_limit_reached(target: str, tmp_path: Path) -> None:
     async with macs.on(target, tmp_path) as mac:
         for vm in ("one", "two"):
             await a_running_vm(mac, vm)
         await mac.tart.clone(IMAGE, "three")
 
         await mac.tart.start(mac.runs, "three")
-        ended = await asyncio.wait_for(mac.runs.wait("three"), timeout=PATIENCE)
+        ended = await asyncio.wait_for(mac.runs.wait("three"), timeout=TIMEOUT_SECONDS)
 
         assert ended.code == 1
         why = failures.start_failure(ended.code, mac.runs.output_tail("three"))
         assert isinstance(why, failures.LimitReached)
 
 
-async def test_the_end_of_a_guest_is_the_end_of_its_run(target: str, tmp_path: Path) -> None:
+async def test_run_ends_with_its_guest(target: str, tmp_path: Path) -> None:
     async with macs.on(target, tmp_path) as mac:
         mac.settings.guest(VM, then="halt", code=0)
         await mac.tart.clone(IMAGE, VM)
         await mac.tart.start(mac.runs, VM)
 
-        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=PATIENCE)).code == 0
+        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=TIMEOUT_SECONDS)).code == 0
         assert "guest has stopped the virtual machine" in mac.runs.output_tail(VM)
 
 
@@ -119,7 +119,7 @@ async def test_the_end_of_a_guest_is_the_end_of_its_run(target: str, tmp_path: P
     ("fault", "kind"),
     [("no_session", failures.NoSession), ("limit", failures.LimitReached)],
 )
-async def test_a_start_that_fails_is_known_by_what_tart_said(
+async def test_failed_start_is_classified_by_its_output(
     fault: str, kind: type[failures.TartFailed], target: str, tmp_path: Path
 ) -> None:
     async with macs.on(target, tmp_path) as mac:
@@ -127,13 +127,13 @@ async def test_a_start_that_fails_is_known_by_what_tart_said(
         await mac.tart.clone(IMAGE, VM)
         await mac.tart.start(mac.runs, VM)
 
-        ended = await asyncio.wait_for(mac.runs.wait(VM), timeout=PATIENCE)
+        ended = await asyncio.wait_for(mac.runs.wait(VM), timeout=TIMEOUT_SECONDS)
 
         assert ended.code is not None
         assert isinstance(failures.start_failure(ended.code, mac.runs.output_tail(VM)), kind)
 
 
-async def test_a_full_disk_is_known_as_one(target: str, tmp_path: Path) -> None:
+async def test_full_disk_is_classified_as_no_space(target: str, tmp_path: Path) -> None:
     async with macs.on(target, tmp_path) as mac:
         await mac.tart.clone(IMAGE, "golden")
         mac.settings.fault("clone", "no_space")
@@ -146,7 +146,7 @@ async def test_a_full_disk_is_known_as_one(target: str, tmp_path: Path) -> None:
             await mac.tart.pull("ghcr.io/tuist/other:1")
 
 
-async def test_a_registry_that_wants_less_is_known_as_one(target: str, tmp_path: Path) -> None:
+async def test_status_429_is_classified_as_throttled(target: str, tmp_path: Path) -> None:
     async with macs.on(target, tmp_path) as mac:
         mac.settings.fault("pull", "status", code=429)
 
@@ -154,7 +154,7 @@ async def test_a_registry_that_wants_less_is_known_as_one(target: str, tmp_path:
             await mac.tart.pull(IMAGE)
 
 
-async def test_a_half_made_clone_is_cleared_away(target: str, tmp_path: Path) -> None:
+async def test_incomplete_clone_is_deleted(target: str, tmp_path: Path) -> None:
     async with macs.on(target, tmp_path) as mac:
         folder = mac.tart.home / "vms" / VM
         folder.mkdir(parents=True)
@@ -167,12 +167,12 @@ async def test_a_half_made_clone_is_cleared_away(target: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("operation", ["list", "get", "clone", "delete", "pull"])
-async def test_a_command_that_hangs_is_killed_and_counted(
+async def test_command_that_hangs_is_killed_and_counted(
     operation: str, target: str, tmp_path: Path
 ) -> None:
     async with macs.on(target, tmp_path) as mac:
         mac.settings.fault(operation, "hang")
-        tart = macs.impatient(mac, 0.3)
+        tart = macs.with_short_deadlines(mac, 0.3)
         calls: dict[str, Callable[[], Awaitable[object]]] = {
             "list": tart.list,
             "get": lambda: tart.get(VM),
@@ -181,7 +181,7 @@ async def test_a_command_that_hangs_is_killed_and_counted(
             "pull": lambda: tart.pull(IMAGE),
         }
 
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             with pytest.raises(errors.TimedOut):
                 await calls[operation]()
 

@@ -11,116 +11,116 @@ import pytest
 from bramley.agent import programs
 from bramley.agent.programs import Finished, ProgramMissing
 from bramley.base import errors
-from tests.contract.programs import stage as stages
-from tests.contract.programs.stage import PATIENCE, Play, until
+from tests.contract.programs import targets
+from tests.contract.programs.targets import TIMEOUT_SECONDS, Script, until
 
 
-async def test_a_program_is_told_by_its_code_and_its_two_outputs(
-    target: str, tmp_path: Path
-) -> None:
-    async with stages.on(target, tmp_path) as stage:
-        said = await stage.programs.run(stage.argv(Play(out=["a", "b"], err=["c"], code=3)))
+async def test_result_has_exit_code_stdout_and_stderr(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
+        result = await machine.programs.run(machine.argv(Script(out=["a", "b"], err=["c"], code=3)))
 
-    assert said == Finished(3, "a\nb\n", "c\n")
+    assert result == Finished(3, "a\nb\n", "c\n")
 
 
-async def test_lines_are_heard_while_the_program_runs(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage, asyncio.TaskGroup() as group:
-        heard: list[str] = []
-        argv = stage.argv(Play(out=["one", "two"], hangs=True))
-        running = group.create_task(stage.programs.run(argv, on_line=heard.append))
+async def test_lines_are_reported_while_the_program_runs(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine, asyncio.TaskGroup() as group:
+        lines: list[str] = []
+        argv = machine.argv(Script(out=["one", "two"], hangs=True))
+        running = group.create_task(machine.programs.run(argv, on_line=lines.append))
 
-        await until(lambda: heard == ["one", "two"])
+        await until(lambda: lines == ["one", "two"])
 
         assert not running.done()
         running.cancel()
 
 
-async def test_a_variable_is_added_to_the_programs_environment(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage:
-        argv = stage.argv(Play(tells_variable="TOLD"))
+async def test_variable_is_added_to_the_programs_environment(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
+        argv = machine.argv(Script(prints_variable="GIVEN"))
 
-        said = await stage.programs.run(argv, environment={"TOLD": "by us"})
+        result = await machine.programs.run(argv, environment={"GIVEN": "by us"})
 
-    assert said.stdout == "by us\n"
-
-
-async def test_a_program_reads_what_it_is_given(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage:
-        said = await stage.programs.run(stage.argv(Play(echoes_input=True)), stdin=b"a secret\n")
-
-    assert said.stdout == "a secret\n"
+    assert result.stdout == "by us\n"
 
 
-async def test_a_program_that_is_given_nothing_reads_nothing(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage:
-        said = await stage.programs.run(stage.argv(Play(echoes_input=True, out=["end"])))
+async def test_program_reads_its_stdin(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
+        result = await machine.programs.run(
+            machine.argv(Script(echoes_input=True)), stdin=b"a secret\n"
+        )
 
-    assert said == Finished(0, "end\n")
+    assert result.stdout == "a secret\n"
 
 
-async def test_a_program_that_is_not_installed_is_missing(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage:
+async def test_program_without_stdin_reads_nothing(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
+        result = await machine.programs.run(machine.argv(Script(echoes_input=True, out=["end"])))
+
+    assert result == Finished(0, "end\n")
+
+
+async def test_program_that_is_not_installed_is_missing(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
         with pytest.raises(ProgramMissing):
-            await stage.programs.run(["/usr/local/bin/no-such-program"])
+            await machine.programs.run(["/usr/local/bin/no-such-program"])
 
 
 async def test_cancelling_kills_the_program(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage, asyncio.TaskGroup() as group:
-        running = group.create_task(stage.programs.run(stage.argv(Play(hangs=True))))
-        await until(lambda: stage.living() > 0)
+    async with targets.on(target, tmp_path) as machine, asyncio.TaskGroup() as group:
+        running = group.create_task(machine.programs.run(machine.argv(Script(hangs=True))))
+        await until(lambda: machine.living() > 0)
 
         running.cancel()
         await asyncio.wait([running])
 
-        await until(lambda: stage.living() == 0)
+        await until(lambda: machine.living() == 0)
 
 
-async def test_a_program_that_misses_its_deadline_is_killed(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage:
-        argv = stage.argv(Play(hangs=True))
+async def test_program_that_misses_its_deadline_is_killed(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
+        argv = machine.argv(Script(hangs=True))
 
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             with pytest.raises(errors.TimedOut, match=r"0\.2 s"):
-                await programs.run_with_timeout(timedelta(seconds=0.2), stage.programs, argv)
+                await programs.run_with_timeout(timedelta(seconds=0.2), machine.programs, argv)
 
-        await until(lambda: stage.living() == 0)
+        await until(lambda: machine.living() == 0)
 
 
-async def test_a_closed_gate_halts_a_program_and_an_open_one_lets_it_go_on(
+async def test_closed_gate_stops_a_program_and_an_open_one_continues_it(
     target: str, tmp_path: Path
 ) -> None:
-    async with stages.on(target, tmp_path) as stage, asyncio.TaskGroup() as group:
-        heard: list[str] = []
+    async with targets.on(target, tmp_path) as machine, asyncio.TaskGroup() as group:
+        lines: list[str] = []
         gate = asyncio.Event()
         gate.set()
         end = tmp_path / "end"
-        argv = stage.argv(Play(until=end))
-        running = group.create_task(stage.programs.run(argv, on_line=heard.append, gate=gate))
-        await until(lambda: len(heard) > 2)
+        argv = machine.argv(Script(until=end))
+        running = group.create_task(machine.programs.run(argv, on_line=lines.append, gate=gate))
+        await until(lambda: len(lines) > 2)
 
         gate.clear()
-        # A step that was being taken is finished, and a busy machine tells of it late; after that nothing comes.
-        halted = -1
-        while halted != len(heard):
-            halted = len(heard)
-            await asyncio.sleep(20 * stages.TICK)
+        # The current step is finished, and on a busy machine its line arrives late; after that no line comes.
+        stopped_at = -1
+        while stopped_at != len(lines):
+            stopped_at = len(lines)
+            await asyncio.sleep(20 * targets.TICK)
         assert not running.done()
 
         gate.set()
-        await until(lambda: len(heard) > halted)
+        await until(lambda: len(lines) > stopped_at)
         end.touch()
-        assert (await running).stdout == "tick\n" * len(heard)
+        assert (await running).stdout == "tick\n" * len(lines)
 
 
-async def test_a_halted_program_can_be_killed(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage, asyncio.TaskGroup() as group:
-        argv = stage.argv(Play(until=tmp_path / "never"))
-        running = group.create_task(stage.programs.run(argv, gate=asyncio.Event()))
-        await until(lambda: stage.living() > 0)
-        await asyncio.sleep(10 * stages.TICK)
+async def test_stopped_program_can_be_killed(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine, asyncio.TaskGroup() as group:
+        argv = machine.argv(Script(until=tmp_path / "never"))
+        running = group.create_task(machine.programs.run(argv, gate=asyncio.Event()))
+        await until(lambda: machine.living() > 0)
+        await asyncio.sleep(10 * targets.TICK)
 
         running.cancel()
         await asyncio.wait([running])
 
-        await until(lambda: stage.living() == 0)
+        await until(lambda: machine.living() == 0)

@@ -1,4 +1,4 @@
-"""What `Runs` promises, on both sides."""
+"""The contract of `Runs`, on both targets."""
 
 from __future__ import annotations
 
@@ -10,163 +10,159 @@ import pytest
 
 from bramley.agent.runs import Ended, Run
 from bramley.base import errors
-from tests.contract.programs import stage as stages
-from tests.contract.programs.stage import PATIENCE, Play, Stage, until
+from tests.contract.programs import targets
+from tests.contract.programs.targets import TIMEOUT_SECONDS, Script, Target, until
 
 VM = "ns-pod-0123456789ab"
 
 
-def a_run(stage: Stage, play: Play) -> Run:
-    return Run(VM, stage.argv(play))
+def a_run(machine: Target, script: Script) -> Run:
+    return Run(VM, machine.argv(script))
 
 
-async def test_a_run_that_was_never_begun_is_unknown(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage:
-        assert not stage.runs.exists(VM)
-        assert not stage.runs.is_alive(VM)
-        assert stage.runs.ended(VM) is None
-        assert stage.runs.output_tail(VM) == ""
-        stage.runs.kill(VM)
-        stage.runs.forget(VM)
+async def test_run_that_was_never_begun_is_unknown(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
+        assert not machine.runs.exists(VM)
+        assert not machine.runs.is_alive(VM)
+        assert machine.runs.ended(VM) is None
+        assert machine.runs.output_tail(VM) == ""
+        machine.runs.kill(VM)
+        machine.runs.forget(VM)
         with pytest.raises(errors.NotFound):
-            await stage.runs.wait(VM)
+            await machine.runs.wait(VM)
 
 
-async def test_a_run_lives_until_it_ends_with_code_and_time(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage:
+async def test_run_lives_until_it_ends_with_code_and_time(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
         end = tmp_path / "end"
-        await stage.runs.start(a_run(stage, Play(until=end, code=3)))
-        assert stage.runs.exists(VM)
-        assert stage.runs.is_alive(VM)
-        assert stage.runs.ended(VM) is None
+        await machine.runs.start(a_run(machine, Script(until=end, code=3)))
+        assert machine.runs.exists(VM)
+        assert machine.runs.is_alive(VM)
+        assert machine.runs.ended(VM) is None
 
         end.touch()
-        ended = await asyncio.wait_for(stage.runs.wait(VM), timeout=PATIENCE)
+        ended = await asyncio.wait_for(machine.runs.wait(VM), timeout=TIMEOUT_SECONDS)
 
         assert ended.code == 3
         assert ended.at is not None
-        assert abs(datetime.now(UTC) - ended.at) < timedelta(seconds=PATIENCE)
-        assert stage.runs.ended(VM) == ended
-        assert stage.runs.exists(VM)
-        await until(lambda: not stage.runs.is_alive(VM))
+        assert abs(datetime.now(UTC) - ended.at) < timedelta(seconds=TIMEOUT_SECONDS)
+        assert machine.runs.ended(VM) == ended
+        assert machine.runs.exists(VM)
+        await until(lambda: not machine.runs.is_alive(VM))
 
 
-async def test_a_run_that_ends_at_once_is_told_like_any_other(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage:
-        await stage.runs.start(a_run(stage, Play(code=1)))
+async def test_run_that_ends_at_once_has_its_result(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
+        await machine.runs.start(a_run(machine, Script(code=1)))
 
-        assert (await asyncio.wait_for(stage.runs.wait(VM), timeout=PATIENCE)).code == 1
-
-
-async def test_a_run_gets_its_variables(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage:
-        argv = stage.argv(Play(tells_variable="TOLD"))
-        await stage.runs.start(Run(VM, argv, {"TOLD": "by us"}))
-        await stage.runs.wait(VM)
-
-        assert stage.runs.output_tail(VM) == "by us"
+        assert (await asyncio.wait_for(machine.runs.wait(VM), timeout=TIMEOUT_SECONDS)).code == 1
 
 
-async def test_a_run_is_never_begun_twice_before_it_is_forgotten(
-    target: str, tmp_path: Path
-) -> None:
-    async with stages.on(target, tmp_path) as stage:
-        await stage.runs.start(a_run(stage, Play(code=1)))
+async def test_run_gets_its_variables(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
+        argv = machine.argv(Script(prints_variable="GIVEN"))
+        await machine.runs.start(Run(VM, argv, {"GIVEN": "by us"}))
+        await machine.runs.wait(VM)
+
+        assert machine.runs.output_tail(VM) == "by us"
+
+
+async def test_run_is_never_begun_twice_before_it_is_forgotten(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
+        await machine.runs.start(a_run(machine, Script(code=1)))
         with pytest.raises(errors.AlreadyExists):
-            await stage.runs.start(a_run(stage, Play()))
-        await stage.runs.wait(VM)
-        stage.next_agent()
+            await machine.runs.start(a_run(machine, Script()))
+        await machine.runs.wait(VM)
+        machine.next_agent()
         with pytest.raises(errors.AlreadyExists):
-            await stage.runs.start(a_run(stage, Play()))
+            await machine.runs.start(a_run(machine, Script()))
 
-        stage.runs.forget(VM)
+        machine.runs.forget(VM)
 
-        assert not stage.runs.exists(VM)
-        assert stage.runs.ended(VM) is None
-        await stage.runs.start(a_run(stage, Play(code=2)))
-        assert (await stage.runs.wait(VM)).code == 2
+        assert not machine.runs.exists(VM)
+        assert machine.runs.ended(VM) is None
+        await machine.runs.start(a_run(machine, Script(code=2)))
+        assert (await machine.runs.wait(VM)).code == 2
 
 
-async def test_a_run_that_lives_is_not_forgotten(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage:
-        await stage.runs.start(a_run(stage, Play(hangs=True)))
+async def test_run_that_lives_is_not_forgotten(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
+        await machine.runs.start(a_run(machine, Script(hangs=True)))
 
         with pytest.raises(errors.Conflict):
-            stage.runs.forget(VM)
+            machine.runs.forget(VM)
 
-        assert stage.runs.is_alive(VM)
+        assert machine.runs.is_alive(VM)
 
 
-async def test_a_run_survives_the_agent_and_the_next_one_hears_its_end(
+async def test_run_survives_the_agent_and_the_next_one_gets_its_result(
     target: str, tmp_path: Path
 ) -> None:
-    async with stages.on(target, tmp_path) as stage:
+    async with targets.on(target, tmp_path) as machine:
         end = tmp_path / "end"
-        await stage.runs.start(a_run(stage, Play(until=end, code=3)))
+        await machine.runs.start(a_run(machine, Script(until=end, code=3)))
 
-        stage.next_agent()
+        machine.next_agent()
 
-        assert stage.runs.is_alive(VM)
+        assert machine.runs.is_alive(VM)
         end.touch()
-        assert (await asyncio.wait_for(stage.runs.wait(VM), timeout=PATIENCE)).code == 3
+        assert (await asyncio.wait_for(machine.runs.wait(VM), timeout=TIMEOUT_SECONDS)).code == 3
 
 
-async def test_an_end_that_no_agent_saw_is_known_to_the_next_one(
-    target: str, tmp_path: Path
-) -> None:
-    async with stages.on(target, tmp_path) as stage:
-        await stage.runs.start(a_run(stage, Play(out=["last words"], code=3)))
-        await until(lambda: stage.living() == 0)
+async def test_end_without_an_agent_is_known_to_the_next_agent(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
+        await machine.runs.start(a_run(machine, Script(out=["last words"], code=3)))
+        await until(lambda: machine.living() == 0)
 
-        stage.next_agent()
-        await until(lambda: not stage.runs.is_alive(VM))
+        machine.next_agent()
+        await until(lambda: not machine.runs.is_alive(VM))
 
-        ended = stage.runs.ended(VM)
+        ended = machine.runs.ended(VM)
         assert ended is not None
         assert ended.code == 3
-        assert stage.runs.output_tail(VM) == "last words"
+        assert machine.runs.output_tail(VM) == "last words"
 
 
-async def test_a_run_that_is_killed_ends_by_that_signal(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage:
-        await stage.runs.start(a_run(stage, Play(hangs=True)))
+async def test_run_that_is_killed_ends_by_that_signal(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
+        await machine.runs.start(a_run(machine, Script(hangs=True)))
 
-        stage.runs.kill(VM)
+        machine.runs.kill(VM)
 
-        assert (await asyncio.wait_for(stage.runs.wait(VM), timeout=PATIENCE)).code == -9
-        await until(lambda: stage.living() == 0)
+        assert (await asyncio.wait_for(machine.runs.wait(VM), timeout=TIMEOUT_SECONDS)).code == -9
+        await until(lambda: machine.living() == 0)
 
 
-async def test_a_run_whose_supervisor_is_lost_has_no_code(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage:
-        await stage.runs.start(a_run(stage, Play(hangs=True)))
+async def test_run_whose_supervisor_is_lost_has_no_code(target: str, tmp_path: Path) -> None:
+    async with targets.on(target, tmp_path) as machine:
+        await machine.runs.start(a_run(machine, Script(hangs=True)))
 
-        stage.lose_supervisor(VM)
+        machine.lose_supervisor(VM)
 
-        assert (await asyncio.wait_for(stage.runs.wait(VM), timeout=PATIENCE)).code is None
-        assert not stage.runs.is_alive(VM)
+        assert (await asyncio.wait_for(machine.runs.wait(VM), timeout=TIMEOUT_SECONDS)).code is None
+        assert not machine.runs.is_alive(VM)
 
 
 async def test_no_run_survives_a_reboot(target: str, tmp_path: Path) -> None:
-    async with stages.on(target, tmp_path) as stage:
-        await stage.runs.start(a_run(stage, Play(hangs=True)))
+    async with targets.on(target, tmp_path) as machine:
+        await machine.runs.start(a_run(machine, Script(hangs=True)))
 
-        stage.reboot()
-        stage.next_agent()
+        machine.reboot()
+        machine.next_agent()
 
-        assert stage.runs.exists(VM)
-        assert not stage.runs.is_alive(VM)
-        assert stage.runs.ended(VM) == Ended(None, None)
+        assert machine.runs.exists(VM)
+        assert not machine.runs.is_alive(VM)
+        assert machine.runs.ended(VM) == Ended(None, None)
 
 
-async def test_the_last_words_hold_no_password(target: str, tmp_path: Path) -> None:
+async def test_output_tail_has_no_password(target: str, tmp_path: Path) -> None:
     lines = [f"line {number}" for number in range(100)]
     url = "vnc://:four-small-words-here@127.0.0.1:5900"
-    async with stages.on(target, tmp_path) as stage:
-        await stage.runs.start(a_run(stage, Play(out=[*lines, f"Opening {url}..."])))
-        await stage.runs.wait(VM)
+    async with targets.on(target, tmp_path) as machine:
+        await machine.runs.start(a_run(machine, Script(out=[*lines, f"Opening {url}..."])))
+        await machine.runs.wait(VM)
 
-        said = stage.runs.output_tail(VM)
+        result = machine.runs.output_tail(VM)
 
-    assert said.splitlines()[-2:] == ["line 99", "Opening vnc://:REDACTED@127.0.0.1:5900..."]
-    assert "line 1\n" not in said
+    assert result.splitlines()[-2:] == ["line 99", "Opening vnc://:REDACTED@127.0.0.1:5900..."]
+    assert "line 1\n" not in result

@@ -1,15 +1,15 @@
-"""Faults that may strike any command: slow, hung, failing; before its work or after it."""
+"""Faults of any command: slow, hanging or failing, before its work or after it."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 
-from tests.contract.tart.faces import IMAGE, VIRTUAL, Tart, both, on
+from tests.contract.tart.targets import IMAGE, VIRTUAL, Tart, both, on
 
 
 @both
-async def test_a_command_may_hang(tart: Tart) -> None:
+async def test_command_may_hang(tart: Tart) -> None:
     tart.fault("list", "hang")
     call = await tart.start("list")
 
@@ -20,7 +20,7 @@ async def test_a_command_may_hang(tart: Tart) -> None:
 
 
 @both
-async def test_a_command_may_hang_after_it_did_its_work(tart: Tart) -> None:
+async def test_command_may_hang_after_it_did_its_work(tart: Tart) -> None:
     """What a driver killed for its deadline may have been done all the same."""
     tart.fault("clone", "hang", at="end")
     call = await tart.start("clone", IMAGE, "one")
@@ -31,7 +31,7 @@ async def test_a_command_may_hang_after_it_did_its_work(tart: Tart) -> None:
 
 
 @both
-async def test_a_hung_command_can_be_interrupted(tart: Tart) -> None:
+async def test_hung_command_can_be_interrupted(tart: Tart) -> None:
     tart.fault("delete", "hang")
     call = await tart.start("delete", "one")
     await tart.until(call.catches_signals)
@@ -43,18 +43,18 @@ async def test_a_hung_command_can_be_interrupted(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_command_may_be_slow(tart: Tart) -> None:
+async def test_command_may_be_slow(tart: Tart) -> None:
     tart.fault("get", "slow", seconds=40, target="one")
     await tart.a_vm()
-    began = tart.face.now()
+    began = tart.driver.now()
 
     await tart.done("get", "one")
 
-    assert 40 <= tart.face.now() - began < 41
+    assert 40 <= tart.driver.now() - began < 41
 
 
 @both
-async def test_a_fault_strikes_as_often_as_it_says(tart: Tart) -> None:
+async def test_fault_applies_at_most_times(tart: Tart) -> None:
     tart.fault("list", "fail", code=9, stderr="no", times=2)
 
     codes = [(await tart("list")).code for _ in range(3)]
@@ -63,7 +63,7 @@ async def test_a_fault_strikes_as_often_as_it_says(tart: Tart) -> None:
 
 
 @both
-async def test_a_fault_strikes_only_its_target(tart: Tart) -> None:
+async def test_fault_applies_only_to_its_target(tart: Tart) -> None:
     tart.fault("clone", "fail", target="bad-*")
     await tart.done("pull", IMAGE)
 
@@ -82,7 +82,7 @@ async def test_set_may_find_no_space(tart: Tart) -> None:
 
 
 @both
-async def test_a_fault_that_nobody_knows_is_refused(tart: Tart) -> None:
+async def test_unknown_fault_is_refused(tart: Tart) -> None:
     tart.fault("list", "explode")
 
     ended = await tart("list")

@@ -1,16 +1,25 @@
-"""What guests do while they run, and what commands in them answer (rows 11 and 12)."""
+"""Guests, and commands that run in them (rows 11 and 12)."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 
-from tests.contract.tart.faces import IMAGE, PATIENCE, SMALL, VIRTUAL, Started, Tart, both, on
-from tests.contract.tart.scripts import guest, reported, run, shares
+from tests.contract.tart.guest_scripts import guest, reported, run, shares
+from tests.contract.tart.targets import (
+    IMAGE,
+    SMALL,
+    TIMEOUT_SECONDS,
+    VIRTUAL,
+    Started,
+    Tart,
+    both,
+    on,
+)
 
 
 @both
-async def test_a_guest_works_reports_and_halts(tart: Tart) -> None:
+async def test_guest_works_reports_and_halts(tart: Tart) -> None:
     guest(tart, lines=["hello from {HOSTNAME}", "bye"], code=3)
     await tart.a_vm()
 
@@ -22,7 +31,7 @@ async def test_a_guest_works_reports_and_halts(tart: Tart) -> None:
 
 
 @both
-async def test_a_pod_s_environment_changes_the_script(tart: Tart) -> None:
+async def test_pod_s_environment_changes_the_script(tart: Tart) -> None:
     guest(tart)
     await tart.a_vm()
     words = shares(tart)
@@ -41,21 +50,21 @@ async def booted(tart: Tart) -> Started:
     await tart.a_vm()
     started = await tart.running("one", *shares(tart))
     # tart waits ten seconds for the agent of a guest, which a busy machine may need longer to start.
-    end = tart.face.now() + PATIENCE
+    end = tart.driver.now() + TIMEOUT_SECONDS
     while (await tart("exec", "one", "true")).code != 0:
-        assert tart.face.now() < end, "its agent never answered"
+        assert tart.driver.now() < end, "its agent never answered"
     return started
 
 
 @both
-async def test_the_agent_of_a_guest_runs_commands(tart: Tart) -> None:
+async def test_agent_of_a_guest_runs_commands(tart: Tart) -> None:
     guest(tart, then="stay", disk_percent=93, commands={"whoami": {"stdout": "admin\n"}})
     await booted(tart)
 
-    told = await tart.done("exec", "one", "/bin/df", "-k", "/")
+    stdout = await tart.done("exec", "one", "/bin/df", "-k", "/")
     odd = await tart("exec", "one", "nonsense")
 
-    assert told.splitlines()[1].split()[4] == "93%"
+    assert stdout.splitlines()[1].split()[4] == "93%"
     assert (await tart("exec", "one", "sh", "-c", "exit 5")).code == 5
     assert (odd.code, odd.stdout, odd.stderr) == (127, "", "nonsense: command not found\n")
     assert await tart.done("exec", "one", "whoami") == "admin\n"
@@ -63,7 +72,7 @@ async def test_the_agent_of_a_guest_runs_commands(tart: Tart) -> None:
 
 
 @both
-async def test_a_guest_that_is_asked_to_shut_down_does(tart: Tart) -> None:
+async def test_guest_shuts_down_on_request(tart: Tart) -> None:
     guest(tart, work=10_000)
     started = await booted(tart)
     await tart.until(lambda: (tart.home.parent / "shares/status/runner.log").exists())
@@ -75,18 +84,18 @@ async def test_a_guest_that_is_asked_to_shut_down_does(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_guest_may_ignore_a_shutdown(tart: Tart) -> None:
+async def test_guest_may_ignore_a_shutdown(tart: Tart) -> None:
     guest(tart, then="stay", ignores_shutdown=True)
     await booted(tart)
 
     await tart.done("exec", "one", "shutdown", "-h", "now")
     await asyncio.sleep(600)
 
-    assert tart.face.guests()
+    assert tart.driver.guests()
 
 
 @both
-async def test_no_command_runs_in_a_vm_that_does_not(tart: Tart) -> None:
+async def test_no_command_runs_in_a_stopped_vm(tart: Tart) -> None:
     await tart.a_vm()
 
     ended = await tart("exec", "one", "true")
@@ -95,20 +104,20 @@ async def test_no_command_runs_in_a_vm_that_does_not(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_an_agent_that_does_not_answer_costs_ten_seconds(tart: Tart) -> None:
+async def test_agent_that_does_not_answer_times_out_after_ten_seconds(tart: Tart) -> None:
     guest(tart, then="stay", has_agent=False)
     await tart.a_vm()
     await tart.running("one")
-    began = tart.face.now()
+    began = tart.driver.now()
 
     ended = await tart("exec", "one", "true")
 
     assert ended.code == 1
-    assert 10 <= tart.face.now() - began < 11
+    assert 10 <= tart.driver.now() - began < 11
 
 
 @on(VIRTUAL)
-async def test_a_guest_may_fall_silent_for_a_while_and_works_on(tart: Tart) -> None:
+async def test_guest_agent_may_stop_answering_while_the_guest_works(tart: Tart) -> None:
     guest(tart, work=100, falls_silent=20, silent_for=60, code=5)
     started = await booted(tart)
     await asyncio.sleep(20)
@@ -124,19 +133,19 @@ async def test_a_guest_may_fall_silent_for_a_while_and_works_on(tart: Tart) -> N
 async def test_booting_takes_as_long_as_on_real_macs(tart: Tart) -> None:
     tart.configure(images={IMAGE: SMALL})
     await tart.a_vm()
-    began = tart.face.now()
+    began = tart.driver.now()
 
     await tart.running("one", *shares(tart))
     await tart.done("ip", "one", "--wait", "60")
-    addressed = tart.face.now()
+    addressed = tart.driver.now()
     await tart.until(lambda: (tart.home.parent / "shares/status/runner.log").exists(), 60)
 
     assert 9 <= addressed - began <= 12
-    assert 32 <= tart.face.now() - began <= 34
+    assert 32 <= tart.driver.now() - began <= 34
 
 
 @on(VIRTUAL)
-async def test_a_slow_boot_is_a_matter_of_the_script(tart: Tart) -> None:
+async def test_script_may_slow_the_boot(tart: Tart) -> None:
     tart.configure(guests={"one": {"address": 300}})
     await tart.a_vm()
     await tart.running("one")
@@ -146,7 +155,7 @@ async def test_a_slow_boot_is_a_matter_of_the_script(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_guest_s_writes_take_room(tart: Tart) -> None:
+async def test_writes_of_a_guest_use_disk_space(tart: Tart) -> None:
     guest(tart, writes_bytes=3_000_000_000)
     await tart.a_vm()
 
@@ -156,7 +165,7 @@ async def test_a_guest_s_writes_take_room(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_hostile_guest_plants_what_the_host_should_not_follow(tart: Tart) -> None:
+async def test_hostile_guest_leaves_links_and_pipes(tart: Tart) -> None:
     plants = {"runner.log": "link:/etc/passwd", "pipe": "fifo", "big": "bytes:9", "d": "folder"}
     guest(tart, plants=plants)
     await tart.a_vm()
@@ -171,7 +180,7 @@ async def test_a_hostile_guest_plants_what_the_host_should_not_follow(tart: Tart
 
 
 @on(VIRTUAL)
-async def test_a_disk_remembers_that_it_was_booted(tart: Tart) -> None:
+async def test_disk_counts_its_boots(tart: Tart) -> None:
     guest(tart)
     bundle = await tart.a_vm()
 

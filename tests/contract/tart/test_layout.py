@@ -1,17 +1,17 @@
-"""What lies where under TART_HOME (rows 1 and 2 of the contract)."""
+"""The layout of TART_HOME (rows 1 and 2 of the contract)."""
 
 from __future__ import annotations
 
 import os
 import signal
 
-from tests.contract.tart.faces import IMAGE, SMALL, Tart, both
+from tests.contract.tart.targets import IMAGE, SMALL, Tart, both
 
 DIGEST = "sha256:" + "a" * 64
 
 
 @both
-async def test_a_tag_is_an_absolute_link_to_its_digest(tart: Tart) -> None:
+async def test_tag_is_an_absolute_link_to_its_digest(tart: Tart) -> None:
     await tart.done("pull", IMAGE)
 
     link = tart.home / "cache/OCIs/ghcr.io/tuist/runner/1"
@@ -25,7 +25,7 @@ async def test_a_tag_is_an_absolute_link_to_its_digest(tart: Tart) -> None:
 
 
 @both
-async def test_a_port_is_escaped_in_the_folder_of_a_registry(tart: Tart) -> None:
+async def test_port_is_escaped_in_the_folder_of_a_registry(tart: Tart) -> None:
     tart.configure(images={"localhost:5000/runner:1": SMALL})
 
     await tart.done("pull", "localhost:5000/runner:1")
@@ -35,7 +35,7 @@ async def test_a_port_is_escaped_in_the_folder_of_a_registry(tart: Tart) -> None
 
 
 @both
-async def test_a_pull_by_digest_is_marked_as_wanted(tart: Tart) -> None:
+async def test_pull_by_digest_is_marked_as_explicit(tart: Tart) -> None:
     tart.configure(images={f"ghcr.io/tuist/runner@{DIGEST}": SMALL})
 
     await tart.done("pull", f"ghcr.io/tuist/runner@{DIGEST}")
@@ -73,45 +73,45 @@ async def test_half_a_vm_without_config_cannot_even_be_deleted(tart: Tart) -> No
 
 
 @both
-async def test_the_lock_of_a_running_vm_names_the_process_that_runs_it(tart: Tart) -> None:
+async def test_lock_of_a_running_vm_names_the_process_that_runs_it(tart: Tart) -> None:
     await tart.a_vm()
-    assert tart.face.holder("one") is None
+    assert tart.driver.holder("one") is None
 
     run = await tart.running("one")
-    assert tart.face.holder("one") == run.pid
+    assert tart.driver.holder("one") == run.pid
 
     await tart.done("stop", "one")
     await run.end()
-    assert tart.face.holder("one") is None
+    assert tart.driver.holder("one") is None
 
 
 @both
-async def test_a_guest_is_no_child_of_tart_s_group(tart: Tart) -> None:
+async def test_guest_is_no_child_of_tart_s_group(tart: Tart) -> None:
     await tart.a_vm()
     run = await tart.running("one")
 
-    (guest,) = tart.face.guests()
+    (guest,) = tart.driver.guests()
     assert guest != run.pid
-    if tart.face.scale < 1:
+    if tart.driver.scale < 1:
         assert os.getsid(guest) == os.getpgid(guest) == guest
 
 
 @both
-async def test_work_in_the_home_waits_for_its_lock(tart: Tart) -> None:
+async def test_commands_wait_for_the_lock_of_the_home(tart: Tart) -> None:
     """Clones of several processes come one after the other."""
     tart.configure(timings={"clone": 60.0})
     await tart.done("pull", IMAGE)
-    began = tart.face.now()
+    began = tart.driver.now()
 
     calls = [await tart.start("clone", IMAGE, name) for name in ("one", "two")]
     codes = [(await call.end()).code for call in calls]
 
     assert codes == [0, 0]
-    assert tart.face.now() - began >= 2 * 60 * tart.face.scale
+    assert tart.driver.now() - began >= 2 * 60 * tart.driver.scale
 
 
 @both
-async def test_unfinished_work_is_locked_while_somebody_works(tart: Tart) -> None:
+async def test_staging_is_locked_while_a_command_runs(tart: Tart) -> None:
     tart.configure(timings={"clone": 100_000.0})
     await tart.done("pull", IMAGE)
     clone = await tart.start("clone", IMAGE, "one")

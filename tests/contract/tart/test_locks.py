@@ -1,4 +1,4 @@
-"""Real locks between real processes, and the layout of the system's answer on both systems."""
+"""Real locks between processes, and the struct flock of both systems."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def holding(kind: str, path: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_the_holder_of_a_lock_can_be_asked_for(tmp_path: Path) -> None:
+def test_holder_of_a_lock_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text("{}")
     locks = Locks()
@@ -47,7 +47,7 @@ def test_the_holder_of_a_lock_can_be_asked_for(tmp_path: Path) -> None:
     assert locks.holder(str(file)) is None
 
 
-def test_asking_for_the_holder_of_our_own_lock_does_not_lose_it(tmp_path: Path) -> None:
+def test_query_of_our_own_lock_does_not_release_it(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text("{}")
     locks = Locks()
@@ -66,7 +66,7 @@ def test_asking_for_the_holder_of_our_own_lock_does_not_lose_it(tmp_path: Path) 
     assert done.stdout == "False\n"
 
 
-def test_an_flock_is_seen_by_others_and_given_with_its_descriptor(tmp_path: Path) -> None:
+def test_flock_is_visible_to_others_and_moves_with_its_descriptor(tmp_path: Path) -> None:
     locks = Locks()
     with holding("flock", tmp_path) as other:
         assert locks.is_flocked(str(tmp_path))
@@ -80,7 +80,7 @@ def test_an_flock_is_seen_by_others_and_given_with_its_descriptor(tmp_path: Path
     assert not Locks().is_flocked(str(tmp_path))
 
 
-def test_what_is_gone_cannot_be_locked(tmp_path: Path) -> None:
+def test_missing_file_cannot_be_locked(tmp_path: Path) -> None:
     assert not Locks().flock(str(tmp_path / "nothing"))
     assert not Locks().is_flocked(str(tmp_path / "nothing"))
     assert Locks().holder(str(tmp_path / "nothing")) is None

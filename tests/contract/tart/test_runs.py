@@ -1,18 +1,18 @@
-"""How runs begin and end, and how many there may be at once (rows 9 and 11)."""
+"""`tart run`: start, end and the limit of guests (rows 9 and 11)."""
 
 from __future__ import annotations
 
 import json
 import signal
 
-from tests.contract.tart.faces import IMAGE, SMALL, VIRTUAL, Tart, both, on
-from tests.contract.tart.scripts import guest, run, shares
+from tests.contract.tart.guest_scripts import guest, run, shares
+from tests.contract.tart.targets import IMAGE, SMALL, VIRTUAL, Tart, both, on
 
 LINUX = "ghcr.io/tuist/linux:1"
 
 
 @both
-async def test_a_headless_start_prints_nothing(tart: Tart) -> None:
+async def test_headless_start_prints_nothing(tart: Tart) -> None:
     await tart.a_vm()
     started = await tart.running("one")
 
@@ -46,7 +46,7 @@ async def test_stop_cuts_the_power(tart: Tart) -> None:
     await tart.done("stop", "one")
     ended = await started.end()
 
-    assert (ended.code, ended.stdout, tart.face.guests()) == (0, "Stopping VM...\n", [])
+    assert (ended.code, ended.stdout, tart.driver.guests()) == (0, "Stopping VM...\n", [])
 
 
 async def check_death(tart: Tart, number: signal.Signals) -> None:
@@ -56,22 +56,22 @@ async def check_death(tart: Tart, number: signal.Signals) -> None:
     started.send(number)
 
     assert (await started.end()).code == -number
-    await tart.until(lambda: not tart.face.guests())
-    assert tart.face.holder("one") is None
+    await tart.until(lambda: not tart.driver.guests())
+    assert tart.driver.holder("one") is None
 
 
 @both
-async def test_a_vm_dies_with_its_killed_tart(tart: Tart) -> None:
+async def test_vm_dies_with_its_killed_tart(tart: Tart) -> None:
     await check_death(tart, signal.SIGKILL)
 
 
 @both
-async def test_sigterm_ends_tart_and_its_vm_without_a_word(tart: Tart) -> None:
+async def test_sigterm_ends_tart_and_its_vm_without_output(tart: Tart) -> None:
     await check_death(tart, signal.SIGTERM)
 
 
 @both
-async def test_a_tart_that_ignores_stop_is_killed(tart: Tart) -> None:
+async def test_tart_that_ignores_stop_is_killed(tart: Tart) -> None:
     await tart.a_vm()
     tart.fault("run", "ignores_stop")
     started = await tart.running("one")
@@ -82,7 +82,7 @@ async def test_a_tart_that_ignores_stop_is_killed(tart: Tart) -> None:
 
 
 @both
-async def test_a_guest_that_outlives_its_tart_keeps_its_slot(tart: Tart) -> None:
+async def test_guest_that_outlives_its_tart_keeps_its_slot(tart: Tart) -> None:
     """A leaked slot: no VM is listed as running, and still there is no room for a second one more."""
     tart.fault("run", "outlives", target="one")
     tart.configure(host={"macos_guests": 1})
@@ -94,13 +94,13 @@ async def test_a_guest_that_outlives_its_tart_keeps_its_slot(tart: Tart) -> None
 
     refused = await tart("run", "two")
 
-    assert len(tart.face.guests()) == 1
-    assert tart.face.holder("one") is None
+    assert len(tart.driver.guests()) == 1
+    assert tart.driver.holder("one") is None
     assert (refused.code, refused.stderr) == (1, "The number of VMs exceeds the system limit\n")
 
 
 @both
-async def test_a_third_vm_is_refused_with_the_names_of_the_others(tart: Tart) -> None:
+async def test_third_vm_is_refused_with_the_names_of_the_others(tart: Tart) -> None:
     for name in ("one", "two", "three"):
         await tart.a_vm(name)
     for name in ("one", "two"):
@@ -110,18 +110,18 @@ async def test_a_third_vm_is_refused_with_the_names_of_the_others(tart: Tart) ->
 
     assert (refused.code, refused.stdout) == (1, "")
     assert refused.stderr.strip().endswith("exceeds the system limit (other running VMs: one, two)")
-    assert tart.face.holder("three") is None
+    assert tart.driver.holder("three") is None
 
 
 @both
-async def test_a_slot_is_free_as_soon_as_its_guest_is_gone(tart: Tart) -> None:
+async def test_slot_is_free_as_soon_as_its_guest_is_gone(tart: Tart) -> None:
     tart.configure(host={"macos_guests": 1})
     for name in ("one", "two"):
         await tart.a_vm(name)
     started = await tart.running("one")
     started.send(signal.SIGKILL)
     await started.end()
-    await tart.until(lambda: not tart.face.guests())
+    await tart.until(lambda: not tart.driver.guests())
 
     await tart.running("two")
 
@@ -137,7 +137,7 @@ async def test_linux_guests_are_not_counted(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_leaked_slot_without_a_process_can_be_set(tart: Tart) -> None:
+async def test_leaked_slot_without_a_process_can_be_set(tart: Tart) -> None:
     tart.configure(host={"leaked_slots": 2})
     await tart.a_vm()
 
@@ -147,7 +147,7 @@ async def test_a_leaked_slot_without_a_process_can_be_set(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_older_releases_tell_the_limit_in_apple_s_words(tart: Tart) -> None:
+async def test_older_releases_print_the_limit_error_of_apple(tart: Tart) -> None:
     tart.configure(version="2.18.0", host={"macos_guests": 0})
     await tart.a_vm()
 
@@ -174,11 +174,11 @@ async def test_starts_fail_as_the_framework_does(tart: Tart) -> None:
         tart.fault("run", fault)
         code, _, err = await run(tart)
         assert (code, fragment in err) == (1, True)
-    assert tart.face.guests() == []
+    assert tart.driver.guests() == []
 
 
 @both
-async def test_without_a_session_nothing_starts(tart: Tart) -> None:
+async def test_no_vm_starts_without_a_session(tart: Tart) -> None:
     await tart.a_vm()
     (tart.home / ".sim").mkdir(exist_ok=True)
     (tart.home / ".sim/no-session").touch()
@@ -191,7 +191,7 @@ async def test_without_a_session_nothing_starts(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_start_may_fail_with_a_given_text(tart: Tart) -> None:
+async def test_start_may_fail_with_a_given_text(tart: Tart) -> None:
     await tart.a_vm()
     tart.fault("run", "fail", code=1, stderr="something odd", times=1)
 
@@ -200,7 +200,7 @@ async def test_a_start_may_fail_with_a_given_text(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_share_that_is_not_there_stops_the_start(tart: Tart) -> None:
+async def test_missing_share_prevents_the_start(tart: Tart) -> None:
     await tart.a_vm()
 
     code, _, err = await run(tart, "--dir", f"env:{tart.home}/nothing:ro")
@@ -209,7 +209,7 @@ async def test_a_share_that_is_not_there_stops_the_start(tart: Tart) -> None:
 
 
 @both
-async def test_the_screen_s_address_is_printed_in_ci(tart: Tart) -> None:
+async def test_screen_address_is_printed_in_ci(tart: Tart) -> None:
     await tart.a_vm()
     started = await tart.start("run", "one", "--vnc-experimental", "--graphics", env={"CI": "1"})
 
@@ -220,10 +220,10 @@ async def test_the_screen_s_address_is_printed_in_ci(tart: Tart) -> None:
 
 
 @both
-async def test_people_get_no_address_of_the_screen(tart: Tart) -> None:
+async def test_screen_address_is_not_printed_outside_ci(tart: Tart) -> None:
     await tart.a_vm()
     started = await tart.start("run", "one", "--vnc-experimental", "--graphics")
-    await tart.until(lambda: bool(tart.face.guests()))
+    await tart.until(lambda: bool(tart.driver.guests()))
 
     await tart.done("stop", "one")
 
@@ -231,7 +231,7 @@ async def test_people_get_no_address_of_the_screen(tart: Tart) -> None:
 
 
 @both
-async def test_a_suspended_vm_keeps_its_state_until_it_is_stopped(tart: Tart) -> None:
+async def test_suspended_vm_keeps_its_state_until_it_is_stopped(tart: Tart) -> None:
     guest(tart, then="stay")
     await tart.a_vm()
     started = await tart.running("one")
@@ -246,7 +246,7 @@ async def test_a_suspended_vm_keeps_its_state_until_it_is_stopped(tart: Tart) ->
 
 
 @both
-async def test_a_running_vm_with_the_same_mac_makes_run_choose_another(tart: Tart) -> None:
+async def test_running_vm_with_the_same_mac_makes_run_choose_another(tart: Tart) -> None:
     for name in ("one", "two"):
         await tart.a_vm(name)
     config = tart.vm("one") / "config.json"

@@ -1,4 +1,4 @@
-"""The program that is installed: cheap to start, and alone with the standard library."""
+"""The installed program: it starts quickly and imports only the standard library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def call(path: Path, *words: str, env: dict[str, str] | None = None) -> str:
 
 
 @pytest.mark.parametrize("folder", ["bin", "a folder with blanks", "long" * 30])
-def test_it_starts_wherever_it_and_its_interpreter_are(folder: str, tmp_path: Path) -> None:
+def test_program_starts_from_any_path_with_any_interpreter(folder: str, tmp_path: Path) -> None:
     python = tmp_path / folder / "python"
     python.parent.mkdir()
     python.symlink_to(sys.executable)
@@ -33,7 +33,7 @@ def test_it_starts_wherever_it_and_its_interpreter_are(folder: str, tmp_path: Pa
     assert call(path, "--version") == "2.32.1\n"
 
 
-def test_its_home_is_the_environment_s_or_its_own(tmp_path: Path) -> None:
+def test_home_is_that_of_the_environment_or_the_default(tmp_path: Path) -> None:
     path = tmp_path / "tart"
     process.install_program(str(path), str(tmp_path / "own"), sys.executable)
 
@@ -44,23 +44,23 @@ def test_its_home_is_the_environment_s_or_its_own(tmp_path: Path) -> None:
     assert (tmp_path / "given/vms").is_dir()
 
 
-def test_a_call_loads_nothing_heavy_and_nothing_installed(tmp_path: Path) -> None:
+def test_call_imports_little_and_no_site_packages(tmp_path: Path) -> None:
     path = tmp_path / "tart"
     process.install_program(str(path), str(tmp_path / "home"), sys.executable)
     text = path.read_text().replace("process.main(", "process.run(['list'], ")
-    asked = (
+    program = (
         text + '\nprint(*(f\'{n}={getattr(m, "__file__", "")}\' for n, m in sys.modules.items()))'
     )
 
-    told = subprocess.run(
-        [sys.executable, "-ISE", "-c", asked],
+    modules = subprocess.run(
+        [sys.executable, "-ISE", "-c", program],
         capture_output=True,
         text=True,
         timeout=180,
         check=True,
     ).stdout.split()
 
-    loaded = {name for name, _, _ in (word.partition("=") for word in told)}
+    loaded = {name for name, _, _ in (word.partition("=") for word in modules)}
     assert "bramley.sim.tart.queries" in loaded
     assert loaded & HEAVY == set()
-    assert not any("site-packages" in word for word in told)
+    assert not any("site-packages" in word for word in modules)

@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from tests.contract.tart.faces import IMAGE, SMALL, VIRTUAL, Tart, both, on
+from tests.contract.tart.targets import IMAGE, SMALL, VIRTUAL, Tart, both, on
 
 
 def config(tart: Tart, name: str) -> dict[str, Any]:
@@ -15,15 +15,15 @@ def config(tart: Tart, name: str) -> dict[str, Any]:
 
 
 @both
-async def test_a_clone_pulls_what_is_not_cached(tart: Tart) -> None:
-    told = await tart.done("clone", IMAGE, "one")
+async def test_clone_pulls_an_image_that_is_not_cached(tart: Tart) -> None:
+    stdout = await tart.done("clone", IMAGE, "one")
 
-    assert "pulling disk" in told
+    assert "pulling disk" in stdout
     assert "pulling" not in await tart.done("clone", IMAGE, "two")
 
 
 @on(VIRTUAL)
-async def test_a_cached_tag_is_never_refreshed_by_a_clone(tart: Tart) -> None:
+async def test_cached_tag_is_never_refreshed_by_a_clone(tart: Tart) -> None:
     await tart.done("clone", IMAGE, "one")
     tart.configure(images={IMAGE: {**SMALL, "cpu": 8}})
 
@@ -72,7 +72,7 @@ async def test_set_refuses_less_than_the_image_needs(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_disk_grows(tart: Tart) -> None:
+async def test_disk_grows(tart: Tart) -> None:
     await tart.a_vm()
 
     await tart.done("set", "one", "--disk-size", "60")
@@ -94,7 +94,7 @@ async def test_leaving_out_display_refit_clears_it(tart: Tart) -> None:
 
 
 @both
-async def test_a_clone_replaces_a_vm_without_a_word(tart: Tart) -> None:
+async def test_clone_replaces_a_vm_silently(tart: Tart) -> None:
     await tart.a_vm()
     await tart.done("set", "one", "--cpu", "6")
 
@@ -104,18 +104,18 @@ async def test_a_clone_replaces_a_vm_without_a_word(tart: Tart) -> None:
 
 
 @both
-async def test_a_clone_replaces_even_a_running_vm(tart: Tart) -> None:
+async def test_clone_replaces_even_a_running_vm(tart: Tart) -> None:
     await tart.a_vm()
     await tart.running("one")
 
     await tart.done("clone", IMAGE, "one")
 
-    assert tart.face.holder("one") is None
-    assert tart.face.guests()
+    assert tart.driver.holder("one") is None
+    assert tart.driver.guests()
 
 
 @on(VIRTUAL)
-async def test_a_later_release_refuses_to_replace(tart: Tart) -> None:
+async def test_later_release_refuses_to_replace(tart: Tart) -> None:
     tart.configure(clone_overwrites=False)
     await tart.a_vm()
 
@@ -138,7 +138,7 @@ async def test_half_a_clone_can_be_left_behind(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_clone_may_find_no_space(tart: Tart) -> None:
+async def test_clone_may_find_no_space(tart: Tart) -> None:
     tart.fault("clone", "no_space", target="one")
     await tart.done("pull", IMAGE)
 
@@ -149,7 +149,7 @@ async def test_a_clone_may_find_no_space(tart: Tart) -> None:
 
 
 @both
-async def test_a_clone_fails_when_a_config_is_being_rewritten(tart: Tart) -> None:
+async def test_clone_fails_when_a_config_is_being_rewritten(tart: Tart) -> None:
     await tart.a_vm()
     (tart.vm("one") / "config.json").write_text("{")
 
@@ -181,7 +181,7 @@ async def test_delete_stops_at_the_first_that_fails(tart: Tart) -> None:
 
 
 @both
-async def test_an_empty_vm_can_be_made(tart: Tart) -> None:
+async def test_empty_vm_can_be_made(tart: Tart) -> None:
     await tart.done("create", "one", "--linux", "--disk-size", "20")
 
     got = json.loads(await tart.done("get", "one", "--format", "json"))
@@ -190,18 +190,18 @@ async def test_an_empty_vm_can_be_made(tart: Tart) -> None:
 
 
 @both
-async def test_a_vm_without_a_lease_has_no_address(tart: Tart) -> None:
+async def test_vm_without_a_lease_has_no_address(tart: Tart) -> None:
     await tart.a_vm()
-    began = tart.face.now()
+    began = tart.driver.now()
 
-    asked = await tart("ip", "one")
+    result = await tart("ip", "one")
 
-    assert (asked.code, "no IP address found" in asked.stderr) == (1, True)
-    assert tart.face.now() - began >= 1
+    assert (result.code, "no IP address found" in result.stderr) == (1, True)
+    assert tart.driver.now() - began >= 1
 
 
 @both
-async def test_an_address_outlives_its_guest(tart: Tart) -> None:
+async def test_address_stays_after_the_guest_ended(tart: Tart) -> None:
     """A lease is answer enough for `tart ip`."""
     await tart.a_vm()
     run = await tart.running("one")
@@ -214,7 +214,7 @@ async def test_an_address_outlives_its_guest(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_an_expired_lease_is_no_address(tart: Tart) -> None:
+async def test_expired_lease_is_no_address(tart: Tart) -> None:
     tart.configure(host={"lease_seconds": 600})
     await tart.a_vm()
     run = await tart.running("one")
@@ -232,7 +232,7 @@ async def test_addresses_run_out(tart: Tart) -> None:
     """About 253 VMs a day, unless leases are shortened."""
     leases = tart.home / ".sim/dhcpd_leases"
     leases.parent.mkdir(parents=True)
-    until = hex(int(tart.face.now()) + 86400)
+    until = hex(int(tart.driver.now()) + 86400)
     leases.write_text(
         "".join(
             f"{{\n\tip_address=192.168.64.{n}\n\thw_address=1,2:0:0:0:0:{n:x}\n\tlease={until}\n}}\n"
@@ -246,7 +246,7 @@ async def test_addresses_run_out(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_the_agent_knows_its_address_too(tart: Tart) -> None:
+async def test_agent_knows_its_address_too(tart: Tart) -> None:
     await tart.a_vm()
     await tart.running("one")
     address = await tart.done("ip", "one", "--wait", "60", "--resolver", "agent")

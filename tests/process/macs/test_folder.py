@@ -1,4 +1,4 @@
-"""The programs of a folder's Mac, as real processes: they answer, and reach nothing of the machine they run on."""
+"""The programs of a simulated Mac in a folder, as real processes that reach nothing of the machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(mac: MacFolder, *argv: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_lost_session_is_reported_and_restored_by_kickstart(mac: MacFolder) -> None:
+def test_lost_session_is_reported_and_restored_by_kickstart(mac: MacFolder) -> None:
     assert "session = Aqua" in run(mac, *PRINT).stdout
     lost = mac.root / shim.NO_SESSION
     lost.parent.mkdir(parents=True, exist_ok=True)
@@ -60,13 +60,13 @@ def test_kickstart_restores_no_session_without_automatic_login(mac: MacFolder) -
     assert run(mac, *PRINT).returncode == 113
 
 
-def test_a_hang_up_is_noted_and_changes_nothing(mac: MacFolder) -> None:
+def test_hang_up_is_recorded_and_changes_nothing(mac: MacFolder) -> None:
     assert run(mac, "sudo", "-n", "killall", "-HUP", "loginwindow").returncode == 0
 
     assert (mac.root / shim.KICKS).read_text() == "killall -HUP loginwindow\n"
 
 
-def test_only_root_may_kick_and_root_has_only_this_mac_s_programs(mac: MacFolder) -> None:
+def test_only_root_may_kickstart_and_root_has_only_programs_of_this_mac(mac: MacFolder) -> None:
     assert run(mac, *KICK[2:]).returncode == 1
 
     refused = run(mac, "sudo", "-n", sys.executable, "-c", "print('reached')")
@@ -114,7 +114,7 @@ def test_processes_of_the_mac_are_found_and_those_of_a_user_are_not(mac: MacFold
     until(lambda: mac.processes() == [])
 
 
-def test_a_call_of_tart_that_ends_by_itself_holds_no_vm(mac: MacFolder) -> None:
+def test_short_call_of_tart_does_not_count_as_a_vm(mac: MacFolder) -> None:
     (mac.programs / "tart").write_text("input()")
     command = [sys.executable, "-ISE", str(mac.programs / "tart")]
     calls = [
@@ -130,7 +130,7 @@ def test_a_call_of_tart_that_ends_by_itself_holds_no_vm(mac: MacFolder) -> None:
             call.communicate(b"\n")
 
 
-def test_a_mac_that_is_laid_out_again_keeps_its_disk(mac: MacFolder) -> None:
+def test_mac_that_is_laid_out_again_keeps_its_disk(mac: MacFolder) -> None:
     run(mac, "tart", "create", "--linux", "vm")
 
     mac.lay_out({"scale": 0.01, "version": "2.35.0"})

@@ -88,7 +88,7 @@ def test_macs_join_and_run_the_sample_and_other_pods_to_their_end(tmp_path: Path
 
 
 @in_a_thread
-def test_a_signal_ends_macs_and_vms_before_the_server(tmp_path: Path) -> None:
+def test_signal_ends_macs_and_vms_before_the_server(tmp_path: Path) -> None:
     with up(tmp_path, macs=1) as server:
         until(lambda: phase(server) == "Running")
         assert len(left(tmp_path)) >= 4
@@ -113,7 +113,7 @@ def test_processes_of_a_killed_start_do_not_block_the_next_one(tmp_path: Path) -
 
 
 @in_a_thread
-def test_a_failed_mac_is_reported_and_the_others_start(tmp_path: Path) -> None:
+def test_failed_mac_is_reported_and_the_others_start(tmp_path: Path) -> None:
     place = tmp_path / "data" / "macs"
     place.mkdir(parents=True, mode=0o700)
     (tmp_path / "data").chmod(0o700)
@@ -128,7 +128,7 @@ def test_a_failed_mac_is_reported_and_the_others_start(tmp_path: Path) -> None:
 
 
 @in_a_thread
-def test_an_agent_that_exits_is_logged_and_restarted(tmp_path: Path) -> None:
+def test_agent_that_exits_is_logged_and_restarted(tmp_path: Path) -> None:
     with up(tmp_path, macs=1) as server:
         mac = MacFolder(tmp_path / "data" / "macs" / "mac-1")
         first = until(lambda: only(mac.agents()))
@@ -194,7 +194,7 @@ def test_zero_macs_create_no_folder(tmp_path: Path) -> None:
 
 
 @in_a_thread
-def test_an_agent_imports_nothing_from_the_current_folder(tmp_path: Path) -> None:
+def test_agent_imports_nothing_from_the_current_folder(tmp_path: Path) -> None:
     (tmp_path / "argparse.py").write_text("raise SystemExit(9)")
 
     command = [*macs.agent_command(MacFolder(tmp_path / "mac-1")), "--version"]

@@ -13,7 +13,7 @@ from bramley.sim.ssh.faults import Fault, FaultKind
 from tests.process.sim_mac.ssh_client import served, until
 
 
-async def test_a_line_is_cut_before_within_or_after_a_command(tmp_path: Path) -> None:
+async def test_connection_is_cut_before_within_or_after_a_command(tmp_path: Path) -> None:
     home = tmp_path / "mac/Users/m1"
     async with served(tmp_path / "mac") as (host, mac):
         host.faults.set(Fault(do=FaultKind.CUT_BEFORE, match="*before*", skip=1, times=1))
@@ -30,14 +30,14 @@ async def test_a_line_is_cut_before_within_or_after_a_command(tmp_path: Path) ->
         cut = await mac.run("echo an answer; sleep 1000")
         assert (cut.exit_status, cut.stdout) == (None, b"an an")
 
-        # A command goes on as behind every sshd: its input ends too early, and that is for it to find out.
+        # The command continues, as with every sshd, and must detect that its input ended too early.
         host.faults.set(Fault(do=FaultKind.CUT_AT, bytes=70_000, times=1))
         assert (await mac.run("cat > at; echo $? > went-on", b"x" * 200_000)).exit_status is None
         await until((home / "went-on").exists)
         assert (home / "at").stat().st_size == 70_000
 
 
-async def test_a_full_disk_is_full_for_root_as_well(tmp_path: Path) -> None:
+async def test_full_disk_applies_to_root(tmp_path: Path) -> None:
     async with served(tmp_path / "mac", may_sudo=True) as (host, mac):
         host.faults.set(Fault(do=FaultKind.DISK_FULL, bytes=1000))
         assert "No space left on device" in await mac.error_of("cat > big", b"x" * 5000)
@@ -63,7 +63,7 @@ async def test_sudo_refuses_and_commands_hang_as_long_as_configured(tmp_path: Pa
         await mac.output_of("launchctl list")
 
 
-async def test_a_slow_line_carries_so_many_bytes_a_second(tmp_path: Path) -> None:
+async def test_slow_connection_has_the_configured_bandwidth(tmp_path: Path) -> None:
     async with served(tmp_path / "mac") as (host, mac):
         host.faults.set(Fault(do=FaultKind.SLOW, bytes=10_000))
         begun = asyncio.get_running_loop().time()
@@ -71,7 +71,7 @@ async def test_a_slow_line_carries_so_many_bytes_a_second(tmp_path: Path) -> Non
         assert asyncio.get_running_loop().time() - begun >= 0.5
 
 
-async def test_the_host_key_changes_and_changes_back(tmp_path: Path) -> None:
+async def test_host_key_changes_and_changes_back(tmp_path: Path) -> None:
     async with served(tmp_path / "mac") as (host, _):
         first = host.host_key
         known = asyncssh.import_known_hosts(f"[127.0.0.1]:{host.port} {first}\n")
@@ -95,7 +95,7 @@ async def test_the_host_key_changes_and_changes_back(tmp_path: Path) -> None:
             await connect()
 
 
-async def test_faults_are_read_from_a_file_that_must_be_spelt_right(tmp_path: Path) -> None:
+async def test_faults_are_read_from_a_valid_file_only(tmp_path: Path) -> None:
     async with served(tmp_path / "mac") as (_, mac):
         path = tmp_path / "mac/.mac/faults.json"
         path.write_text(json.dumps([{"do": "cut-before", "match": "true", "times": 1}]))

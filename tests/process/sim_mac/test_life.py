@@ -1,4 +1,4 @@
-"""What lives and dies on a simulated Mac: jobs, restarts, and everything with its server."""
+"""Jobs, restarts and the end of a simulated Mac behind SSH."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def loaded(mac: Client) -> None:
     await mac.output_of(f"sudo launchctl bootstrap system {PLIST}")
 
 
-async def test_a_job_runs_as_its_user_is_kept_alive_and_ends_when_it_is_booted_out(
+async def test_job_runs_as_its_user_with_keep_alive_until_bootout(
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "mac/var/log/a.log"
@@ -78,7 +78,7 @@ async def test_a_job_runs_as_its_user_is_kept_alive_and_ends_when_it_is_booted_o
         await mac.error_of(f"while kill -0 {last.strip()}; do sleep 0.05; done; exit 1")
 
 
-async def test_a_restart_breaks_the_line_ends_processes_and_starts_jobs_again(
+async def test_restart_cuts_connections_kills_processes_and_starts_jobs(
     tmp_path: Path,
 ) -> None:
     async with served(tmp_path / "mac", may_sudo=True) as (_, mac):
@@ -112,7 +112,7 @@ async def another_boot(mac: Client, before: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_mac_that_was_switched_off_keeps_its_disk_and_its_key(tmp_path: Path) -> None:
+async def test_stopped_mac_keeps_its_disk_and_host_key(tmp_path: Path) -> None:
     log = tmp_path / "mac/var/log/a.log"
     async with served(tmp_path / "mac", may_sudo=True) as (host, mac):
         await loaded(mac)
@@ -128,7 +128,7 @@ async def test_a_mac_that_was_switched_off_keeps_its_disk_and_its_key(tmp_path: 
         await client.close()
 
 
-async def test_a_mac_is_switched_on_once_and_on_a_port_of_its_own(tmp_path: Path) -> None:
+async def test_mac_is_served_once_and_on_a_free_port(tmp_path: Path) -> None:
     async with served(tmp_path / "mac") as (host, mac):
         with pytest.raises(BadConfiguration, match="already served by another process"):
             await SimulatedHost(tmp_path / "mac").__aenter__()
@@ -167,7 +167,7 @@ def private(path: Path) -> str:
     return path.read_text().strip()
 
 
-async def test_the_command_prints_how_to_connect_and_no_process_survives_its_kill(
+async def test_command_prints_how_to_connect_and_no_process_survives_its_kill(
     tmp_path: Path,
 ) -> None:
     root, seconds = tmp_path / "mac", long()
@@ -189,7 +189,7 @@ async def test_the_command_prints_how_to_connect_and_no_process_survives_its_kil
         await until(lambda: not sleeping(seconds))
 
 
-async def test_a_mac_whose_first_start_was_cut_short_comes_up_with_a_password_that_fits(
+async def test_mac_after_an_interrupted_first_start_has_a_valid_password(
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "mac"
@@ -203,7 +203,7 @@ async def test_a_mac_whose_first_start_was_cut_short_comes_up_with_a_password_th
         await client.close()
 
 
-async def test_ctrl_c_ends_the_command_in_order(tmp_path: Path) -> None:
+async def test_ctrl_c_ends_the_command_cleanly(tmp_path: Path) -> None:
     with command(tmp_path / "mac") as process:
         printed_lines(process)
         process.send_signal(signal.SIGINT)

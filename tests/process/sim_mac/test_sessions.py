@@ -1,4 +1,4 @@
-"""What a command over SSH meets on a simulated Mac: its users, files, programs, sudo and terminals."""
+"""Commands over SSH on a simulated Mac: users, files, programs, sudo and terminals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bramley.sim.ssh import tart_bundle
 from tests.process.sim_mac.ssh_client import PASSWORD, TIMEOUT_SECONDS, served
 
 
-async def test_shell_runs_for_real_as_the_user_in_the_macs_own_root(tmp_path: Path) -> None:
+async def test_shell_runs_as_the_user_in_the_sandbox(tmp_path: Path) -> None:
     async with served(tmp_path / "mac") as (host, mac):
         assert await mac.output_of("id -un; id -gn; pwd; sw_vers -productName") == (
             "m1\nstaff\n/Users/m1\nmacOS\n"
@@ -28,7 +28,7 @@ async def test_shell_runs_for_real_as_the_user_in_the_macs_own_root(tmp_path: Pa
         assert host.commands[-1] == "ls -ld /private/etc/pf.conf"
 
 
-async def test_commands_stay_in_the_macs_root_and_only_root_writes_to_its_system(
+async def test_commands_stay_in_the_sandbox_and_only_root_writes_to_the_system(
     tmp_path: Path,
 ) -> None:
     async with served(tmp_path / "mac", may_sudo=True) as (_, mac):
@@ -44,7 +44,7 @@ async def test_commands_stay_in_the_macs_root_and_only_root_writes_to_its_system
             assert "not found" in await mac.error_of(program)
 
 
-async def test_sudo_takes_the_password_and_leaves_the_rest_of_the_line_to_the_program(
+async def test_sudo_reads_the_password_and_the_program_reads_the_rest(
     tmp_path: Path,
 ) -> None:
     async with served(tmp_path / "mac") as (_, mac):
@@ -67,9 +67,7 @@ async def test_sudo_takes_the_password_and_leaves_the_rest_of_the_line_to_the_pr
 
 
 @pytest.mark.parametrize(("typed", "code"), [(PASSWORD, 0), ("mistyped", 10)])
-async def test_a_password_is_typed_at_a_terminal_that_does_not_show_it(
-    tmp_path: Path, typed: str, code: int
-) -> None:
+async def test_password_is_typed_without_echo(tmp_path: Path, typed: str, code: int) -> None:
     async with served(tmp_path / "mac") as (_, mac):
         connection = await mac.connection()
         process = await connection.create_process("dscl . -authonly m1", term_type="vt100")
@@ -91,7 +89,7 @@ async def test_too_many_wrong_passwords_lock_the_account(tmp_path: Path) -> None
         assert "incorrect" in await mac.error_of("sudo -S -p '' true", f"{PASSWORD}\n".encode() * 3)
 
 
-async def test_a_key_counts_once_it_is_in_the_users_own_file(tmp_path: Path) -> None:
+async def test_key_is_accepted_from_the_authorized_keys_of_the_user(tmp_path: Path) -> None:
     key = asyncssh.generate_private_key("ssh-ed25519")
     async with served(tmp_path / "mac") as (host, mac):
         public = key.export_public_key()
@@ -112,7 +110,7 @@ async def test_a_key_counts_once_it_is_in_the_users_own_file(tmp_path: Path) -> 
             assert (await connection.run("id -un")).stdout == "m1\n"
 
 
-async def test_the_simulated_tart_runs_from_the_bundle_that_a_bootstrap_installs(
+async def test_simulated_tart_runs_from_the_bundle_that_a_bootstrap_installs(
     tmp_path: Path,
 ) -> None:
     archive = tart_bundle.archive()

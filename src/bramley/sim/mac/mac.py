@@ -82,7 +82,7 @@ class SimulatedMac:
 
     def start(self, call: Call, *, parent: int) -> Process:
         """Start a program in a new process group; ProgramMissing if it is not installed."""
-        program = self._find(call.argv[0])
+        program = self._programs.get(_name(call.argv[0]))
         if program is None:
             raise ProgramMissing(f"{call.argv[0]}: no such program on this Mac")
         return self.table.spawn(
@@ -97,9 +97,6 @@ class SimulatedMac:
         total, free = self.tart.disk_space()
         return Space(total, free)
 
-    def _find(self, program: str) -> Program | None:
-        return self._programs.get(_name(program))
-
     async def _run(self, program: Program, process: Process, call: Call) -> int:
         fault = self.faults.striking(_name(call.argv[0]))
         if fault is not None:
@@ -112,7 +109,7 @@ class SimulatedMac:
     async def _sudo(self, process: Process, call: Call) -> int:
         """Run another program as root, in this process and without a password."""
         rest = [word for word in call.argv[1:] if word != "-n"]
-        program = self._find(rest[0]) if rest else None
+        program = self._programs.get(_name(rest[0])) if rest else None
         if program is None:
             call.err(f"sudo: {' '.join(rest[:1])}: command not found")
             return 1

@@ -37,6 +37,18 @@ class Result:
     err: str = ""
 
 
+class Exit(Exception):
+    """Ends a program with this result."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(result.err)
+        self.result = result
+
+
+class NotModelled(Exception):
+    """Ends a program because of arguments that the model does not support."""
+
+
 Program = Callable[["Mac", Call], Result]
 
 # EX_USAGE: no program of the model uses it for anything else.

@@ -15,23 +15,8 @@ from typing import Any
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
-from bramley.host import connection
+from bramley.host import commands, connection
 from bramley.host.artifacts import ArtifactStore
-from bramley.host.commands import (
-    DEFAULT_TIMEOUT,
-    Command,
-    Folder,
-    Link,
-    Probe,
-    Reboot,
-    Remove,
-    Rename,
-    Run,
-    Seal,
-    Stream,
-    Wait,
-    Write,
-)
 from bramley.host.connection import Renew
 from bramley.host.facts import Facts, RunResult
 from bramley.sim.macos import host_commands
@@ -41,13 +26,13 @@ from bramley.sim.macos.mac import Mac
 _PROBE_TIMEOUT = timedelta(seconds=60)
 _REBOOT_POLL = timedelta(seconds=5)
 _CHANGES: Mapping[type, Callable[[Mac, str, Any], None]] = {
-    Folder: host_commands.folder,
-    Link: host_commands.link,
-    Remove: host_commands.remove,
-    Rename: host_commands.rename,
-    Run: host_commands.run,
-    Seal: host_commands.seal,
-    Write: host_commands.write,
+    commands.Folder: host_commands.folder,
+    commands.Link: host_commands.link,
+    commands.Remove: host_commands.remove,
+    commands.Rename: host_commands.rename,
+    commands.Run: host_commands.run,
+    commands.Seal: host_commands.seal,
+    commands.Write: host_commands.write,
 }
 
 
@@ -64,7 +49,7 @@ class ModelConnection:
         artifacts: ArtifactStore | None = None,
     ) -> None:
         self.mac = mac
-        self.done: list[Command] = []
+        self.done: list[commands.Command] = []
         self.probes = 0
         self.faults = faults or Faults()
         self._clock = clock
@@ -83,7 +68,7 @@ class ModelConnection:
         """Pin the host key that the Mac presents now."""
         self._pinned_key_id = self.mac.state["host_key_id"]
 
-    async def do(self, command: Command) -> None:
+    async def do(self, command: commands.Command) -> None:
         """Run one command to its end."""
         fault = self.faults.next(command)
         await self._begin(fault, _timeout_of(command), command.purpose)
@@ -98,7 +83,7 @@ class ModelConnection:
         self.done.append(command)
         self._end(fault)
 
-    async def probe(self, probes: Collection[Probe]) -> Facts:
+    async def probe(self, probes: Collection[commands.Probe]) -> Facts:
         """Run all probes in one round trip."""
         fault = self.faults.next_probe()
         self.probes += 1
@@ -132,30 +117,30 @@ class ModelConnection:
             raise errors.HostUnreachable(f"{self.host}: the connection was cut before the answer")
         self._is_cut = fault == Cut(CutPoint.AFTER)
 
-    async def _perform(self, command: Command, fault: Fault | None) -> None:
+    async def _perform(self, command: commands.Command, fault: Fault | None) -> None:
         if isinstance(fault, Fail):
             raise host_commands.Failed(fault.code, fault.stderr)
         match command:
-            case Wait():
+            case commands.Wait():
                 await self._wait(command)
-            case Reboot():
+            case commands.Reboot():
                 await self._reboot(command)
-            case Stream():
+            case commands.Stream():
                 await self._stream(command, fault)
             case _:
                 await self._change(command)
 
-    async def _change(self, command: Folder | Link | Rename | Remove | Run | Seal | Write) -> None:
-        if isinstance(command, Run | Write) and command.sudo_password in self._wrong_passwords:
+    async def _change(self, command: commands.Command) -> None:
+        if getattr(command, "sudo_password", None) in self._wrong_passwords:
             raise self._wrong_password(command)
-        if isinstance(command, Run) and command.argv[0] == "sleep":
+        if isinstance(command, commands.Run) and command.argv[0] == "sleep":
             # The only program that waits: those of the model never do.
             await self._sleep(float(command.argv[1]), command)
             return
         with self.mac.caching():
             _CHANGES[type(command)](self.mac, self._user, command)
 
-    async def _sleep(self, seconds: float, command: Run) -> None:
+    async def _sleep(self, seconds: float, command: commands.Run) -> None:
         await asyncio.sleep(min(seconds, command.timeout.total_seconds()))
         if seconds > command.timeout.total_seconds():
             raise self._timed_out(command.timeout, command.purpose)
@@ -165,7 +150,7 @@ class ModelConnection:
             f"{self.host}: {purpose}: did not finish within {_seconds(limit)}; it was stopped"
         )
 
-    async def _stream(self, command: Stream, fault: Fault | None) -> None:
+    async def _stream(self, command: commands.Stream, fault: Fault | None) -> None:
         faulty = _FaultyStream(self.host, fault)
         subject = f"{self.host}: {command.purpose}"
         async with (
@@ -175,16 +160,18 @@ class ModelConnection:
         ):
             await host_commands.stream(self.mac, self._user, command, blocks)
 
-    async def _wait(self, command: Wait) -> None:
+    async def _wait(self, command: commands.Wait) -> None:
         async def run_probe() -> RunResult:
             self._require_up(command.purpose)
             return host_commands.run_probe(self.mac, self._user, command.probe)
 
         await connection.wait_until(command, run_probe, clock=self._clock, host=self.host)
 
-    async def _reboot(self, command: Reboot) -> None:
+    async def _reboot(self, command: commands.Reboot) -> None:
         before = self.mac.state["boot"]["boot_id"]
-        restart = Run(argv=("shutdown", "-r", "now"), purpose=command.purpose, as_root=True)
+        restart = commands.Run(
+            argv=("shutdown", "-r", "now"), purpose=command.purpose, as_root=True
+        )
         host_commands.run(self.mac, self._user, restart)
         until = self._clock.monotonic() + command.timeout.total_seconds()
         while self._clock.monotonic() < until:
@@ -195,8 +182,8 @@ class ModelConnection:
             f"{self.host}: {command.purpose}: did not come back within {_seconds(command.timeout)}"
         )
 
-    def _wrong_password(self, command: Command) -> errors.LoginRefused:
-        if isinstance(command, Run | Write) and command.sudo_password:
+    def _wrong_password(self, command: commands.Command) -> errors.LoginRefused:
+        if isinstance(command, commands.Run | commands.Write) and command.sudo_password:
             self._wrong_passwords.add(command.sudo_password)
         return errors.LoginRefused(
             f"{self.host}: {command.purpose}: sudo does not accept this password of {self._user}; "
@@ -229,10 +216,9 @@ class _FaultyStream:
         return block
 
 
-def _timeout_of(command: Command) -> timedelta:
-    if isinstance(command, Folder | Link | Rename | Remove | Seal):
-        return DEFAULT_TIMEOUT
-    return command.timeout
+def _timeout_of(command: commands.Command) -> timedelta:
+    timeout: timedelta = getattr(command, "timeout", commands.DEFAULT_TIMEOUT)
+    return timeout
 
 
 def _seconds(limit: timedelta) -> str:

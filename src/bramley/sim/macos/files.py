@@ -143,8 +143,7 @@ class Files:
 
     def walk(self, path: str = "/") -> Iterator[str]:
         """Yield all paths below a folder, in order, without following links; the Mac's state folder is excluded."""
-        for inner, _ in self.facts(path):
-            yield inner
+        yield from (inner for inner, _ in self.facts(path))
 
     def facts(self, path: str = "/") -> Iterator[tuple[str, os.stat_result]]:
         """Yield all paths below a folder, as `walk` does, with their `lstat`; files that vanish meanwhile are left out."""

@@ -19,25 +19,11 @@ if TYPE_CHECKING:
 _GIB = 1024**3
 SEARCHED = ("/usr/local/bin", "/opt/homebrew/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
 FOLDERS = (
-    "/Applications",
-    "/Library/LaunchAgents",
-    "/Library/LaunchDaemons",
-    "/Library/Preferences",
-    "/System/Library/CoreServices",
-    "/System/Library/LaunchDaemons",
-    "/Users/Shared",
-    "/Volumes",
-    "/opt",
-    "/private/etc/newsyslog.d",
-    "/private/etc/pf.anchors",
-    "/private/etc/ssh",
-    "/private/etc/sudoers.d",
-    "/private/var/db",
-    "/private/var/log",
-    "/private/var/root",
-    "/private/var/run",
+    "/Applications", "/Library/LaunchAgents", "/Library/LaunchDaemons", "/Library/Preferences", "/System/Library/CoreServices",
+    "/System/Library/LaunchDaemons", "/Users/Shared", "/Volumes", "/opt", "/private/etc/newsyslog.d", "/private/etc/pf.anchors",
+    "/private/etc/ssh", "/private/etc/sudoers.d", "/private/var/db", "/private/var/log", "/private/var/root", "/private/var/run",
     "/usr/local",
-)
+)  # fmt: skip
 _LOGINWINDOW_APP = "/System/Library/CoreServices/loginwindow.app"
 _PF_CONF = """\
 # The main ruleset; components enable pf with -E and load their anchors below com.apple.
@@ -129,6 +115,11 @@ def lay_out(mac: Mac, settings: Settings) -> None:
 
 
 def _files(settings: Settings) -> list[tuple[str, str, int]]:
+    version = {
+        "ProductName": "macOS",
+        "ProductVersion": settings.macos,
+        "ProductBuildVersion": settings.build,
+    }
     return [
         ("/etc/pf.conf", _PF_CONF, 0o644),
         ("/etc/pf.anchors/com.apple", _PF_APPLE, 0o644),
@@ -136,17 +127,12 @@ def _files(settings: Settings) -> list[tuple[str, str, int]]:
         ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n", 0o644),
         ("/etc/zshrc", "", 0o444),
         *((f"/System/Library/LaunchDaemons/{name}", _plist(job), 0o644) for name, job in _DAEMONS),
-        ("/System/Library/CoreServices/SystemVersion.plist", _version_plist(settings), 0o644),
+        ("/System/Library/CoreServices/SystemVersion.plist", _plist(version), 0o644),
     ]
 
 
 def _plist(content: dict[str, Any]) -> str:
     return plistlib.dumps(content).decode()
-
-
-def _version_plist(settings: Settings) -> str:
-    product = {"ProductName": "macOS", "ProductVersion": settings.macos}
-    return _plist({**product, "ProductBuildVersion": settings.build})
 
 
 def _lay_out_home(mac: Mac, settings: Settings) -> None:

@@ -15,20 +15,7 @@ from pathlib import Path
 
 from bramley.api.names import host
 from bramley.base.secret import Secret, SecretBytes
-from bramley.host.commands import (
-    Folder,
-    Link,
-    Probe,
-    ReadFile,
-    Remove,
-    Rename,
-    Run,
-    RunProbe,
-    Seal,
-    Stat,
-    Stream,
-    Write,
-)
+from bramley.host import commands
 from bramley.host.facts import FILE, FOLDER, LINK, OTHER, Answer, Facts, FileStat, RunResult
 from bramley.sim.macos.call import Call, Result, read_file
 from bramley.sim.macos.mac import Mac
@@ -52,7 +39,7 @@ class PasswordRefused(Failed):
     """sudo did not accept the password."""
 
 
-def run(mac: Mac, user: str, command: Run) -> None:
+def run(mac: Mac, user: str, command: commands.Run) -> None:
     """Run a program, as root through sudo; an exit code of sudo itself is never accepted."""
     # Input at a prompt ends with a newline.
     stdin = content_of(command.stdin) + (b"\n" if command.prompt else b"")
@@ -86,7 +73,7 @@ def content_of(content: bytes | Secret) -> bytes:
     return content.reveal().encode() if isinstance(content, Secret) else content
 
 
-def write(mac: Mac, user: str, command: Write) -> None:
+def write(mac: Mac, user: str, command: commands.Write) -> None:
     """Write a file, check it, and rename it to its path."""
     become_root(mac, user, command.sudo_password)
     with _temporary_file(mac, command.path) as new:
@@ -101,7 +88,9 @@ def write(mac: Mac, user: str, command: Write) -> None:
         mac.files.rename(new, command.path)
 
 
-async def stream(mac: Mac, user: str, command: Stream, blocks: AsyncIterator[bytes]) -> None:
+async def stream(
+    mac: Mac, user: str, command: commands.Stream, blocks: AsyncIterator[bytes]
+) -> None:
     """Receive an artifact, verify its size and digest, and rename it to its path."""
     become_root(mac, user)
     artifact = command.artifact
@@ -161,14 +150,14 @@ def _file_errors() -> Iterator[None]:
         raise Failed(UNDONE, f"chown: {error.args[0]}") from error
 
 
-def folder(mac: Mac, user: str, command: Folder) -> None:
+def folder(mac: Mac, user: str, command: commands.Folder) -> None:
     """Make a folder, or change its owner and mode."""
     become_root(mac, user)
     with _file_errors():
         mac.files.make_folder(command.path, mode=command.mode, owner=command.owner)
 
 
-def link(mac: Mac, user: str, command: Link) -> None:
+def link(mac: Mac, user: str, command: commands.Link) -> None:
     """Make a link, or replace it."""
     become_root(mac, user)
     with _temporary_file(mac, command.path) as new:
@@ -176,7 +165,7 @@ def link(mac: Mac, user: str, command: Link) -> None:
         mac.files.rename(new, command.path)
 
 
-def rename(mac: Mac, user: str, command: Rename) -> None:
+def rename(mac: Mac, user: str, command: commands.Rename) -> None:
     """Rename; a folder is not replaced, nor moved into."""
     become_root(mac, user)
     _refuse_folder(mac, command.to, follow=True)
@@ -184,14 +173,14 @@ def rename(mac: Mac, user: str, command: Rename) -> None:
         mac.files.rename(command.path, command.to)
 
 
-def remove(mac: Mac, user: str, command: Remove) -> None:
+def remove(mac: Mac, user: str, command: commands.Remove) -> None:
     """Remove a file, link or folder."""
     become_root(mac, user)
     with _file_errors():
         mac.files.remove(command.path)
 
 
-def seal(mac: Mac, user: str, command: Seal) -> None:
+def seal(mac: Mac, user: str, command: commands.Seal) -> None:
     """Store the digest of a folder in its seal file."""
     become_root(mac, user)
     if not mac.files.is_folder(command.path):
@@ -202,30 +191,30 @@ def seal(mac: Mac, user: str, command: Seal) -> None:
         mac.files.write(f"{command.path}/{host.SEAL}", message.encode())
 
 
-def facts(mac: Mac, user: str, probes: Collection[Probe]) -> Facts:
+def facts(mac: Mac, user: str, probes: Collection[commands.Probe]) -> Facts:
     """Run all probes."""
     may = not isinstance(sudo.decide(mac, Call(("sudo", "-n", "true"), user)), Result)
     return Facts({probe: _answer(mac, user, probe, as_root=may) for probe in probes})
 
 
-def _answer(mac: Mac, user: str, probe: Probe, *, as_root: bool) -> Answer:
+def _answer(mac: Mac, user: str, probe: commands.Probe, *, as_root: bool) -> Answer:
     match probe:
-        case RunProbe():
+        case commands.RunProbe():
             return run_probe(mac, user, probe)
-        case ReadFile():
+        case commands.ReadFile():
             return _read_file_probe(mac, "root" if as_root and probe.as_root else user, probe)
-        case Stat():
+        case commands.Stat():
             return _stat_probe(mac, "root" if as_root else user, probe)
 
 
-def run_probe(mac: Mac, user: str, probe: RunProbe) -> RunResult:
+def run_probe(mac: Mac, user: str, probe: commands.RunProbe) -> RunResult:
     """Run a program and return its output and exit code."""
     argv = ("sudo", "-n", "--", *probe.argv) if probe.as_root else probe.argv
     answer = mac.run(Call(argv, user))
     return RunResult(answer.code, (answer.out + answer.err).encode()[: probe.max_bytes])
 
 
-def _read_file_probe(mac: Mac, user: str, probe: ReadFile) -> bytes | None:
+def _read_file_probe(mac: Mac, user: str, probe: commands.ReadFile) -> bytes | None:
     try:
         content = read_file(mac, Call(("head",), user), probe.path)
     except PermissionError:
@@ -235,7 +224,7 @@ def _read_file_probe(mac: Mac, user: str, probe: ReadFile) -> bytes | None:
     return content[: probe.max_bytes] if content.startswith(probe.prefix) else b""
 
 
-def _stat_probe(mac: Mac, user: str, probe: Stat) -> FileStat | None:
+def _stat_probe(mac: Mac, user: str, probe: commands.Stat) -> FileStat | None:
     found = mac.files.find(probe.path)
     if found is None:
         return None

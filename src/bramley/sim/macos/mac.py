@@ -17,7 +17,7 @@ from typing import Any
 
 from bramley.base.clock import Clock, SystemClock
 from bramley.sim.macos import boot, fresh_install, launchd, loginwindow, programs
-from bramley.sim.macos.call import Call, Result
+from bramley.sim.macos.call import Call, Exit, NotModelled, Result, not_modelled
 from bramley.sim.macos.files import Files, copy_tree
 from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.macos.launchd import FakeSpawner, Spawner
@@ -151,7 +151,14 @@ class Mac:
         if refused is not None:
             return refused
         program = programs.find(name)
-        return self._unmodelled_result(name) if program is None else program(self, call)
+        if program is None:
+            return self._unmodelled_result(name)
+        try:
+            return program(self, call)
+        except Exit as exited:
+            return exited.result
+        except NotModelled as error:
+            return not_modelled(call, str(error))
 
     def reboot(self) -> None:
         """Restart it: it is down at once, and up after `boot_seconds`."""

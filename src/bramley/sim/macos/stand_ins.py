@@ -66,7 +66,8 @@ def archive(files: Mapping[str, bytes], *, executable: tuple[str, ...] = ()) -> 
     """Return a compressed archive of these files and their folders; the same files make the same bytes."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for folder in sorted({str(parent) for name in files for parent in _parents(name)}):
+        parents = {str(parent) for name in files for parent in PurePosixPath(name).parents}
+        for folder in sorted(parents - {"."}):
             member = tarfile.TarInfo(folder)
             member.type, member.mode = tarfile.DIRTYPE, _EXECUTABLE
             tar.addfile(member)
@@ -76,7 +77,3 @@ def archive(files: Mapping[str, bytes], *, executable: tuple[str, ...] = ()) -> 
             member.mode = _EXECUTABLE if name in executable else _PLAIN
             tar.addfile(member, io.BytesIO(content))
     return gzip.compress(packed.getvalue(), mtime=0)
-
-
-def _parents(name: str) -> list[PurePosixPath]:
-    return [parent for parent in PurePosixPath(name).parents if str(parent) != "."]

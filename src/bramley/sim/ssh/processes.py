@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bramley.base import log
 from bramley.base.errors import BadConfiguration, TimedOut
 from bramley.sim.macos import users
 from bramley.sim.ssh import sandbox
@@ -25,9 +24,6 @@ from bramley.sim.ssh.sandbox import Sandbox
 # Long, for busy machines; reached only when something is wrong.
 _REPLY_SECONDS = 120.0
 _EXIT_SECONDS = 120.0
-
-
-logger = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,7 +290,7 @@ def _own_key(mac: Mac) -> asyncssh.SSHKey:
 def _write_machine_files(mac: Mac) -> None:
     """Write the files that programs of this machine need, and the model does not."""
     for folder in sandbox.mounted():
-        # Otherwise bwrap makes them, perhaps after the first snapshot of the Mac.
+        # Otherwise bwrap makes them, after the Mac has begun to answer.
         if not mac.files.exists(folder):
             mac.files.make_folder(folder)
     for path, text in processes.account_files(mac.state).items():

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bramley.base import log
 from bramley.sim.macos import users
 from bramley.sim.macos.call import Call, Program, Result, may_replace, not_modelled
 from bramley.sim.macos.mac import Mac
@@ -34,9 +33,6 @@ MAX_CALL = 16 * 1024 * 1024
 _STANDARD_FILES = 3
 _CREDENTIALS = struct.Struct("3i")
 _BACKLOG = 128
-
-
-logger = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,11 @@ no other command ran in between.
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from bramley.sim.tart import bundles, layout
+from bramley.sim.tart import bundles, effects, layout
 from bramley.sim.tart.arguments import Arguments, Syntax, parse
-from bramley.sim.tart.effects import (
-    Err,
-    Flock,
-    Interrupted,
-    Out,
-    ProcessEnvironment,
-    Sleep,
-    Steps,
-    Substeps,
-)
+from bramley.sim.tart.effects import Steps, Substeps
 from bramley.sim.tart.failures import USAGE, Failed, WrongUsage
 from bramley.sim.tart.settings import BadSettings, Context, read_context
 
@@ -36,148 +27,94 @@ class Verb(NamedTuple):
     about: str
 
 
-_RUN = Syntax(
-    ("name",),
-    options=(
-        "dir",
-        "disk",
-        "root-disk-opts",
-        "net-bridged",
-        "net-softnet-allow",
-        "net-softnet-block",
-        "net-softnet-expose",
-        "serial-path",
-    ),
-    flags=(
-        "no-graphics",
-        "graphics",
-        "vnc",
-        "vnc-experimental",
-        "net-softnet",
-        "net-host",
-        "suspendable",
-        "recovery",
-        "rosetta",
-        "nested",
-        "serial",
-        "no-audio",
-        "no-clipboard",
-        "no-trackpad",
-        "no-pointer",
-        "no-keyboard",
-        "capture-system-keys",
-    ),
+def _syntax(positionals: str = "", options: str = "", flags: str = "", **more: Any) -> Syntax:
+    return Syntax(tuple(positionals.split()), tuple(options.split()), tuple(flags.split()), **more)
+
+
+_RUN = _syntax(
+    "name",
+    "dir disk root-disk-opts net-bridged net-softnet-allow net-softnet-block net-softnet-expose serial-path",
+    "no-graphics graphics vnc vnc-experimental net-softnet net-host suspendable recovery rosetta nested serial no-audio no-clipboard "
+    "no-trackpad no-pointer no-keyboard capture-system-keys",
 )
-_SET = Syntax(
-    ("name",),
-    options=("cpu", "memory", "display", "disk-size"),
-    flags=("random-mac", "random-serial", "display-refit", "no-display-refit"),
+_CREATE = _syntax("name", "from-ipsw disk-size disk-format", "linux")
+_CLONE = _syntax(
+    "source-name new-name", "concurrency prune-limit", "insecure deduplicate overwrite"
 )
-_NAME = ("name",)
+_SET = _syntax(
+    "name",
+    "cpu memory display disk-size",
+    "random-mac random-serial display-refit no-display-refit",
+)
+_LIST = _syntax("", "source format", "quiet", short=(("q", "quiet"),))
+_LOGIN = _syntax("host", "username", "password-stdin insecure no-validate")
+_EXEC = _syntax(
+    "name command",
+    "",
+    "interactive tty",
+    short=(("i", "interactive"), ("t", "tty")),
+    takes_rest=True,
+)
+_PULL = _syntax("remote-name", "concurrency", "insecure deduplicate")
+_PUSH = _syntax(
+    "local-name remote-names",
+    "concurrency chunk-size label",
+    "insecure populate-cache",
+    repeats_last=True,
+)
+_PRUNE = _syntax("", "entries older-than space-budget cache-budget", "gc")
+_STOP = _syntax("name", "timeout", short=(("t", "timeout"),))
+_NAME = _syntax("name")
 VERBS: Mapping[str, Verb] = {
-    "create": Verb(
-        "vms",
-        "create",
-        Syntax(_NAME, ("from-ipsw", "disk-size", "disk-format"), ("linux",)),
-        "Create an empty VM",
-    ),
-    "clone": Verb(
-        "vms",
-        "clone",
-        Syntax(
-            ("source-name", "new-name"),
-            ("concurrency", "prune-limit"),
-            ("insecure", "deduplicate", "overwrite"),
-        ),
-        "Clone a VM or an image",
-    ),
+    "create": Verb("vms", "create", _CREATE, "Create an empty VM"),
+    "clone": Verb("vms", "clone", _CLONE, "Clone a VM or an image"),
     "run": Verb("run", "run", _RUN, "Run a VM"),
     "set": Verb("vms", "change", _SET, "Change a VM's hardware"),
-    "get": Verb("queries", "get", Syntax(_NAME, ("format",)), "Show a VM"),
-    "list": Verb(
-        "queries",
-        "listing",
-        Syntax((), ("source", "format"), ("quiet",), (("q", "quiet"),)),
-        "List VMs and cached images",
-    ),
-    "login": Verb(
-        "registry",
-        "login",
-        Syntax(("host",), ("username",), ("password-stdin", "insecure", "no-validate")),
-        "Keep credentials of a registry",
-    ),
-    "logout": Verb("registry", "logout", Syntax(("host",)), "Forget credentials of a registry"),
-    "ip": Verb("queries", "ip", Syntax(_NAME, ("wait", "resolver")), "Print the address of a VM"),
-    "exec": Verb(
-        "run",
-        "execute",
-        Syntax(
-            ("name", "command"),
-            flags=("interactive", "tty"),
-            short=(("i", "interactive"), ("t", "tty")),
-            takes_rest=True,
-        ),
-        "Run a command in a VM",
-    ),
-    "pull": Verb(
-        "pull",
-        "pull",
-        Syntax(("remote-name",), ("concurrency",), ("insecure", "deduplicate")),
-        "Pull an image",
-    ),
-    "push": Verb(
-        "push",
-        "push",
-        Syntax(
-            ("local-name", "remote-names"),
-            ("concurrency", "chunk-size", "label"),
-            ("insecure", "populate-cache"),
-            repeats_last=True,
-        ),
-        "Push a VM to a registry",
-    ),
-    "prune": Verb(
-        "prune",
-        "prune",
-        Syntax((), ("entries", "older-than", "space-budget", "cache-budget"), ("gc",)),
-        "Delete what was not used for long",
-    ),
-    "rename": Verb("vms", "rename", Syntax(("name", "new-name")), "Rename a VM"),
-    "stop": Verb("run", "stop", Syntax(_NAME, ("timeout",), (), (("t", "timeout"),)), "Stop a VM"),
-    "suspend": Verb("run", "suspend", Syntax(_NAME), "Save a VM's state and stop it"),
-    "delete": Verb("vms", "delete", Syntax(_NAME, repeats_last=True), "Delete VMs and images"),
-    "fqn": Verb("vms", "fqn", Syntax(_NAME), "Print the digest that a cached tag means"),
+    "get": Verb("queries", "get", _syntax("name", "format"), "Show a VM"),
+    "list": Verb("queries", "listing", _LIST, "List VMs and cached images"),
+    "login": Verb("registry", "login", _LOGIN, "Keep credentials of a registry"),
+    "logout": Verb("registry", "logout", _syntax("host"), "Forget credentials of a registry"),
+    "ip": Verb("queries", "ip", _syntax("name", "wait resolver"), "Print the address of a VM"),
+    "exec": Verb("run", "execute", _EXEC, "Run a command in a VM"),
+    "pull": Verb("pull", "pull", _PULL, "Pull an image"),
+    "push": Verb("push", "push", _PUSH, "Push a VM to a registry"),
+    "prune": Verb("prune", "prune", _PRUNE, "Delete what was not used for long"),
+    "rename": Verb("vms", "rename", _syntax("name new-name"), "Rename a VM"),
+    "stop": Verb("run", "stop", _STOP, "Stop a VM"),
+    "suspend": Verb("run", "suspend", _NAME, "Save a VM's state and stop it"),
+    "delete": Verb("vms", "delete", _syntax("name", repeats_last=True), "Delete VMs and images"),
+    "fqn": Verb("vms", "fqn", _NAME, "Print the digest that a cached tag means"),
 }
 HELP_WORDS = frozenset({"--help", "-h", "help"})
 
 
-def main(words: Sequence[str], process: ProcessEnvironment) -> Steps:
+def main(words: Sequence[str], process: effects.ProcessEnvironment) -> Steps:
     """Run one command line."""
     try:
         context = read_context(process)
     except BadSettings as error:
-        yield Err(f"simulated tart: {error}")
+        yield effects.Err(f"simulated tart: {error}")
         return BAD_SETTINGS
     word = words[0] if words else "--help"
     if word == "--version":
-        yield Out(context.settings.version)
+        yield effects.Out(context.settings.version)
         return 0
     if word in HELP_WORDS or word not in VERBS:
         return (yield from _help(word))
     if HELP_WORDS & set(words[1:2]):
-        yield Out(usage(word))
+        yield effects.Out(usage(word))
         return 0
     return (yield from _report_failures(word, words[1:], context))
 
 
 def _help(word: str) -> Steps:
     if word not in HELP_WORDS:
-        yield Err(f"Error: Unexpected argument '{word}'")
-        yield Err("Usage: tart <subcommand>\n  See 'tart --help' for more information.")
+        yield effects.Err(f"Error: Unexpected argument '{word}'")
+        yield effects.Err("Usage: tart <subcommand>\n  See 'tart --help' for more information.")
         return USAGE
     width = max(map(len, VERBS))
     lines = [f"  {name.ljust(width)}  {verb.about}" for name, verb in VERBS.items()]
-    yield Out("USAGE: tart <subcommand>\n\nSUBCOMMANDS:\n" + "\n".join(lines))
+    yield effects.Out("USAGE: tart <subcommand>\n\nSUBCOMMANDS:\n" + "\n".join(lines))
     return 0
 
 
@@ -195,19 +132,19 @@ def _report_failures(word: str, words: Sequence[str], context: Context) -> Steps
     try:
         return (yield from _run(word, words, context))
     except WrongUsage as wrong:
-        yield Err(wrong.message)
-        yield Err(f"Usage: {usage(word).rpartition('USAGE: ')[2]}")
-        yield Err(f"  See 'tart {word} --help' for more information.")
+        yield effects.Err(wrong.message)
+        yield effects.Err(f"Usage: {usage(word).rpartition('USAGE: ')[2]}")
+        yield effects.Err(f"  See 'tart {word} --help' for more information.")
         return USAGE
     except Failed as failed:
-        yield Err(failed.message)
+        yield effects.Err(failed.message)
         return failed.code
     except OSError as error:
         # Another process removed a file, or the real volume is full: print the system's message.
-        yield Err(f"Error: {error.strerror}: {error.filename}")
+        yield effects.Err(f"Error: {error.strerror}: {error.filename}")
         return 1
-    except Interrupted:
-        yield Err("Error: CancellationError()")
+    except effects.Interrupted:
+        yield effects.Err("Error: CancellationError()")
         return 1
 
 
@@ -236,9 +173,9 @@ def target_of(word: str, arguments: Arguments) -> str:
 def _strike_faults(context: Context, word: str, target: str, at: str) -> Substeps:
     """Delay, hang or fail according to the faults, before the work or after it was done."""
     if slow := context.fault(word, target, "slow", at=at):
-        yield Sleep(slow.seconds)
+        yield effects.Sleep(slow.seconds)
     if context.fault(word, target, "hang", at=at):
-        yield Sleep(float("inf"))
+        yield effects.Sleep(float("inf"))
     if fails := context.fault(word, target, "fail", at=at):
         raise Failed(fails.code, fails.stderr)
 
@@ -246,6 +183,6 @@ def _strike_faults(context: Context, word: str, target: str, at: str) -> Substep
 def _remove_unlocked_staging(context: Context) -> Substeps:
     for entry in os.listdir(layout.staging(context.home)):
         path = os.path.join(layout.staging(context.home), entry)
-        is_left: bool = yield Flock(path, wait=False)
+        is_left: bool = yield effects.Flock(path, wait=False)
         if is_left:
             bundles.remove(path)

@@ -170,25 +170,9 @@ class Reply(NamedTuple):
 HALTED, CRASHED, DISCONNECTED = 0, 1, 2
 
 Effect = (
-    Sleep
-    | Out
-    | Err
-    | Write
-    | ReadStdin
-    | Flock
-    | Unflock
-    | IsFlocked
-    | RunLock
-    | RunUnlock
-    | RunHolder
-    | Signal
-    | Boot
-    | AwaitGuest
-    | PowerOff
-    | RunInGuest
-    | Listen
-    | Reply
-)
+    Sleep | Out | Err | Write | ReadStdin | Flock | Unflock | IsFlocked | RunLock | RunUnlock | RunHolder | Signal | Boot
+    | AwaitGuest | PowerOff | RunInGuest | Listen | Reply
+)  # fmt: skip
 
 # A command returns its exit code, a guest how it ended. The docstring of each effect describes what its `yield` returns.
 Steps = Generator[Effect, Any, int]

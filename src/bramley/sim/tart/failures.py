@@ -5,7 +5,6 @@ with 64 and a hint. Apple's texts have typographic quotes.
 """
 
 OTHER, NOT_THERE, USAGE = 1, 2, 64
-NOT_RUNNING = ALREADY_RUNNING = NOT_THERE
 
 
 class Failed(Exception):
@@ -25,7 +24,7 @@ class WrongUsage(Failed):
 
 
 def does_not_exist(name: str) -> Failed:
-    """Return the failure for a VM or image that is not there."""
+    """Return the failure for a missing VM or image."""
     return Failed(NOT_THERE, f'the specified VM "{name}" does not exist')
 
 
@@ -36,17 +35,7 @@ def is_running(name: str) -> Failed:
 
 def is_not_running(name: str) -> Failed:
     """Return the failure of what needs a running VM."""
-    return Failed(NOT_RUNNING, f'VM "{name}" is not running')
-
-
-def is_already_running(name: str) -> Failed:
-    """Return the failure of a second `run`."""
-    return Failed(ALREADY_RUNNING, f'VM "{name}" is already running!')
-
-
-def lacks_files() -> Failed:
-    """Return the failure for a folder that is only half a VM."""
-    return Failed(OTHER, "VM is missing some of its files (config.json, disk.img or nvram.bin)")
+    return Failed(NOT_THERE, f'VM "{name}" is not running')
 
 
 def no_space(file: str) -> Failed:
@@ -59,7 +48,7 @@ def no_space(file: str) -> Failed:
 
 
 def no_file(file: str) -> Failed:
-    """Return the system's failure for a file that went away."""
+    """Return the system's failure for a missing file."""
     return Failed(OTHER, f"Error: The file “{file}” doesn’t exist.")
 
 
@@ -68,11 +57,6 @@ def http_status(when: str, code: int) -> Failed:
     return Failed(
         OTHER, f'Error: UnexpectedHTTPStatusCode(when: "{when}", code: {code}, details: "")'
     )
-
-
-def connection_lost() -> Failed:
-    """Return the failure after the last try of a network call."""
-    return Failed(OTHER, "Error: The network connection was lost.")
 
 
 def virtualization(code: int, text: str) -> Failed:

@@ -12,21 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bramley.api.names import guest as names
-from bramley.sim.tart import bundles, layout, leases
-from bramley.sim.tart.effects import (
-    CRASHED,
-    DISCONNECTED,
-    HALTED,
-    CommandResult,
-    Listen,
-    Plan,
-    ProcessEnvironment,
-    Reply,
-    Request,
-    Sleep,
-    Steps,
-    Substeps,
-)
+from bramley.sim.tart import bundles, effects, layout, leases
+from bramley.sim.tart.effects import Plan, Steps, Substeps
 from bramley.sim.tart.settings import GUEST, Context, read_context
 
 VARIABLE_PREFIX = "BRAMLEY_SIM_"
@@ -35,7 +22,11 @@ _KIB_OF_DISK = 100_000_000
 _MAX_FILE_BYTES = 1 << 20
 TERMINATED = 143
 FOREVER = float("inf")
-_ENDS: Mapping[str, int] = {"halt": HALTED, "crash": CRASHED, "disconnect": DISCONNECTED}
+_ENDS: Mapping[str, int] = {
+    "halt": effects.HALTED,
+    "crash": effects.CRASHED,
+    "disconnect": effects.DISCONNECTED,
+}
 
 
 class ShutDown(Exception):
@@ -76,12 +67,12 @@ class Guest:
         while (left := stage_time - self.context.now()) > 0:
             silent_for = self._answers_at() - self.context.now()
             if silent_for > 0:
-                yield Sleep(min(left, silent_for))
+                yield effects.Sleep(min(left, silent_for))
                 continue
-            request = yield Listen(min(left, self._seconds_to_silence()))
+            request = yield effects.Listen(min(left, self._seconds_to_silence()))
             if request is not None:
                 answer = run_command(self.script, request, self.address, self.plan)
-                yield Reply(request, answer)
+                yield effects.Reply(request, answer)
                 if is_shutdown(request.argv) and not self.script["ignores_shutdown"]:
                     raise ShutDown
 
@@ -108,7 +99,7 @@ class Guest:
         yield from self.serve_until(self.context.now() + seconds)
 
 
-def run_guest(plan: Plan, process: ProcessEnvironment) -> Steps:
+def run_guest(plan: Plan, process: effects.ProcessEnvironment) -> Steps:
     """Run a guest from power on to its end."""
     guest = Guest(plan, read_context(process))
     try:
@@ -117,10 +108,10 @@ def run_guest(plan: Plan, process: ProcessEnvironment) -> Steps:
     except ShutDown:
         if guest.is_working:
             _report(guest, TERMINATED)
-        yield Sleep(guest.duration("halt"))
-        return HALTED
+        yield effects.Sleep(guest.duration("halt"))
+        return effects.HALTED
     if guest.script["then"] == "halt":
-        yield Sleep(guest.duration("halt"))
+        yield effects.Sleep(guest.duration("halt"))
     return _ENDS[guest.script["then"]]
 
 
@@ -263,12 +254,14 @@ def _program_name(path: str) -> str:
 
 
 def run_command(
-    script: Mapping[str, Any], request: Request, address: str | None, plan: Plan
-) -> CommandResult:
+    script: Mapping[str, Any], request: effects.Request, address: str | None, plan: Plan
+) -> effects.CommandResult:
     """Run a command."""
     argv = request.argv
     if (known := script["commands"].get(" ".join(argv))) is not None:
-        return CommandResult(**{"code": 0, "stdout": "", "stderr": "", "seconds": 0.0, **known})
+        return effects.CommandResult(
+            **{"code": 0, "stdout": "", "stderr": "", "seconds": 0.0, **known}
+        )
     if is_shutdown(argv):
         return _ok("")
     match _program_name(argv[0]), list(argv[1:]):
@@ -284,24 +277,24 @@ def run_command(
             return _run_shell_command(request)
 
 
-def _run_shell_command(request: Request) -> CommandResult:
+def _run_shell_command(request: effects.Request) -> effects.CommandResult:
     match _program_name(request.argv[0]), list(request.argv[1:]):
         case ("true" | "false") as word, _:
-            return CommandResult(0 if word == "true" else 1, "", "", 0.0)
+            return effects.CommandResult(0 if word == "true" else 1, "", "", 0.0)
         case "echo", words:
             return _ok(" ".join(words) + "\n")
         case "cat", []:
             return _ok(request.stdin)
         case "sleep", [seconds]:
-            return CommandResult(0, "", "", float(seconds))
+            return effects.CommandResult(0, "", "", float(seconds))
         case "sh", ["-c", command] if command.startswith("exit "):
-            return CommandResult(int(command.split()[1]), "", "", 0.0)
+            return effects.CommandResult(int(command.split()[1]), "", "", 0.0)
         case name, _:
-            return CommandResult(127, "", f"{name}: command not found\n", 0.0)
+            return effects.CommandResult(127, "", f"{name}: command not found\n", 0.0)
 
 
-def _ok(stdout: str) -> CommandResult:
-    return CommandResult(0, stdout, "", 0.0)
+def _ok(stdout: str) -> effects.CommandResult:
+    return effects.CommandResult(0, stdout, "", 0.0)
 
 
 def _df(percent: float) -> str:
@@ -313,7 +306,7 @@ def _df(percent: float) -> str:
     )
 
 
-def _cat(path: str, plan: Plan) -> CommandResult:
+def _cat(path: str, plan: Plan) -> effects.CommandResult:
     """Read a file of a share; a simulated guest has no others."""
     share, _, file = path.removeprefix(names.SHARES_ROOT + "/").partition("/")
     if path.startswith(names.SHARES_ROOT) and share in plan.shares:
@@ -321,5 +314,5 @@ def _cat(path: str, plan: Plan) -> CommandResult:
             with open(os.path.join(plan.shares[share]["path"], file), encoding="utf-8") as opened:
                 return _ok(opened.read(_MAX_FILE_BYTES))
         except OSError:
-            return CommandResult(1, "", f"cat: {path}: No such file or directory\n", 0.0)
-    return CommandResult(1, "", f"cat: {path}: No such file or directory\n", 0.0)
+            return effects.CommandResult(1, "", f"cat: {path}: No such file or directory\n", 0.0)
+    return effects.CommandResult(1, "", f"cat: {path}: No such file or directory\n", 0.0)

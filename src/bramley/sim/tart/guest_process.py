@@ -35,7 +35,7 @@ class GuestDriver:
         self.listener: socket.socket | None = None
         self.connections: dict[int, socket.socket] = {}
         driver.handlers |= {
-            effects.Sleep: lambda effect: self.sleep(effect.seconds),
+            effects.Sleep: lambda effect: self.wait(effect.seconds),
             effects.Listen: self.listen,
             effects.Reply: self.reply,
         }
@@ -47,10 +47,6 @@ class GuestDriver:
         if TART in ready and self.is_watching:
             os._exit(CRASHED)
         return ready
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep, watching for the end of our tart."""
-        self.wait(seconds)
 
     def listen(self, effect: effects.Listen) -> Request | None:
         """Wait for the next request."""

@@ -8,18 +8,12 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bramley.sim.tart.failures import Failed, does_not_exist, lacks_files
+from bramley.sim.tart.failures import Failed, does_not_exist
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _HEX = frozenset("0123456789abcdef")
-CONFIG, NVRAM, STATE, SOCKET, MANIFEST = (
-    "config.json",
-    "nvram.bin",
-    "state.vzvmsave",
-    "control.sock",
-    "manifest.json",
-)
-DISK = "disk.img"
+CONFIG, DISK, NVRAM = "config.json", "disk.img", "nvram.bin"
+STATE, SOCKET, MANIFEST = "state.vzvmsave", "control.sock", "manifest.json"
 MARKER = ".explicitly-pulled"
 FILES = (CONFIG, DISK, NVRAM)
 
@@ -119,7 +113,7 @@ def existing(home: str, name: str) -> str:
     if "/" in name or not os.path.exists(os.path.join(bundle, CONFIG)):
         raise does_not_exist(name)
     if not is_whole(bundle):
-        raise lacks_files()
+        raise Failed(1, "VM is missing some of its files (config.json, disk.img or nvram.bin)")
     return bundle
 
 

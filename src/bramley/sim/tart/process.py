@@ -29,7 +29,7 @@ sys.path.insert(0, {root!r})
 from bramley.sim.tart import process
 process.main({home!r})
 """
-# struct flock: Linux has type and whence first, Darwin last.
+# struct flock: type, whence, start, length and pid on Linux; start, length, pid, type and whence on Darwin.
 _FLOCK = "qqihh" if sys.platform == "darwin" else "hhqqi"
 GUEST_SERVICE = "com.apple.Virtualization.VirtualMachine"
 CAUGHT = (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
@@ -317,14 +317,11 @@ class Locks:
 
 
 def _holder(descriptor: int) -> int | None:
-    request = {"type": fcntl.F_RDLCK, "whence": 0, "start": 0, "len": 0, "pid": 0}
-    darwin = ("start", "len", "pid", "type", "whence")
-    linux = ("type", "whence", "start", "len", "pid")
-    order = darwin if sys.platform == "darwin" else linux
-    packed = struct.pack(_FLOCK, *(request[field] for field in order))
-    answer = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, packed))
-    found = dict(zip(order, answer, strict=True))
-    return None if found["type"] == fcntl.F_UNLCK else found["pid"]
+    kind, pid = (3, 2) if sys.platform == "darwin" else (0, 4)
+    request = [fcntl.F_RDLCK if field == kind else 0 for field in range(5)]
+    packed = struct.pack(_FLOCK, *request)
+    found = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, packed))
+    return None if found[kind] == fcntl.F_UNLCK else found[pid]
 
 
 def _try_flock(descriptor: int, kind: int) -> bool:

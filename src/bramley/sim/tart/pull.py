@@ -9,20 +9,10 @@ import os
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple
 
-from bramley.sim.tart import bundles, layout, prune, registry
+from bramley.sim.tart import bundles, effects, layout, prune, registry
 from bramley.sim.tart.arguments import Arguments
-from bramley.sim.tart.effects import (
-    Effect,
-    Flock,
-    Interrupted,
-    IsFlocked,
-    Out,
-    Sleep,
-    Steps,
-    Substeps,
-    Unflock,
-)
-from bramley.sim.tart.failures import Failed, connection_lost, http_status, no_space
+from bramley.sim.tart.effects import Effect, Steps, Substeps
+from bramley.sim.tart.failures import Failed, http_status, no_space
 from bramley.sim.tart.layout import Reference, find_reference
 from bramley.sim.tart.registry import Remote
 from bramley.sim.tart.settings import Context, Fault
@@ -46,7 +36,7 @@ def pull(arguments: Arguments, context: Context) -> Steps:
     """Bring an image into the cache."""
     name = arguments["remote-name"]
     if os.path.exists(layout.vm(context.home, name)) and "/" not in name:
-        yield Out(f'"{name}" is a local image, nothing to pull here!')
+        yield effects.Out(f'"{name}" is a local image, nothing to pull here!')
         return 0
     reference = find_reference(name)
     if reference is None:
@@ -59,31 +49,31 @@ def pull(arguments: Arguments, context: Context) -> Steps:
 def into_cache(context: Context, request: PullRequest) -> Substeps:
     """Pull an image that is not cached yet, and link the tag to it."""
     reference = request.reference
-    yield Out(f"pulling {reference}...")
+    yield effects.Out(f"pulling {reference}...")
     remote = yield from _manifest(context, request)
     target = layout.image(context.home, reference.at(remote.digest))
     if _is_linked(context, reference, target):
-        yield Out(f"{target} image is already cached and linked!")
+        yield effects.Out(f"{target} image is already cached and linked!")
         _mark_as_explicit(reference, target)
         return
     host = layout.registry_host(context.home, reference.host)
     os.makedirs(host, exist_ok=True)
-    is_free: bool = yield Flock(host, wait=False)
+    is_free: bool = yield effects.Flock(host, wait=False)
     if not is_free:
-        yield Out("waiting for lock...")
-        yield Flock(host, wait=True)
+        yield effects.Out("waiting for lock...")
+        yield effects.Flock(host, wait=True)
     if layout.is_whole(target):
-        yield Out(f"{target} image is already cached! creating a symlink...")
+        yield effects.Out(f"{target} image is already cached! creating a symlink...")
     else:
         yield from _fetch(context, request, remote, target)
     _mark_as_explicit(reference, target)
     _link(context, reference, target)
     prune.collect(context.home)
-    yield Unflock(host)
+    yield effects.Unflock(host)
 
 
 def _manifest(context: Context, request: PullRequest) -> Generator[Effect, Any, Remote]:
-    yield Out("pulling manifest...")
+    yield effects.Out("pulling manifest...")
     yield from request_manifest(context, request.on, str(request.reference), "pulling manifest")
     remote = registry.find_image(context, request.reference)
     if remote is None:
@@ -118,12 +108,12 @@ def _fetch(context: Context, request: PullRequest, remote: Remote, target: str) 
     _check(context, remote.facts)
     name = hashlib.md5(str(request.reference).encode(), usedforsecurity=False).hexdigest()
     staged = bundles.new_staging(context, name)
-    yield Flock(staged, wait=True)
+    yield effects.Flock(staged, wait=True)
     _age_previous(context, request.reference)
     prune.make_room(context, int(remote.facts["disk_bytes"]) + RESERVE)
     try:
         yield from _fill(context, request, remote, staged)
-    except Interrupted:
+    except effects.Interrupted:
         bundles.remove(staged)
         raise
     os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -150,7 +140,7 @@ def _fill(context: Context, request: PullRequest, remote: Remote, staged: str) -
     total = registry.compressed(facts)
     reused = yield from _reusable_bytes(context, remote)
     done = max(reused, _resumable_bytes(staged, remote))
-    yield Out(f"pulling disk ({total / 1e9:.1f} GB compressed)...")
+    yield effects.Out(f"pulling disk ({total / 1e9:.1f} GB compressed)...")
 
     def keep(count: int) -> None:
         share = count / max(1, total)
@@ -160,8 +150,8 @@ def _fill(context: Context, request: PullRequest, remote: Remote, staged: str) -
 
     transfer = Transfer(request.on, str(request.reference), total, done, request.concurrency)
     yield from move(context, transfer, keep, "pulling blob")
-    yield Out("pulling NVRAM...")
-    yield Sleep(context.settings.seconds("manifest"))
+    yield effects.Out("pulling NVRAM...")
+    yield effects.Sleep(context.settings.seconds("manifest"))
     for file, content in ((layout.NVRAM, "nvram"), (layout.MANIFEST, json.dumps(remote.manifest))):
         with open(os.path.join(staged, file), "w", encoding="utf-8") as opened:
             opened.write(content)
@@ -192,7 +182,7 @@ def _reusable_bytes(context: Context, remote: Remote) -> Generator[Effect, Any, 
             best, best_bytes = row.name, same
     if best_bytes <= LEAST_REUSE or not context.settings.is_at_least("2.11"):
         return 0
-    yield Out(f"found an image {best} that will allow us to skip {best_bytes / 1e9:.1f} GB")
+    yield effects.Out(f"found an image {best} that will allow us to skip {best_bytes / 1e9:.1f} GB")
     return best_bytes
 
 
@@ -229,7 +219,7 @@ class Transfer(NamedTuple):
 
 def request_manifest(context: Context, on: str, target: str, when: str) -> Substeps:
     """Wait for the registry's response, or fail with its error status."""
-    yield Sleep(context.settings.seconds("manifest"))
+    yield effects.Sleep(context.settings.seconds("manifest"))
     for fault in context.settings.faults:
         if fault.do == "status" and fault.percent == 0 and context.strikes(fault, on, target):
             raise http_status(when, fault.code)
@@ -247,16 +237,18 @@ def move(
         until = transfer.total * percent // 100
         count = yield from _count_transfers(context, marker)
         seconds = max(0, until - done) / min(rates[0] / count, rates[1]) * context.settings.scale
-        yield Sleep(seconds)
+        yield effects.Sleep(seconds)
         yield from _strike(context, transfer, when, percent)
         done = until
         on_bytes(done)
         now = context.now()
         if percent in {0, 100} or now - printed >= 1 or not context.is_plain:
-            yield Out(f"{percent}%" if context.is_plain or printed < 0 else f"{_REDRAW}{percent}%")
+            yield effects.Out(
+                f"{percent}%" if context.is_plain or printed < 0 else f"{_REDRAW}{percent}%"
+            )
             printed = now
     if marker:
-        yield Unflock(marker)
+        yield effects.Unflock(marker)
         os.unlink(marker)
 
 
@@ -279,7 +271,7 @@ def _strike(context: Context, transfer: Transfer, when: str, percent: int) -> Su
                 continue
             if fault.do == "status":
                 raise http_status(when, fault.code)
-            yield Sleep(float("inf"))
+            yield effects.Sleep(float("inf"))
 
 
 def _try_again(context: Context, transfer: Transfer, fault: Fault) -> Substeps:
@@ -287,9 +279,9 @@ def _try_again(context: Context, transfer: Transfer, fault: Fault) -> Substeps:
         if not context.strikes(fault, transfer.on, transfer.target):
             return
         if tried < TRIES - 1:
-            yield Out("network error, trying again")
-            yield Sleep(1.0 * context.settings.scale)
-    raise connection_lost()
+            yield effects.Out("network error, trying again")
+            yield effects.Sleep(1.0 * context.settings.scale)
+    raise Failed(1, "Error: The network connection was lost.")
 
 
 def _register_transfer(context: Context) -> Generator[Effect, Any, str]:
@@ -300,7 +292,7 @@ def _register_transfer(context: Context) -> Generator[Effect, Any, str]:
     marker = os.path.join(context.settings.site, context.entropy(8).hex())
     with open(marker, "wb"):
         pass
-    yield Flock(marker, wait=True)
+    yield effects.Flock(marker, wait=True)
     return marker
 
 
@@ -312,6 +304,6 @@ def _count_transfers(context: Context, marker: str) -> Generator[Effect, Any, in
         other = os.path.join(context.settings.site, entry)
         if other == marker:
             continue
-        is_busy: bool = yield IsFlocked(other)
+        is_busy: bool = yield effects.IsFlocked(other)
         count += is_busy
     return count

@@ -12,11 +12,7 @@ from bramley.sim.tart.arguments import Arguments
 from bramley.sim.tart.effects import Out, RunLock, RunUnlock, Sleep, Steps, Substeps
 from bramley.sim.tart.failures import Failed, WrongUsage, is_running, no_file
 from bramley.sim.tart.layout import Reference, find_reference
-from bramley.sim.tart.pull import (
-    Transfer,
-    move,
-    request_manifest,
-)
+from bramley.sim.tart.pull import Transfer, move, request_manifest
 from bramley.sim.tart.registry import Remote
 from bramley.sim.tart.settings import IMAGE, Context
 

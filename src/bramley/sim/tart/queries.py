@@ -63,14 +63,11 @@ def _row(context: Context, source: str, name: str, bundle: str, state: str) -> d
         "State": state,
     }
     if context.settings.is_at_least("2.31"):
-        row["Accessed"] = _iso(bundles.accessed(bundle))
+        accessed = time.gmtime(bundles.accessed(bundle))
+        row["Accessed"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", accessed)
     elif context.settings.is_at_least("2.15"):
         row["SizeOnDisk"] = row["Size"]
     return row
-
-
-def _iso(moment: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
 
 
 def _as_table(rows: list[dict[str, Any]]) -> str:
@@ -157,21 +154,17 @@ def _address(
     return leases.address(context, mac, only_valid=resolver == "dhcp")
 
 
-def as_json(context: Context, value: Any) -> str:
+def as_json(context: Context, value: Any, indent: str = "") -> str:
     """Return the text that Swift's encoder makes."""
-    return _encode(context, value, "")
-
-
-def _encode(context: Context, value: Any, indent: str) -> str:
     deeper = indent + "  "
     if isinstance(value, Mapping):
         lines = [
-            f'{deeper}"{key}" : {_encode(context, each, deeper)}'
+            f'{deeper}"{key}" : {as_json(context, each, deeper)}'
             for key, each in _shuffled(context, value)
         ]
         return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
     if isinstance(value, list):
-        lines = [deeper + _encode(context, each, deeper) for each in value]
+        lines = [deeper + as_json(context, each, deeper) for each in value]
         return "[\n" + ",\n".join(lines) + f"\n{indent}]"
     return json.dumps(value, ensure_ascii=False).replace("/", "\\/")
 

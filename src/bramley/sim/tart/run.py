@@ -10,45 +10,17 @@ import os
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from bramley.sim.tart import bundles, layout
+from bramley.sim.tart import bundles, effects, layout
 from bramley.sim.tart.arguments import Arguments
-from bramley.sim.tart.effects import (
-    CRASHED,
-    HALTED,
-    AwaitGuest,
-    Boot,
-    CommandResult,
-    Effect,
-    Flock,
-    Interrupted,
-    IsFlocked,
-    Out,
-    Plan,
-    PowerOff,
-    ReadStdin,
-    RunHolder,
-    RunInGuest,
-    RunLock,
-    Signal,
-    Sleep,
-    Steps,
-    Unflock,
-    Write,
-)
-from bramley.sim.tart.failures import (
-    Failed,
-    WrongUsage,
-    is_already_running,
-    is_not_running,
-    virtualization,
-)
+from bramley.sim.tart.effects import Effect, Steps
+from bramley.sim.tart.failures import Failed, WrongUsage, is_not_running, virtualization
 from bramley.sim.tart.settings import Context
 
-PATIENCE = 10.0
+AGENT_TIMEOUT = 10.0
 DEAD_SESSION = "no-session"
 ENDINGS: Mapping[int, str] = {
-    HALTED: "guest has stopped the virtual machine",
-    CRASHED: "guest has stopped the virtual machine due to error: "
+    effects.HALTED: "guest has stopped the virtual machine",
+    effects.CRASHED: "guest has stopped the virtual machine due to error: "
     'Error Domain=VZErrorDomain Code=1 "Internal Virtualization error."',
 }
 DISCONNECTED_TEXT = (
@@ -65,22 +37,22 @@ def run(arguments: Arguments, context: Context) -> Steps:
     bundle = _validated(arguments, context, name)
     shares = [_share(text) for text in arguments.every("dir")]
     _check_disks(arguments)
-    yield Flock(context.home, wait=True)
+    yield effects.Flock(context.home, wait=True)
     config = bundles.read_config(bundle)
     yield from _separate_macs(context, name, bundle, config)
     path = os.path.join(bundle, layout.CONFIG)
     bundles.touch(bundle, context)
-    is_ours: bool = yield RunLock(path)
+    is_ours: bool = yield effects.RunLock(path)
     if not is_ours:
-        raise is_already_running(name)
-    yield Unflock(context.home)
-    yield Sleep(context.settings.seconds("start"))
+        raise Failed(2, f'VM "{name}" is already running!')
+    yield effects.Unflock(context.home)
+    yield effects.Sleep(context.settings.seconds("start"))
     yield from _check_start(context, name, shares)
     slot = yield from take_slot(context, name, is_macos=config["os"] == "darwin")
     outlives = context.fault("run", name, "outlives") is not None
     _restore(bundle)
-    plan = Plan(name, config["macAddress"], dict(shares), outlives)
-    yield Boot(plan, slot)
+    plan = effects.Plan(name, config["macAddress"], dict(shares), outlives)
+    yield effects.Boot(plan, slot)
     yield from _print_vnc_address(arguments, context)
     return (yield from _follow(context, name, bundle, outlives=outlives))
 
@@ -139,11 +111,11 @@ def _separate_macs(
         if other == name:
             continue
         folder = layout.vm(context.home, other)
-        holder: int | None = yield RunHolder(os.path.join(folder, layout.CONFIG))
+        holder: int | None = yield effects.RunHolder(os.path.join(folder, layout.CONFIG))
         if holder is None or bundles.read_config(folder)["macAddress"] != config["macAddress"]:
             continue
-        yield Out(f'VM "{other}" is running with the same MAC address!')
-        yield Out("Regenerating MAC address...")
+        yield effects.Out(f'VM "{other}" is running with the same MAC address!')
+        yield effects.Out("Regenerating MAC address...")
         config["macAddress"] = bundles.new_mac(context)
         bundles.write_config(bundle, config)
 
@@ -183,39 +155,39 @@ def _print_vnc_address(arguments: Arguments, context: Context) -> Generator[Effe
         for start in range(0, 8, 2)
     )
     port = 50000 + int.from_bytes(digits[8:], "big") % 10000
-    yield Out(f"VNC server is running at vnc://:{words}@127.0.0.1:{port}")
+    yield effects.Out(f"VNC server is running at vnc://:{words}@127.0.0.1:{port}")
 
 
 def _follow(context: Context, name: str, bundle: str, *, outlives: bool) -> Steps:
     is_stuck = False
     while True:
         try:
-            ending: int = yield AwaitGuest()
-        except Interrupted as interrupted:
+            ending: int = yield effects.AwaitGuest()
+        except effects.Interrupted as interrupted:
             if interrupted.signal == "USR1":
                 return (yield from _suspend_guest(context, bundle))
             if interrupted.signal == "USR2" or is_stuck:
                 continue
-            yield Out("Stopping VM...")
+            yield effects.Out("Stopping VM...")
             if context.fault("run", name, "ignores_stop"):
                 is_stuck = True
                 continue
-            yield Sleep(context.settings.seconds("stop"))
+            yield effects.Sleep(context.settings.seconds("stop"))
             if not outlives:
-                yield PowerOff()
+                yield effects.PowerOff()
             return 0
-        yield Out(ENDINGS.get(ending, DISCONNECTED_TEXT))
+        yield effects.Out(ENDINGS.get(ending, DISCONNECTED_TEXT))
         return 0
 
 
 def _suspend_guest(context: Context, bundle: str) -> Steps:
-    yield Out("pausing VM to take a snapshot...")
-    yield Out("creating a snapshot...")
-    yield Sleep(context.settings.seconds("snapshot"))
+    yield effects.Out("pausing VM to take a snapshot...")
+    yield effects.Out("creating a snapshot...")
+    yield effects.Sleep(context.settings.seconds("snapshot"))
     with open(os.path.join(bundle, layout.STATE), "w", encoding="utf-8") as file:
         json.dump({"saved": context.now()}, file)
-    yield Out("snapshot created successfully! shutting down the VM...")
-    yield PowerOff()
+    yield effects.Out("snapshot created successfully! shutting down the VM...")
+    yield effects.PowerOff()
     return 0
 
 
@@ -225,21 +197,21 @@ def stop(arguments: Arguments, context: Context) -> Steps:
     limit = arguments.whole("timeout", 30)
     bundle = layout.existing(context.home, name)
     path = os.path.join(bundle, layout.CONFIG)
-    holder: int | None = yield RunHolder(path)
+    holder: int | None = yield effects.RunHolder(path)
     if holder is None:
         if not os.path.exists(os.path.join(bundle, layout.STATE)):
             raise is_not_running(name)
         bundles.remove(os.path.join(bundle, layout.STATE))
         return 0
-    yield Signal(holder, "INT")
+    yield effects.Signal(holder, "INT")
     until = context.now() + limit
     while context.now() < until:
-        yield Sleep(POLL)
-        holder = yield RunHolder(path)
+        yield effects.Sleep(POLL)
+        holder = yield effects.RunHolder(path)
         if holder is None:
             return 0
     if holder is not None:
-        yield Signal(holder, "KILL")
+        yield effects.Signal(holder, "KILL")
     return 0
 
 
@@ -247,11 +219,11 @@ def suspend(arguments: Arguments, context: Context) -> Steps:
     """Signal the process that runs a VM to save its state; do not wait for it."""
     name = arguments["name"]
     path = os.path.join(layout.existing(context.home, name), layout.CONFIG)
-    holder: int | None = yield RunHolder(path)
+    holder: int | None = yield effects.RunHolder(path)
     if holder is None:
         # Tart puts the message into itself here.
         raise is_not_running(is_not_running(name).message)
-    yield Signal(holder, "USR1")
+    yield effects.Signal(holder, "USR1")
     return 0
 
 
@@ -259,26 +231,26 @@ def execute(arguments: Arguments, context: Context) -> Steps:
     """Run a command in a running VM."""
     name, *argv = arguments.positionals
     path = os.path.join(layout.existing(context.home, name), layout.CONFIG)
-    holder: int | None = yield RunHolder(path)
+    holder: int | None = yield effects.RunHolder(path)
     if holder is None:
         raise is_not_running(name)
     stdin: bytes = b""
     if arguments.has("interactive"):
-        stdin = yield ReadStdin()
-    answer: CommandResult | None = None
+        stdin = yield effects.ReadStdin()
+    answer: effects.CommandResult | None = None
     if context.fault("exec", name, "no_agent"):
-        yield Sleep(PATIENCE)
+        yield effects.Sleep(AGENT_TIMEOUT)
     else:
-        answer = yield RunInGuest(name, tuple(argv), stdin.decode(), PATIENCE)
+        answer = yield effects.RunInGuest(name, tuple(argv), stdin.decode(), AGENT_TIMEOUT)
     if answer is None:
         raise Failed(
             1, "Error: unavailable (14): failed to connect to the VM, is the guest agent running?"
         )
-    yield Sleep(answer.seconds)
+    yield effects.Sleep(answer.seconds)
     if answer.stdout:
-        yield Write(answer.stdout, is_error=False)
+        yield effects.Write(answer.stdout, is_error=False)
     if answer.stderr:
-        yield Write(answer.stderr, is_error=True)
+        yield effects.Write(answer.stderr, is_error=True)
     return answer.code
 
 
@@ -298,7 +270,7 @@ def take_slot(context: Context, name: str, *, is_macos: bool) -> Generator[Effec
     place = slots_folder(context)
     os.makedirs(place, exist_ok=True)
     # The lock on the folder must be held until the slot exists: two processes must not count at the same time.
-    yield Flock(place, wait=True)
+    yield effects.Flock(place, wait=True)
     used = yield from _used(context)
     allowed = int(context.settings.host["macos_guests"])
     if is_macos and used + int(context.settings.host["leaked_slots"]) >= allowed:
@@ -306,8 +278,8 @@ def take_slot(context: Context, name: str, *, is_macos: bool) -> Generator[Effec
     slot = os.path.join(place, context.entropy(8).hex())
     with open(slot, "w", encoding="utf-8") as file:
         json.dump({"vm": name, "is_macos": is_macos}, file)
-    yield Flock(slot, wait=True)
-    yield Unflock(place)
+    yield effects.Flock(slot, wait=True)
+    yield effects.Unflock(place)
     return slot
 
 
@@ -315,7 +287,7 @@ def _used(context: Context) -> Generator[Effect, Any, int]:
     used = 0
     for entry in os.listdir(slots_folder(context)):
         slot = os.path.join(slots_folder(context), entry)
-        is_held: bool = yield IsFlocked(slot)
+        is_held: bool = yield effects.IsFlocked(slot)
         if not is_held:
             os.unlink(slot)
             continue
@@ -333,7 +305,7 @@ def limit_failure(context: Context) -> Generator[Effect, Any, Failed]:
     seen = []
     for other in layout.names(context.home):
         config = os.path.join(layout.vm(context.home, other), layout.CONFIG)
-        holder: int | None = yield RunHolder(config)
+        holder: int | None = yield effects.RunHolder(config)
         if holder is not None:
             seen.append(other)
     hint = f" (other running VMs: {', '.join(seen)})" if seen else ""

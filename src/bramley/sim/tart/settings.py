@@ -92,19 +92,6 @@ TOP: Mapping[str, Any] = {
     "guests": {},  # VM name, or pattern -> script of its guest, over that of its image
     "faults": [],
 }
-FAULT: Mapping[str, Any] = {
-    "on": "",
-    "do": "",
-    "target": "*",
-    "at": "start",
-    "seconds": 0.0,
-    "code": 1,
-    "stderr": "",
-    "times": None,
-    "id": None,
-    "percent": 50,
-    "says": "",
-}
 ANY_FAULTS = frozenset({"hang", "slow", "fail"})
 FAULTS: Mapping[str, frozenset[str]] = {
     "pull": frozenset({"no_space", "stall", "status", "reset"}),
@@ -128,17 +115,17 @@ class BadSettings(Exception):
 class Fault(NamedTuple):
     """One fault: `do` it when command `on` handles a `target`, at most `times` times."""
 
-    on: str
-    do: str
-    target: str
-    at: str
-    seconds: float
-    code: int
-    stderr: str
-    times: int | None
-    id: str
-    percent: float
-    says: str
+    on: str = ""
+    do: str = ""
+    target: str = "*"
+    at: str = "start"
+    seconds: float = 0.0
+    code: int = 1
+    stderr: str = ""
+    times: int | None = None
+    id: str = ""
+    percent: float = 50
+    says: str = ""
 
 
 class Settings(NamedTuple):
@@ -188,18 +175,14 @@ def read(content: Any, home: str) -> Settings:
         _filled(image["guest"], GUEST, f"guest of image {name}")
     for name, script in top["guests"].items():
         _filled(script, GUEST, f"guest {name}")
-    return Settings(
-        version=top["version"],
-        scale=top["scale"],
-        clone_overwrites=top["clone_overwrites"],
-        site=top["site"],
-        registry=top["registry"] or os.path.join(home, ".sim", "registry"),
-        timings=_filled(top["timings"], TIMINGS, "timings"),
-        host=_filled(top["host"], HOST, "host"),
-        images=images,
-        guests=top["guests"],
-        faults=tuple(_fault(each, index) for index, each in enumerate(top["faults"])),
-    )
+    filled = {
+        "registry": top["registry"] or os.path.join(home, ".sim", "registry"),
+        "timings": _filled(top["timings"], TIMINGS, "timings"),
+        "host": _filled(top["host"], HOST, "host"),
+        "images": images,
+        "faults": tuple(_fault(each, index) for index, each in enumerate(top["faults"])),
+    }
+    return Settings(**{**top, **filled})
 
 
 def _filled(given: Any, defaults: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -211,7 +194,7 @@ def _filled(given: Any, defaults: Mapping[str, Any], place: str) -> dict[str, An
 
 
 def _fault(given: Any, index: int) -> Fault:
-    filled = _filled(given, FAULT, f"fault {index}")
+    filled = _filled(given, Fault._field_defaults, f"fault {index}")
     filled["id"] = filled["id"] or f"{index}-{filled['on']}-{filled['do']}"
     fault = Fault(**filled)
     if fault.do not in ANY_FAULTS | FAULTS.get(fault.on, frozenset()) or fault.at not in PLACES:

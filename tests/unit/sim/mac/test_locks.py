@@ -12,7 +12,7 @@ async def forever(_: Process) -> int:
     return 0
 
 
-async def test_those_who_wait_come_in_their_order_and_the_dead_are_passed_over(
+async def test_waiters_get_the_lock_in_order_and_dead_ones_are_skipped(
     tmp_path: Path,
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -41,7 +41,7 @@ async def test_those_who_wait_come_in_their_order_and_the_dead_are_passed_over(
             task.cancel()
 
 
-async def test_a_lock_stays_with_the_file_and_not_with_its_name(tmp_path: Path) -> None:
+async def test_lock_stays_with_the_file_after_a_rename(tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as group:
         table, locks = Table(group, virtual_time.clock()), Locks()
         process = table.spawn(("tart",), forever)

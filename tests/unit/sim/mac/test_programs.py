@@ -8,7 +8,7 @@ import pytest
 
 from bramley.agent.programs import ProgramMissing, run_with_timeout
 from bramley.base import errors
-from tests.unit.sim.mac.simulated_macs import IMAGE, simulated_mac, now
+from tests.unit.sim.mac.simulated_macs import IMAGE, now, simulated_mac
 
 
 async def test_program_that_is_not_installed_is_missing(tmp_path: Path) -> None:
@@ -18,16 +18,16 @@ async def test_program_that_is_not_installed_is_missing(tmp_path: Path) -> None:
 
 
 async def test_lines_are_reported_while_the_program_runs(tmp_path: Path) -> None:
-    heard: list[tuple[float, str]] = []
+    printed: list[tuple[float, str]] = []
     async with simulated_mac(tmp_path) as host:
         done = await host.agent.programs.run(
             ("tart", "pull", IMAGE),
             environment=host.environment,
-            on_line=lambda line: heard.append((now(), line)),
+            on_line=lambda line: printed.append((now(), line)),
         )
 
-    assert done.stdout.splitlines() == [line for _, line in heard]
-    assert heard[0][0] < heard[-1][0]
+    assert done.stdout.splitlines() == [line for _, line in printed]
+    assert printed[0][0] < printed[-1][0]
 
 
 async def test_cancelled_call_kills_its_process_and_frees_its_locks(tmp_path: Path) -> None:

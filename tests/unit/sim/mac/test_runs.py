@@ -7,165 +7,165 @@ from pathlib import Path
 import pytest
 
 from bramley.base import errors
-from tests.unit.sim.mac.worlds import a_mac, now
+from tests.unit.sim.mac.simulated_macs import now, simulated_mac
 
 
-async def test_a_run_ends_with_its_guest_and_says_when(tmp_path: Path) -> None:
-    async with a_mac(tmp_path, work=5) as world:
-        vm = await world.running_vm()
-        assert world.side.runs.ended(vm) is None
+async def test_run_ends_with_its_guest_and_has_its_end_time(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path, work=5) as host:
+        vm = await host.running_vm()
+        assert host.agent.runs.ended(vm) is None
 
-        ended = await world.side.runs.wait(vm)
+        ended = await host.agent.runs.wait(vm)
 
         assert ended.code == 0
-        assert ended.at == world.mac.clock.now()
-        assert world.side.runs.ended(vm) == ended
-        assert world.side.runs.output_tail(vm) == "guest has stopped the virtual machine"
-        log = world.mac.folders.vm_logs / "vm.log"
+        assert ended.at == host.mac.clock.now()
+        assert host.agent.runs.ended(vm) == ended
+        assert host.agent.runs.output_tail(vm) == "guest has stopped the virtual machine"
+        log = host.mac.folders.vm_logs / "vm.log"
         assert log.read_text() == "guest has stopped the virtual machine\n"
 
 
-async def test_a_name_is_run_once_until_it_is_forgotten(tmp_path: Path) -> None:
-    async with a_mac(tmp_path, work=1) as world:
-        vm = await world.running_vm()
+async def test_vm_name_is_run_once_until_it_is_forgotten(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path, work=1) as host:
+        vm = await host.running_vm()
         with pytest.raises(errors.AlreadyExists):
-            await world.start(vm)
-        await world.side.runs.wait(vm)
+            await host.start(vm)
+        await host.agent.runs.wait(vm)
         with pytest.raises(errors.AlreadyExists):
-            await world.start(vm)
+            await host.start(vm)
 
-        world.side.runs.forget(vm)
+        host.agent.runs.forget(vm)
 
-        assert not world.side.runs.exists(vm)
-        await world.start(vm)
+        assert not host.agent.runs.exists(vm)
+        await host.start(vm)
 
 
-async def test_a_later_agent_sees_how_the_run_of_a_dead_one_ended(tmp_path: Path) -> None:
-    async with a_mac(tmp_path, work=30) as world:
-        vm = await world.running_vm()
-        world.side.kill()
+async def test_next_agent_reads_the_result_of_a_run_of_a_dead_agent(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path, work=30) as host:
+        vm = await host.running_vm()
+        host.agent.kill()
         await asyncio.sleep(100)
-        world.next_agent()
+        host.next_agent()
 
-        ended = world.side.runs.ended(vm)
+        ended = host.agent.runs.ended(vm)
 
         assert ended is not None
         assert ended.code == 0
-        assert await world.side.runs.wait(vm) == ended
+        assert await host.agent.runs.wait(vm) == ended
 
 
-async def test_a_killed_tart_takes_its_guest_along(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        vm = await world.running_vm()
-        assert world.side.host.lock_holder(world.config(vm)) is not None
-        assert len(world.side.host.guest_processes()) == 2
+async def test_killed_tart_kills_its_guest(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        vm = await host.running_vm()
+        assert host.agent.host.lock_holder(host.config(vm)) is not None
+        assert len(host.agent.host.guest_processes()) == 2
 
-        world.side.runs.kill(vm)
+        host.agent.runs.kill(vm)
 
-        assert world.side.host.lock_holder(world.config(vm)) is None
-        assert world.side.host.guest_processes() == []
-        assert (await world.side.runs.wait(vm)).code == -signal.SIGKILL
+        assert host.agent.host.lock_holder(host.config(vm)) is None
+        assert host.agent.host.guest_processes() == []
+        assert (await host.agent.runs.wait(vm)).code == -signal.SIGKILL
 
 
-async def test_a_leaked_guest_outlives_its_tart_until_the_host_reboots(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        world.mac.faults.add("tart run", "outlives", times=1)
-        vm = await world.running_vm()
-        world.side.runs.kill(vm)
-        await world.side.runs.wait(vm)
+async def test_leaked_guest_outlives_its_tart_until_the_host_reboots(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        host.mac.faults.add("tart run", "outlives", times=1)
+        vm = await host.running_vm()
+        host.agent.runs.kill(vm)
+        await host.agent.runs.wait(vm)
 
-        assert len(world.side.host.guest_processes()) == 1
+        assert len(host.agent.host.guest_processes()) == 1
         for other in ("a", "b"):
-            await world.start(await world.vm(other))
-        ended = await world.side.runs.wait("b")
+            await host.start(await host.vm(other))
+        ended = await host.agent.runs.wait("b")
         assert ended.code == 1
-        assert "exceeds the system limit" in world.side.runs.output_tail("b")
+        assert "exceeds the system limit" in host.agent.runs.output_tail("b")
 
-        world.mac.reboot()
+        host.mac.reboot()
 
-        assert world.side.host.guest_processes() == []
+        assert host.agent.host.guest_processes() == []
 
 
-async def test_a_reboot_ends_everything_without_a_word(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        vm = await world.running_vm()
-        before = world.side.host.boot_id()
-        world.side.kill()
+async def test_reboot_kills_all_runs_without_exit_codes(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        vm = await host.running_vm()
+        before = host.agent.host.boot_id()
+        host.agent.kill()
 
-        world.mac.reboot()
+        host.mac.reboot()
 
-        world.next_agent()
-        assert world.side.host.boot_id() != before
-        assert world.mac.table.living() == []
-        assert world.config(vm).exists()
-        assert world.side.host.lock_holder(world.config(vm)) is None
-        ended = await world.side.runs.wait(vm)
+        host.next_agent()
+        assert host.agent.host.boot_id() != before
+        assert host.mac.table.living() == []
+        assert host.config(vm).exists()
+        assert host.agent.host.lock_holder(host.config(vm)) is None
+        ended = await host.agent.runs.wait(vm)
         assert (ended.code, ended.at) == (None, None)
 
 
-async def test_a_lost_supervisor_leaves_a_run_that_lives_and_ends_without_a_code(
+async def test_run_without_supervisor_continues_and_ends_without_exit_code(
     tmp_path: Path,
 ) -> None:
-    async with a_mac(tmp_path, work=10) as world:
-        vm = await world.running_vm()
-        supervisor = world.mac.supervised[vm].supervisor
+    async with simulated_mac(tmp_path, work=10) as host:
+        vm = await host.running_vm()
+        supervisor = host.mac.supervised[vm].supervisor
         assert supervisor is not None
 
-        world.mac.table.kill(supervisor.pid)
+        host.mac.table.kill(supervisor.pid)
 
-        assert world.side.runs.is_alive(vm)
-        assert (await world.side.runs.wait(vm)).code is None
-
-
-async def test_stopping_a_vm_ends_its_run_in_peace(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        vm = await world.running_vm()
-
-        assert (await world.tart("stop", vm)).code == 0
-
-        assert world.side.runs.output_tail(vm) == "Stopping VM..."
-        assert (await world.side.runs.wait(vm)).code == 0
+        assert host.agent.runs.is_alive(vm)
+        assert (await host.agent.runs.wait(vm)).code is None
 
 
-async def test_a_stuck_tart_is_killed_by_stop(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        world.mac.faults.add("tart run", "ignores_stop")
-        vm = await world.running_vm()
+async def test_stopping_a_vm_ends_its_run_with_code_0(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        vm = await host.running_vm()
+
+        assert (await host.tart("stop", vm)).code == 0
+
+        assert host.agent.runs.output_tail(vm) == "Stopping VM..."
+        assert (await host.agent.runs.wait(vm)).code == 0
+
+
+async def test_stuck_tart_is_killed_by_stop(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        host.mac.faults.add("tart run", "ignores_stop")
+        vm = await host.running_vm()
         began = now()
 
-        assert (await world.tart("stop", vm, "--timeout", "30")).code == 0
+        assert (await host.tart("stop", vm, "--timeout", "30")).code == 0
 
         assert now() - began >= 30
-        assert (await world.side.runs.wait(vm)).code == -signal.SIGKILL
+        assert (await host.agent.runs.wait(vm)).code == -signal.SIGKILL
 
 
-async def test_a_guest_asked_to_shut_down_ends_its_run(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        vm = await world.running_vm()
+async def test_guest_shutdown_ends_its_run(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        vm = await host.running_vm()
         await asyncio.sleep(5)
 
-        assert (await world.tart("exec", vm, "sudo", "shutdown", "-h", "now")).code == 0
+        assert (await host.tart("exec", vm, "sudo", "shutdown", "-h", "now")).code == 0
 
-        assert (await world.side.runs.wait(vm)).code == 0
+        assert (await host.agent.runs.wait(vm)).code == 0
 
 
 async def test_waiting_for_a_run_that_never_began_is_an_error(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
+    async with simulated_mac(tmp_path) as host:
         with pytest.raises(errors.NotFound):
-            await world.side.runs.wait("nobody")
-        assert world.side.runs.ended("nobody") is None
+            await host.agent.runs.wait("unknown")
+        assert host.agent.runs.ended("unknown") is None
 
 
-async def test_use_of_a_process_grows_with_its_age(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        vm = await world.running_vm()
-        pid = world.side.host.lock_holder(world.config(vm))
+async def test_usage_of_a_process_grows_with_its_age(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        vm = await host.running_vm()
+        pid = host.agent.host.lock_holder(host.config(vm))
         assert pid is not None
-        earlier = world.side.host.usage(pid)
+        earlier = host.agent.host.usage(pid)
         await asyncio.sleep(10)
-        later = world.side.host.usage(pid)
+        later = host.agent.host.usage(pid)
 
         assert earlier is not None
         assert later is not None
         assert later.cpu > earlier.cpu
-        assert world.side.host.usage(99_999) is None
+        assert host.agent.host.usage(99_999) is None

@@ -4,94 +4,94 @@ import asyncio
 from pathlib import Path
 
 from bramley.agent.programs import Finished
-from tests.unit.sim.mac.worlds import World, a_mac
+from tests.unit.sim.mac.simulated_macs import AgentOnMac, simulated_mac
 
 PRINT = ("sudo", "-n", "launchctl", "print", "gui/501")
 KICK = ("sudo", "-n", "launchctl", "kickstart", "-k", "system/com.apple.loginwindow")
 
 
-async def said(world: World, *argv: str) -> Finished:
-    return await world.side.programs.run(argv)
+async def run(host: AgentOnMac, *argv: str) -> Finished:
+    return await host.agent.programs.run(argv)
 
 
-async def test_a_session_is_told_while_it_lives(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        assert "session = Aqua" in (await said(world, *PRINT)).stdout
+async def test_live_session_is_reported(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        assert "session = Aqua" in (await run(host, *PRINT)).stdout
 
-        world.mac.session.end()
+        host.mac.session.end()
 
-        gone = await said(world, *PRINT)
+        gone = await run(host, *PRINT)
         assert gone.code == 113
         assert gone.stdout == ""
 
 
-async def test_without_a_session_no_vm_starts_and_one_that_runs_goes_on(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        running = await world.running_vm("one")
-        world.mac.session.end()
+async def test_without_a_session_no_vm_starts_and_running_ones_continue(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        running = await host.running_vm("one")
+        host.mac.session.end()
 
-        await world.start(await world.vm("two"))
+        await host.start(await host.vm("two"))
 
-        assert (await world.side.runs.wait("two")).code == 1
-        assert "VZErrorDomain Code=-9" in world.side.runs.output_tail("two")
-        assert world.side.runs.is_alive(running)
+        assert (await host.agent.runs.wait("two")).code == 1
+        assert "VZErrorDomain Code=-9" in host.agent.runs.output_tail("two")
+        assert host.agent.runs.is_alive(running)
 
 
-async def test_a_kick_brings_the_session_back_after_a_while(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        world.mac.session.end()
+async def test_kickstart_restores_the_session_after_the_login_time(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        host.mac.session.end()
 
-        assert (await said(world, *KICK)).code == 0
+        assert (await run(host, *KICK)).code == 0
 
-        assert (await said(world, *PRINT)).code != 0
+        assert (await run(host, *PRINT)).code != 0
         await asyncio.sleep(5)
-        assert (await said(world, *PRINT)).code == 0
-        await world.running_vm()
+        assert (await run(host, *PRINT)).code == 0
+        await host.running_vm()
 
 
-async def test_a_kick_costs_the_vms_that_run(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        vm = await world.running_vm()
+async def test_kickstart_kills_running_vms(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        vm = await host.running_vm()
 
-        await said(world, *KICK)
+        await run(host, *KICK)
 
-        assert (await world.side.runs.wait(vm)).code == 0
-        assert "due to error" in world.side.runs.output_tail(vm)
+        assert (await host.agent.runs.wait(vm)).code == 0
+        assert "due to error" in host.agent.runs.output_tail(vm)
 
 
-async def test_a_hang_up_brings_no_session(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        world.mac.session.end()
+async def test_hang_up_restores_no_session(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        host.mac.session.end()
 
-        assert (await said(world, "sudo", "-n", "killall", "-HUP", "loginwindow")).code == 0
+        assert (await run(host, "sudo", "-n", "killall", "-HUP", "loginwindow")).code == 0
 
         await asyncio.sleep(60)
-        assert not world.mac.session.is_alive
-        assert world.mac.session.kicks == ["killall -HUP loginwindow"]
+        assert not host.mac.session.is_alive
+        assert host.mac.session.kicks == ["killall -HUP loginwindow"]
 
 
-async def test_only_root_kicks(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        assert (await said(world, *KICK[2:])).code == 1
-        assert world.mac.session.is_alive
+async def test_only_root_may_kickstart(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        assert (await run(host, *KICK[2:])).code == 1
+        assert host.mac.session.is_alive
 
 
-async def test_a_mac_without_automatic_login_stays_without_a_session(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        world.mac.session.logs_in = False
-        await said(world, *KICK)
+async def test_without_automatic_login_no_session_is_restored(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        host.mac.session.logs_in = False
+        await run(host, *KICK)
         await asyncio.sleep(60)
-        assert not world.mac.session.is_alive
+        assert not host.mac.session.is_alive
 
-        world.mac.reboot()
-        assert not world.mac.session.is_alive
+        host.mac.reboot()
+        assert not host.mac.session.is_alive
 
-        world.mac.session.logs_in = True
-        world.mac.reboot()
-        assert world.mac.session.is_alive
+        host.mac.session.logs_in = True
+        host.mac.reboot()
+        assert host.mac.session.is_alive
 
 
-async def test_sudo_finds_programs_of_this_mac_only(tmp_path: Path) -> None:
-    async with a_mac(tmp_path) as world:
-        assert (await said(world, "sudo", "-n", "reboot")).code == 1
-        assert (await said(world, "launchctl", "bootout", "system")).code == 64
+async def test_sudo_finds_only_programs_of_this_mac(tmp_path: Path) -> None:
+    async with simulated_mac(tmp_path) as host:
+        assert (await run(host, "sudo", "-n", "reboot")).code == 1
+        assert (await run(host, "launchctl", "bootout", "system")).code == 64

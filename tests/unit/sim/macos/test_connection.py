@@ -1,4 +1,4 @@
-"""The connection to a simulated Mac in process: what each command does to the Mac, and what each question is answered."""
+"""The in-process connection to a simulated Mac: the effects of commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bramley.host.commands import (
 )
 from bramley.sim.macos import faults
 from bramley.sim.macos.connection import ModelConnection
-from tests.unit.sim.macos.macs import LOGINWINDOW, PASSWORD, connected
+from tests.unit.sim.macos.harness import LOGINWINDOW, PASSWORD, connected
 
 WRITE = Write(path="/opt/file", content=b"new", purpose="write a file")
 KICK = Run(argv=("launchctl", "kickstart", "-k", LOGINWINDOW), purpose="kick", as_root=True)
@@ -44,7 +44,7 @@ async def failing(connection: ModelConnection, command: Command) -> str:
     return str(error.value)
 
 
-async def test_a_file_gets_content_owner_and_mode_at_once(tmp_path: Path) -> None:
+async def test_file_gets_content_owner_and_mode_at_once(tmp_path: Path) -> None:
     connection = connected(tmp_path)
 
     await connection.do(
@@ -57,21 +57,21 @@ async def test_a_file_gets_content_owner_and_mode_at_once(tmp_path: Path) -> Non
     assert files.names("/opt") == ["f"]
 
 
-async def test_a_file_that_its_check_does_not_accept_is_not_written(tmp_path: Path) -> None:
+async def test_file_that_its_check_does_not_accept_is_not_written(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     await connection.do(WRITE)
 
-    told = await failing(
+    message = await failing(
         connection,
         Write(path="/opt/file", content=b"no list", purpose="p", check=("plutil", "-lint", "{}")),
     )
 
-    assert "plutil does not accept the new file" in told
+    assert "plutil does not accept the new file" in message
     assert connection.mac.files.read("/opt/file") == b"new"
     assert connection.mac.files.names("/opt") == ["file"]
 
 
-async def test_a_check_sees_the_whole_new_file(tmp_path: Path) -> None:
+async def test_check_sees_the_whole_new_file(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     rule = b"m1 ALL=(ALL) NOPASSWD: ALL\n"
 
@@ -82,7 +82,7 @@ async def test_a_check_sees_the_whole_new_file(tmp_path: Path) -> None:
     assert connection.mac.files.read("/etc/sudoers.d/x") == rule
 
 
-async def test_files_need_their_folder_and_replace_none(tmp_path: Path) -> None:
+async def test_write_needs_a_folder_and_replaces_none(tmp_path: Path) -> None:
     connection = connected(tmp_path)
 
     missing = await failing(connection, Write(path="/no/f", content=b"", purpose="p"))
@@ -92,18 +92,18 @@ async def test_files_need_their_folder_and_replace_none(tmp_path: Path) -> None:
     assert "/opt is a folder" in taken
 
 
-async def test_an_owner_who_does_not_exist_fails_the_command(tmp_path: Path) -> None:
+async def test_owner_who_does_not_exist_fails_the_command(tmp_path: Path) -> None:
     connection = connected(tmp_path)
 
-    told = await failing(
+    message = await failing(
         connection, Write(path="/opt/f", content=b"", purpose="p", owner="x:staff")
     )
 
-    assert "illegal user name" in told
+    assert "illegal user name" in message
     assert connection.mac.files.names("/opt") == []
 
 
-async def test_nothing_of_the_systems_is_changed_without_sudo(tmp_path: Path) -> None:
+async def test_nothing_is_changed_without_sudo(tmp_path: Path) -> None:
     connection = connected(tmp_path, sudo=False)
     before = connection.mac.snapshot()
     commands: list[Command] = [
@@ -124,7 +124,7 @@ async def test_nothing_of_the_systems_is_changed_without_sudo(tmp_path: Path) ->
     assert connection.done == []
 
 
-async def test_one_command_may_bring_the_password_with_it(tmp_path: Path) -> None:
+async def test_command_may_have_the_sudo_password(tmp_path: Path) -> None:
     connection = connected(tmp_path, sudo=False)
 
     await connection.do(
@@ -143,7 +143,7 @@ async def test_one_command_may_bring_the_password_with_it(tmp_path: Path) -> Non
     assert connection.mac.files.read("/opt/f") == b"c"
 
 
-async def test_a_wrong_password_is_tried_once_and_not_shown(tmp_path: Path) -> None:
+async def test_wrong_password_is_tried_once_and_not_shown(tmp_path: Path) -> None:
     connection = connected(tmp_path, sudo=False)
     command = Write(path="/opt/f", content=b"c", purpose="p", sudo_password=Secret("canary"))
 
@@ -155,7 +155,7 @@ async def test_a_wrong_password_is_tried_once_and_not_shown(tmp_path: Path) -> N
     assert connection.mac.state["users"]["m1"]["wrong_count"] == 1
 
 
-async def test_a_program_never_gets_a_password_that_sudo_did_not_ask_for(tmp_path: Path) -> None:
+async def test_program_never_gets_a_password_that_sudo_does_not_require(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     command = Run(
         argv=("dscl", ".", "-authonly", "m1"),
@@ -168,20 +168,20 @@ async def test_a_program_never_gets_a_password_that_sudo_did_not_ask_for(tmp_pat
     await connection.do(command)
 
 
-async def test_what_a_program_says_is_told_bounded_and_without_secrets(tmp_path: Path) -> None:
+async def test_output_of_a_failed_program_is_bounded_and_without_secrets(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     with connection.mac.change() as state:
         state["answers"]["chatty"] = (7, "", "canary " + "x" * 9000)
     connection.mac.files.make_folder("/usr/local/bin")
     connection.mac.files.write("/usr/local/bin/chatty", b"", mode=0o755)
 
-    told = await failing(
+    message = await failing(
         connection, Run(argv=("chatty",), purpose="let it talk", stdin=Secret("canary"))
     )
 
-    assert told.startswith("m1@mac: let it talk: failed with code 7: …")
-    assert "canary" not in told
-    assert len(told) < 700
+    assert message.startswith("m1@mac: let it talk: failed with code 7: …")
+    assert "canary" not in message
+    assert len(message) < 700
 
 
 async def test_other_codes_may_be_accepted(tmp_path: Path) -> None:
@@ -192,29 +192,29 @@ async def test_other_codes_may_be_accepted(tmp_path: Path) -> None:
     assert "failed with code 1" in await failing(connection, Run(argv=("false",), purpose="p"))
 
 
-async def test_a_code_of_sudos_own_is_never_accepted(tmp_path: Path) -> None:
+async def test_exit_code_of_sudo_itself_is_never_accepted(tmp_path: Path) -> None:
     connection = connected(tmp_path, sudo=False)
 
-    told = await failing(
+    message = await failing(
         connection, Run(argv=("false",), purpose="p", as_root=True, accepted_codes=(0, 1))
     )
 
-    assert "sudo: a password is required" in told
+    assert "sudo: a password is required" in message
 
 
-async def test_a_password_is_asked_for_at_the_prompt(tmp_path: Path) -> None:
+async def test_password_is_typed_at_the_prompt(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     argv = ("dscl", ".", "-authonly", "m1")
 
     await connection.do(Run(argv=argv, purpose="p", prompt="Password:", stdin=Secret(PASSWORD)))
-    told = await failing(
+    message = await failing(
         connection, Run(argv=argv, purpose="p", prompt="Password:", stdin=Secret("canary"))
     )
 
-    assert "failed with code 10: <dscl_cmd> DS Error: -14090 (eDSAuthFailed)" in told
+    assert "failed with code 10: <dscl_cmd> DS Error: -14090 (eDSAuthFailed)" in message
 
 
-async def test_an_artifact_arrives_whole(tmp_path: Path) -> None:
+async def test_artifact_arrives_whole(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     artifact = an_artifact(tmp_path)
 
@@ -225,19 +225,19 @@ async def test_an_artifact_arrives_whole(tmp_path: Path) -> None:
     assert connection.mac.files.names("/opt") == ["a"]
 
 
-async def test_an_artifact_that_came_as_another_is_not_kept(tmp_path: Path) -> None:
+async def test_corrupted_artifact_is_not_kept(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     connection.faults.at(0, faults.Garble())
 
-    told = await failing(
+    message = await failing(
         connection, Stream(artifact=an_artifact(tmp_path), path="/opt/a", purpose="p")
     )
 
-    assert "the received bytes differ from those that were sent" in told
+    assert "the received bytes differ from those that were sent" in message
     assert connection.mac.files.names("/opt") == []
 
 
-async def test_a_file_that_is_not_the_artifact_any_more_is_not_sent(tmp_path: Path) -> None:
+async def test_changed_artifact_file_is_not_sent(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     artifact = an_artifact(tmp_path)
     artifact.path.write_bytes(b"short")
@@ -248,7 +248,7 @@ async def test_a_file_that_is_not_the_artifact_any_more_is_not_sent(tmp_path: Pa
     assert connection.mac.files.names("/opt") == []
 
 
-async def test_folders_links_and_names_come_and_go(tmp_path: Path) -> None:
+async def test_folders_and_links_are_made_renamed_and_removed(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     files = connection.mac.files
 
@@ -265,12 +265,12 @@ async def test_folders_links_and_names_come_and_go(tmp_path: Path) -> None:
     assert len(connection.done) == 6
 
 
-async def test_a_name_that_a_folder_has_is_not_given_away(tmp_path: Path) -> None:
+async def test_rename_does_not_replace_a_folder(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     await connection.do(Folder(path="/opt/a", purpose="p"))
     await connection.do(Link(path="/opt/link", target="/opt/a", purpose="p"))
     await connection.do(Folder(path="/opt/b", purpose="p"))
 
     for taken in ("/opt/a", "/opt/link"):
-        told = await failing(connection, Rename(path="/opt/b", to=taken, purpose="p"))
-        assert f"{taken} is a folder" in told
+        message = await failing(connection, Rename(path="/opt/b", to=taken, purpose="p"))
+        assert f"{taken} is a folder" in message

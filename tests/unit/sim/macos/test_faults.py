@@ -1,4 +1,4 @@
-"""A line to a simulated Mac that is cut, garbled or silent, and a Mac that refuses: what was done, and what is told."""
+"""Faults of connections to a simulated Mac and of the Mac itself: their effects and errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bramley.host.artifacts import Artifact
 from bramley.host.commands import Folder, RunProbe, Stream, Write
 from bramley.sim.macos import faults
 from bramley.sim.macos.faults import Cut, CutPoint, Fail, Hang
-from tests.unit.sim.macos.macs import connected
+from tests.unit.sim.macos.harness import connected
 
 FIRST = Folder(path="/opt/first", purpose="first")
 SECOND = Folder(path="/opt/second", purpose="second")
@@ -27,7 +27,7 @@ def an_artifact(tmp_path: Path) -> Artifact:
     return Artifact(name="a", version="1", path=path, size=len(content), sha256=digest)
 
 
-async def test_a_cut_before_a_command_leaves_it_undone(tmp_path: Path) -> None:
+async def test_cut_before_a_command_prevents_it(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     connection.faults.at(1, Cut(CutPoint.BEFORE))
     await connection.do(FIRST)
@@ -39,7 +39,7 @@ async def test_a_cut_before_a_command_leaves_it_undone(tmp_path: Path) -> None:
     assert connection.done == [FIRST]
 
 
-async def test_a_cut_after_a_command_is_met_by_the_next_call(tmp_path: Path) -> None:
+async def test_cut_after_a_command_fails_the_next_call(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     connection.faults.at(0, Cut(CutPoint.AFTER))
     await connection.do(FIRST)
@@ -51,7 +51,7 @@ async def test_a_cut_after_a_command_is_met_by_the_next_call(tmp_path: Path) -> 
     assert connection.done == [FIRST, SECOND]
 
 
-async def test_a_lost_answer_leaves_the_command_done(tmp_path: Path) -> None:
+async def test_lost_answer_leaves_the_command_done(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     connection.faults.at(0, Cut(CutPoint.UNANSWERED))
 
@@ -63,7 +63,7 @@ async def test_a_lost_answer_leaves_the_command_done(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at_byte", [0, 1, 131_072, SIZE - 1])
-async def test_a_stream_that_was_cut_leaves_the_old_file(tmp_path: Path, at_byte: int) -> None:
+async def test_cut_stream_keeps_the_old_file(tmp_path: Path, at_byte: int) -> None:
     connection = connected(tmp_path)
     connection.mac.files.write("/opt/a", b"old")
     stream = Stream(artifact=an_artifact(tmp_path), path="/opt/a", purpose="p")
@@ -81,7 +81,7 @@ async def test_a_stream_that_was_cut_leaves_the_old_file(tmp_path: Path, at_byte
     assert connection.mac.files.digest("/opt/a") == stream.artifact.sha256
 
 
-async def test_a_stream_that_was_cut_behind_its_last_byte_has_arrived(tmp_path: Path) -> None:
+async def test_stream_cut_after_its_last_byte_has_arrived(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     artifact = an_artifact(tmp_path)
     connection.faults.at(0, Cut(at_byte=artifact.size))
@@ -92,7 +92,7 @@ async def test_a_stream_that_was_cut_behind_its_last_byte_has_arrived(tmp_path: 
     assert connection.mac.files.digest("/opt/a") == artifact.sha256
 
 
-async def test_a_look_may_be_cut_and_may_hang(tmp_path: Path) -> None:
+async def test_probe_may_be_cut_and_may_hang(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     connection.faults.at_probe(0, Cut(CutPoint.BEFORE))
     connection.faults.at_probe(1, Hang())
@@ -104,7 +104,7 @@ async def test_a_look_may_be_cut_and_may_hang(tmp_path: Path) -> None:
     await connection.probe([])
 
 
-async def test_a_command_may_fail_by_itself(tmp_path: Path) -> None:
+async def test_command_may_fail(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     connection.faults.at(lambda command: command.purpose == "second", Fail(9, "out of luck"))
     await connection.do(FIRST)
@@ -124,7 +124,7 @@ async def test_faults_are_counted_over_all_connections_to_a_mac(tmp_path: Path) 
         await connected(tmp_path / "two", faults=plan).do(FIRST)
 
 
-async def test_a_full_disk_fails_the_command_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_full_disk_fails_the_command_and_leaves_nothing(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     faults.set_free_space(connection.mac, 1000)
     stream = Stream(artifact=an_artifact(tmp_path), path="/opt/a", purpose="p")

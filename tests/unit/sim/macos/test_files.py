@@ -1,4 +1,4 @@
-"""Files of a simulated Mac: links that stay inside, owners with and without the kernel's help, whole files only."""
+"""Files of a simulated Mac: links inside the root, owners kept by the kernel or in the state, atomic writes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 
 from bramley.sim.macos import faults
 from bramley.sim.macos.files import Files
-from tests.unit.sim.macos.macs import Bench
+from tests.unit.sim.macos.harness import MacHarness
 
 
 @pytest.fixture(params=[True, False], ids=["kernel keeps owners", "state keeps owners"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
-    return Bench(tmp_path, can_chown=request.param)
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> MacHarness:
+    return MacHarness(tmp_path, can_chown=request.param)
 
 
-def test_a_bare_mac_has_apples_packet_filter_and_links_at_the_top(tmp_path: Path) -> None:
-    files = Bench(tmp_path).mac.files
+def test_bare_mac_has_apples_packet_filter_and_links_at_the_top(tmp_path: Path) -> None:
+    files = MacHarness(tmp_path).mac.files
 
     assert 'nat-anchor "com.apple/*"' in files.text("/etc/pf.conf")
     assert files.target("/etc") == "private/etc"
@@ -26,15 +26,15 @@ def test_a_bare_mac_has_apples_packet_filter_and_links_at_the_top(tmp_path: Path
     assert files.names("/etc/sudoers.d") == []
 
 
-def test_homes_are_their_users_and_the_rest_is_roots(bench: Bench) -> None:
-    files = bench.mac.files
+def test_users_own_their_homes_and_root_the_rest(harness: MacHarness) -> None:
+    files = harness.mac.files
 
     assert files.owner("/Users/m1") == "m1:staff"
     assert files.owner("/etc/pf.conf") == "root:wheel"
 
 
-def test_an_owner_goes_with_its_file(bench: Bench) -> None:
-    files = bench.mac.files
+def test_owner_moves_with_its_file(harness: MacHarness) -> None:
+    files = harness.mac.files
     files.make_folder("/opt/a")
     files.write("/opt/a/file", b"", owner="m1:staff", mode=0o600)
 
@@ -44,8 +44,8 @@ def test_an_owner_goes_with_its_file(bench: Bench) -> None:
     assert files.mode("/opt/b/file") == 0o600
 
 
-def test_a_file_that_is_renamed_to_itself_keeps_its_owner(bench: Bench) -> None:
-    files = bench.mac.files
+def test_file_that_is_renamed_to_itself_keeps_its_owner(harness: MacHarness) -> None:
+    files = harness.mac.files
     files.write("/opt/file", b"", owner="m1:staff")
 
     files.rename("/opt/file", "/opt/file")
@@ -53,19 +53,19 @@ def test_a_file_that_is_renamed_to_itself_keeps_its_owner(bench: Bench) -> None:
     assert files.owner("/opt/file") == "m1:staff"
 
 
-def linked(bench: Bench) -> Files:
+def linked(harness: MacHarness) -> Files:
     """Return the files of a Mac on which one folder is reached through a link beside another."""
-    files = bench.mac.files
+    files = harness.mac.files
     for folder in ("/opt/a", "/opt/b"):
         files.make_folder(folder)
     files.link("/opt/now", "a")
     return files
 
 
-def test_a_link_that_is_set_anew_leads_elsewhere_at_once(bench: Bench) -> None:
-    files = linked(bench)
+def test_changed_link_is_followed_at_once(harness: MacHarness) -> None:
+    files = linked(harness)
 
-    with bench.mac.caching():
+    with harness.mac.caching():
         assert files.real("/opt/now/file") == "/opt/a/file"
         files.link("/opt/now", "b")
         assert files.real("/opt/now/file") == "/opt/b/file"
@@ -73,20 +73,20 @@ def test_a_link_that_is_set_anew_leads_elsewhere_at_once(bench: Bench) -> None:
         assert files.real("/opt/now/file") == "/opt/now/file"
 
 
-def test_a_link_that_others_set_anew_is_seen_when_the_moment_is_over(bench: Bench) -> None:
-    files = linked(bench)
-    with bench.mac.caching():
+def test_link_changed_by_others_is_followed_after_caching(harness: MacHarness) -> None:
+    files = linked(harness)
+    with harness.mac.caching():
         assert files.real("/opt/now/file") == "/opt/a/file"
     link = files.at("/opt/now", follow=False)
     link.unlink()
     link.symlink_to("b")
 
-    with bench.mac.caching():
+    with harness.mac.caching():
         assert files.real("/opt/now/file") == "/opt/b/file"
 
 
-def test_an_owner_does_not_outlive_its_file(bench: Bench) -> None:
-    files = bench.mac.files
+def test_owner_is_removed_with_its_file(harness: MacHarness) -> None:
+    files = harness.mac.files
     files.write("/opt/file", b"", owner="m1:staff")
 
     files.remove("/opt/file")
@@ -95,8 +95,8 @@ def test_an_owner_does_not_outlive_its_file(bench: Bench) -> None:
     assert files.owner("/opt/file") == "root:wheel"
 
 
-def test_a_file_that_takes_anothers_name_keeps_its_own_owner(bench: Bench) -> None:
-    files = bench.mac.files
+def test_file_that_replaces_another_keeps_its_owner(harness: MacHarness) -> None:
+    files = harness.mac.files
     files.write("/opt/old", b"", owner="m1:staff")
     files.write("/opt/new", b"", owner="root:wheel")
 
@@ -105,23 +105,23 @@ def test_a_file_that_takes_anothers_name_keeps_its_own_owner(bench: Bench) -> No
     assert files.owner("/opt/old") == "root:wheel"
 
 
-def test_nobody_can_be_given_a_file_who_does_not_exist(bench: Bench) -> None:
+def test_unknown_owner_is_refused(harness: MacHarness) -> None:
     with pytest.raises(LookupError, match="illegal user name"):
-        bench.mac.files.own("/etc/pf.conf", "nobody-here:staff")
+        harness.mac.files.own("/etc/pf.conf", "no-such-user:staff")
 
 
-def test_a_file_for_nobody_leaves_the_old_one(bench: Bench) -> None:
-    bench.mac.files.write("/opt/file", b"old", owner="m1:staff")
+def test_write_for_an_unknown_owner_keeps_the_old_file(harness: MacHarness) -> None:
+    harness.mac.files.write("/opt/file", b"old", owner="m1:staff")
 
     with pytest.raises(LookupError):
-        bench.mac.files.write("/opt/file", b"new", owner="nobody-here:staff")
+        harness.mac.files.write("/opt/file", b"new", owner="no-such-user:staff")
 
-    assert bench.mac.files.read("/opt/file") == b"old"
-    assert bench.mac.files.owner("/opt/file") == "m1:staff"
+    assert harness.mac.files.read("/opt/file") == b"old"
+    assert harness.mac.files.owner("/opt/file") == "m1:staff"
 
 
 def test_links_are_followed_inside_the_root_only(tmp_path: Path) -> None:
-    files = Bench(tmp_path).mac.files
+    files = MacHarness(tmp_path).mac.files
     files.link("/opt/up", "../../../../../../etc")
     files.link("/opt/absolute", "/etc/pf.conf")
 
@@ -129,8 +129,8 @@ def test_links_are_followed_inside_the_root_only(tmp_path: Path) -> None:
     assert files.read("/opt/absolute") == files.read("/etc/pf.conf")
 
 
-def test_what_goes_while_a_folder_is_looked_through_is_left_out(tmp_path: Path) -> None:
-    files = Bench(tmp_path).mac.files
+def test_files_removed_during_a_walk_are_skipped(tmp_path: Path) -> None:
+    files = MacHarness(tmp_path).mac.files
     files.make_folder("/opt/a")
     for name in ("1", "2", "3"):
         files.write(f"/opt/a/{name}", b"")
@@ -143,8 +143,8 @@ def test_what_goes_while_a_folder_is_looked_through_is_left_out(tmp_path: Path) 
     assert seen == ["/opt/a/1", "/opt/a/3"]
 
 
-def test_a_circle_of_links_is_an_error(tmp_path: Path) -> None:
-    files = Bench(tmp_path).mac.files
+def test_link_loop_is_an_error(tmp_path: Path) -> None:
+    files = MacHarness(tmp_path).mac.files
     files.link("/opt/a", "/opt/b")
     files.link("/opt/b", "/opt/a")
 
@@ -155,7 +155,7 @@ def test_a_circle_of_links_is_an_error(tmp_path: Path) -> None:
 
 
 def test_writing_replaces_a_link_and_not_its_target(tmp_path: Path) -> None:
-    files = Bench(tmp_path).mac.files
+    files = MacHarness(tmp_path).mac.files
     files.write("/opt/target", b"old")
     files.link("/opt/link", "target")
 
@@ -165,19 +165,19 @@ def test_writing_replaces_a_link_and_not_its_target(tmp_path: Path) -> None:
     assert files.read("/opt/link") == b"new"
 
 
-def test_a_full_disk_takes_no_file_and_leaves_the_old_one(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.mac.files.write("/opt/file", b"old")
-    faults.set_free_space(bench.mac, 0)
+def test_full_disk_refuses_a_write_and_keeps_the_old_file(tmp_path: Path) -> None:
+    harness = MacHarness(tmp_path)
+    harness.mac.files.write("/opt/file", b"old")
+    faults.set_free_space(harness.mac, 0)
 
     with pytest.raises(OSError, match="No space left"):
-        bench.mac.files.write("/opt/file", b"new")
+        harness.mac.files.write("/opt/file", b"new")
 
-    assert bench.mac.files.read("/opt/file") == b"old"
+    assert harness.mac.files.read("/opt/file") == b"old"
 
 
-def test_a_folder_is_not_replaced_by_a_file_or_a_link(tmp_path: Path) -> None:
-    files = Bench(tmp_path).mac.files
+def test_folder_is_not_replaced_by_a_file_or_a_link(tmp_path: Path) -> None:
+    files = MacHarness(tmp_path).mac.files
     files.write("/tmp/file", b"")
 
     with pytest.raises(IsADirectoryError):
@@ -188,8 +188,8 @@ def test_a_folder_is_not_replaced_by_a_file_or_a_link(tmp_path: Path) -> None:
         files.rename("/tmp/file", "/opt")
 
 
-def test_missing_parents_are_made_as_roots(bench: Bench) -> None:
-    files = bench.mac.files
+def test_missing_parents_are_owned_by_root(harness: MacHarness) -> None:
+    files = harness.mac.files
 
     files.make_folder("/opt/a/b", mode=0o700, owner="m1:staff")
 
@@ -197,8 +197,8 @@ def test_missing_parents_are_made_as_roots(bench: Bench) -> None:
     assert (files.owner("/opt/a/b"), files.mode("/opt/a/b")) == ("m1:staff", 0o700)
 
 
-def test_a_link_to_a_folder_is_replaced_and_not_entered(tmp_path: Path) -> None:
-    files = Bench(tmp_path).mac.files
+def test_link_to_a_folder_is_replaced(tmp_path: Path) -> None:
+    files = MacHarness(tmp_path).mac.files
     files.link("/opt/link", "/etc")
     files.write("/opt/file", b"new")
 
@@ -210,8 +210,8 @@ def test_a_link_to_a_folder_is_replaced_and_not_entered(tmp_path: Path) -> None:
     assert files.read("/opt/link") == b"newer"
 
 
-def test_what_a_link_names_on_the_machine_itself_does_not_matter(tmp_path: Path) -> None:
-    files = Bench(tmp_path).mac.files
+def test_link_target_on_the_machine_does_not_matter(tmp_path: Path) -> None:
+    files = MacHarness(tmp_path).mac.files
     outside = tmp_path / "outside"
     outside.mkdir()
     files.link("/opt/link", str(outside))

@@ -1,4 +1,4 @@
-"""A Mac that was being made when the power went: nothing of it is taken for a Mac, and nothing of anybody's is taken away."""
+"""An interrupted installation of a simulated Mac is not a Mac, and other files are kept."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def cut_short(root: Path) -> None:
     assert (root / "Library").exists()
 
 
-def test_a_mac_whose_making_was_cut_short_is_made_anew(tmp_path: Path) -> None:
+def test_interrupted_installation_begins_again(tmp_path: Path) -> None:
     cut_short(tmp_path / "mac")
     (tmp_path / "mac/Library/half").touch()
     assert not Mac.is_made(tmp_path / "mac")
     assert Mac.may_be_made(tmp_path / "mac")
 
-    anew = Mac.make(tmp_path / "mac")
+    again = Mac.make(tmp_path / "mac")
 
     assert Mac.is_made(tmp_path / "mac")
-    assert anew.snapshot() == Mac.make(tmp_path / "another").snapshot()
+    assert again.snapshot() == Mac.make(tmp_path / "another").snapshot()
 
 
-def test_what_somebody_wrote_for_the_mac_outlives_a_cut(tmp_path: Path) -> None:
+def test_files_in_the_state_folder_survive_an_interrupted_installation(tmp_path: Path) -> None:
     faults = tmp_path / "mac/.mac/faults.json"
     faults.parent.mkdir(parents=True)
     faults.write_text("[]")
@@ -42,7 +42,7 @@ def test_what_somebody_wrote_for_the_mac_outlives_a_cut(tmp_path: Path) -> None:
     assert faults.read_text() == "[]"
 
 
-def test_a_mac_may_be_made_where_nothing_of_anybody_lies(tmp_path: Path) -> None:
+def test_mac_may_be_made_only_in_an_empty_folder(tmp_path: Path) -> None:
     assert Mac.may_be_made(tmp_path / "missing")
     assert Mac.may_be_made(tmp_path)
     # As a process leaves it that is killed at its very first step.

@@ -1,4 +1,4 @@
-"""Owners kept by the kernel and owners kept in the state: whatever is done to files, both tell the same."""
+"""Owners kept by the kernel and owners kept in the state are the same after any file operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bramley.sim.macos.mac import Mac
 # Each example has its own number, so that all can share two Macs.
 PATHS = ("/opt/{0}/a", "/opt/{0}/a/x", "/opt/{0}/b", "/Users/m1/{0}/a", "/Users/m1/{0}/a/x")
 FOLDERS = ("/opt/{0}", "/Users/m1/{0}")
-OWNERS = ("root:wheel", "m1:staff", "root:admin", "nobody-here:staff")
+OWNERS = ("root:wheel", "m1:staff", "root:admin", "no-such-user:staff")
 Act = Callable[[Files, int], None]
 
 paths, owners = st.sampled_from(PATHS), st.sampled_from(OWNERS)
@@ -56,13 +56,13 @@ def macs(tmp_path_factory: pytest.TempPathFactory) -> list[Mac]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 @given(done=st.lists(acts, max_size=12))
-def test_the_kernel_and_the_state_tell_the_same_owners(macs: list[Mac], done: list[Act]) -> None:
+def test_kernel_and_state_have_the_same_owners(macs: list[Mac], done: list[Act]) -> None:
     at = next(numbers)
     begin: list[Act] = [partial(_lay_out, folder) for folder in FOLDERS]
     for act in (*begin, *done):
         assert len({_outcome(act, mac.files, at) for mac in macs}) == 1
 
-    told = [
+    owners = [
         [
             (path, mac.files.owner_of(path, seen))
             for folder in FOLDERS
@@ -70,7 +70,7 @@ def test_the_kernel_and_the_state_tell_the_same_owners(macs: list[Mac], done: li
         ]
         for mac in macs
     ]
-    assert told[0] == told[1]
+    assert owners[0] == owners[1]
 
 
 def _lay_out(folder: str, files: Files, at: int) -> None:

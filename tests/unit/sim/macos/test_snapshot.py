@@ -1,4 +1,4 @@
-"""What two simulated Macs are compared by: what they have become, and not how long it took."""
+"""Snapshots compare the files and lasting state of two simulated Macs."""
 
 from __future__ import annotations
 
@@ -7,55 +7,55 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.sim.macos.macs import LOGINWINDOW, Bench
+from tests.unit.sim.macos.harness import LOGINWINDOW, MacHarness
 
 
 def test_two_bare_macs_are_the_same(tmp_path: Path) -> None:
-    one, two = Bench(tmp_path / "1"), Bench(tmp_path / "2")
-    two.clock.turn(100)
+    one, two = MacHarness(tmp_path / "1"), MacHarness(tmp_path / "2")
+    two.clock.advance(100)
 
     assert one.mac.snapshot() == two.mac.snapshot()
 
 
-def test_restarts_kicks_and_wrong_passwords_leave_no_trace(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    before = bench.mac.snapshot()
+def test_restarts_and_wrong_passwords_are_not_in_a_snapshot(tmp_path: Path) -> None:
+    harness = MacHarness(tmp_path)
+    before = harness.mac.snapshot()
 
-    bench.as_root("launchctl", "kickstart", "-k", LOGINWINDOW)
-    bench.run("dscl", ".", "-authonly", "m1", "wrong")
-    bench.as_root("reboot")
-    bench.clock.turn(100)
+    harness.as_root("launchctl", "kickstart", "-k", LOGINWINDOW)
+    harness.run("dscl", ".", "-authonly", "m1", "wrong")
+    harness.as_root("reboot")
+    harness.clock.advance(100)
 
-    assert bench.mac.snapshot() == before
+    assert harness.mac.snapshot() == before
 
 
-def test_contents_owners_modes_and_targets_count(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    files = bench.mac.files
+def test_contents_owners_modes_and_targets_are_in_a_snapshot(tmp_path: Path) -> None:
+    harness = MacHarness(tmp_path)
+    files = harness.mac.files
     files.write("/opt/file", b"1")
     files.link("/opt/link", "file")
-    seen = [bench.mac.snapshot()["files"]]
+    seen = [harness.mac.snapshot()["files"]]
 
     files.write("/opt/file", b"2")
-    seen.append(bench.mac.snapshot()["files"])
+    seen.append(harness.mac.snapshot()["files"])
     files.own("/opt/file", "m1:staff")
-    seen.append(bench.mac.snapshot()["files"])
+    seen.append(harness.mac.snapshot()["files"])
     files.at("/opt/file").chmod(0o600)
-    seen.append(bench.mac.snapshot()["files"])
+    seen.append(harness.mac.snapshot()["files"])
     files.link("/opt/link", "elsewhere")
-    seen.append(bench.mac.snapshot()["files"])
+    seen.append(harness.mac.snapshot()["files"])
 
     assert all(before != after for before, after in pairwise(seen))
     assert seen[0]["/opt/link"] == ["link", "root:wheel", "file"]
 
 
-def test_who_is_logged_in_and_what_is_loaded_count(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    before = bench.mac.snapshot()["state"]
+def test_console_user_and_loaded_jobs_are_in_a_snapshot(tmp_path: Path) -> None:
+    harness = MacHarness(tmp_path)
+    before = harness.mac.snapshot()["state"]
 
-    bench.log_in()
-    bench.as_root("launchctl", "bootstrap", "system", bench.daemon("dev.test.work"))
-    after = bench.mac.snapshot()["state"]
+    harness.log_in()
+    harness.as_root("launchctl", "bootstrap", "system", harness.daemon("dev.test.work"))
+    after = harness.mac.snapshot()["state"]
 
     assert (before["console"], after["console"]) == ({"user": None}, {"user": "m1"})
     assert (
@@ -65,14 +65,14 @@ def test_who_is_logged_in_and_what_is_loaded_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("can_chown", [True, False])
-def test_a_copy_is_the_same_and_goes_its_own_way(tmp_path: Path, *, can_chown: bool) -> None:
-    bench = Bench(tmp_path, can_chown=can_chown)
-    bench.log_in()
-    bench.mac.files.write("/opt/file", b"", owner="m1:staff", mode=0o600)
+def test_copy_is_equal_and_independent(tmp_path: Path, *, can_chown: bool) -> None:
+    harness = MacHarness(tmp_path, can_chown=can_chown)
+    harness.log_in()
+    harness.mac.files.write("/opt/file", b"", owner="m1:staff", mode=0o600)
 
-    twin = bench.mac.copy(tmp_path / "twin")
+    twin = harness.mac.copy(tmp_path / "twin")
 
-    assert twin.snapshot() == bench.mac.snapshot()
+    assert twin.snapshot() == harness.mac.snapshot()
     assert twin.files.owner("/Users/m1") == twin.files.owner("/opt/file") == "m1:staff"
     twin.reboot()
-    assert bench.mac.is_up
+    assert harness.mac.is_up

@@ -1,4 +1,4 @@
-"""The state of a simulated Mac: changed whole or not at all, and the same for everybody who opens the folder."""
+"""The state of a simulated Mac: atomic changes that every process sees."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.state import lasting
-from tests.unit.sim.macos.macs import Bench
+from tests.unit.sim.macos.harness import MacHarness
 
 
-def test_a_change_is_seen_by_everybody_who_opens_the_folder(tmp_path: Path) -> None:
-    mac = Bench(tmp_path).mac
+def test_change_is_visible_in_every_open_mac(tmp_path: Path) -> None:
+    mac = MacHarness(tmp_path).mac
     other = Mac(mac.root)
     assert not other.state["filevault"]
 
@@ -23,8 +23,8 @@ def test_a_change_is_seen_by_everybody_who_opens_the_folder(tmp_path: Path) -> N
     assert other.state["filevault"]
 
 
-def test_what_others_change_is_seen_when_the_moment_is_over(tmp_path: Path) -> None:
-    mac = Bench(tmp_path).mac
+def test_other_changes_are_read_after_caching(tmp_path: Path) -> None:
+    mac = MacHarness(tmp_path).mac
 
     with mac.caching():
         assert not mac.state["filevault"]
@@ -43,14 +43,14 @@ def test_what_others_change_is_seen_when_the_moment_is_over(tmp_path: Path) -> N
     assert mac.state["filevault"], "what was read after it is not kept"
 
 
-def test_passwords_are_in_no_folder_that_others_may_enter(tmp_path: Path) -> None:
-    mac = Bench(tmp_path).mac
+def test_state_folder_is_private(tmp_path: Path) -> None:
+    mac = MacHarness(tmp_path).mac
 
     assert (mac.root / ".mac").stat().st_mode & 0o077 == 0
 
 
-def test_nothing_of_a_change_stays_when_an_error_comes(tmp_path: Path) -> None:
-    mac = Bench(tmp_path).mac
+def test_failed_change_is_discarded(tmp_path: Path) -> None:
+    mac = MacHarness(tmp_path).mac
 
     with pytest.raises(RuntimeError, match="midway"):
         _fail_midway(mac)
@@ -64,8 +64,8 @@ def _fail_midway(mac: Mac) -> None:
         raise RuntimeError("midway")
 
 
-def test_a_change_within_a_change_is_part_of_it(tmp_path: Path) -> None:
-    mac = Bench(tmp_path).mac
+def test_nested_change_is_part_of_the_outer_one(tmp_path: Path) -> None:
+    mac = MacHarness(tmp_path).mac
 
     with mac.change() as outer:
         with mac.change() as inner:
@@ -77,8 +77,8 @@ def test_a_change_within_a_change_is_part_of_it(tmp_path: Path) -> None:
     assert mac.state["filevault"]
 
 
-def test_two_at_once_lose_none_of_their_changes(tmp_path: Path) -> None:
-    mac = Bench(tmp_path).mac
+def test_concurrent_changes_are_not_lost(tmp_path: Path) -> None:
+    mac = MacHarness(tmp_path).mac
 
     # Each opens the folder for itself, as two processes do.
     with ThreadPoolExecutor(2) as pool:
@@ -95,7 +95,7 @@ def _count(root: Path) -> None:
             console["counted_count"] = console.get("counted_count", 0) + 1
 
 
-def test_what_differs_from_run_to_run_is_no_part_of_what_lasts() -> None:
+def test_transient_values_are_not_lasting() -> None:
     state = {"jobs": [{"pid": 7, "label": "a", "started_at": 1.0, "runs_count": 3, "boot_id": "x"}]}
 
     assert lasting(state) == {"jobs": [{"label": "a"}]}

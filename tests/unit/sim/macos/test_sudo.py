@@ -1,4 +1,4 @@
-"""sudo of a simulated Mac: its rules, its words, and the lock that too many wrong passwords set."""
+"""sudo of a simulated Mac: its rules, its messages, and the account lock after wrong passwords."""
 
 from __future__ import annotations
 
@@ -7,166 +7,166 @@ from pathlib import Path
 import pytest
 
 from bramley.sim.macos import faults
-from tests.unit.sim.macos.macs import PASSWORD, Bench
+from tests.unit.sim.macos.harness import PASSWORD, MacHarness
 
 RULE = b"m1 ALL=(ALL) NOPASSWD: ALL\n"
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def harness(tmp_path: Path) -> MacHarness:
+    return MacHarness(tmp_path)
 
 
-def test_a_bare_mac_wants_a_password(bench: Bench) -> None:
-    said = bench.run("sudo", "-n", "true")
+def test_bare_mac_requires_a_password(harness: MacHarness) -> None:
+    result = harness.run("sudo", "-n", "true")
 
-    assert (said.code, said.err) == (1, "sudo: a password is required\n")
+    assert (result.code, result.err) == (1, "sudo: a password is required\n")
 
 
-def test_without_a_terminal_sudo_says_which_option_reads_stdin(bench: Bench) -> None:
-    said = bench.run("sudo", "true", stdin=f"{PASSWORD}\n")
+def test_without_a_terminal_the_error_names_the_stdin_option(harness: MacHarness) -> None:
+    result = harness.run("sudo", "true", stdin=f"{PASSWORD}\n")
 
-    assert said.code == 1
-    assert said.err.startswith(
+    assert result.code == 1
+    assert result.err.startswith(
         "sudo: a terminal is required to read the password; either use the -S"
     )
-    assert said.err.endswith("sudo: a password is required\n")
+    assert result.err.endswith("sudo: a password is required\n")
 
 
-def test_the_password_is_the_first_line_and_the_rest_is_the_programs(bench: Bench) -> None:
-    said = bench.run("sudo", "-S", "-p", "", "cat", stdin=f"{PASSWORD}\nfor cat\n")
+def test_password_is_the_first_line_and_the_program_gets_the_rest(harness: MacHarness) -> None:
+    result = harness.run("sudo", "-S", "-p", "", "cat", stdin=f"{PASSWORD}\nfor cat\n")
 
-    assert (said.code, said.out, said.err) == (0, "for cat\n", "")
+    assert (result.code, result.out, result.err) == (0, "for cat\n", "")
 
 
-def test_where_no_password_is_wanted_the_program_gets_the_line_that_was_meant_for_sudo(
-    bench: Bench,
+def test_without_a_required_password_the_program_gets_all_of_stdin(
+    harness: MacHarness,
 ) -> None:
-    bench.let_sudo()
+    harness.allow_sudo()
 
-    said = bench.run("sudo", "-S", "-p", "", "cat", stdin=f"{PASSWORD}\nfor cat\n")
+    result = harness.run("sudo", "-S", "-p", "", "cat", stdin=f"{PASSWORD}\nfor cat\n")
 
-    assert said.out == f"{PASSWORD}\nfor cat\n"
+    assert result.out == f"{PASSWORD}\nfor cat\n"
 
 
-def test_a_wrong_password_is_told_in_sudos_words(bench: Bench) -> None:
-    said = bench.run("sudo", "-S", "true", stdin="wrong\n")
+def test_wrong_password_has_the_message_of_sudo(harness: MacHarness) -> None:
+    result = harness.run("sudo", "-S", "true", stdin="wrong\n")
 
-    assert said.code == 1
-    assert said.err == (
+    assert result.code == 1
+    assert result.err == (
         "Password:Sorry, try again.\nPassword:\nsudo: no password was provided\nsudo: 1 incorrect password attempt\n"
     )
 
 
-def test_three_wrong_passwords_are_enough(bench: Bench) -> None:
-    said = bench.run("sudo", "-S", "-p", "", "true", stdin=f"a\nb\nc\n{PASSWORD}\n")
+def test_sudo_fails_after_three_wrong_passwords(harness: MacHarness) -> None:
+    result = harness.run("sudo", "-S", "-p", "", "true", stdin=f"a\nb\nc\n{PASSWORD}\n")
 
-    assert said.code == 1
-    assert said.err.endswith("sudo: 3 incorrect password attempts\n")
-
-
-def test_no_password_at_all_is_required(bench: Bench) -> None:
-    said = bench.run("sudo", "-S", "-p", "", "true")
-
-    assert said.err == "\nsudo: no password was provided\nsudo: a password is required\n"
+    assert result.code == 1
+    assert result.err.endswith("sudo: 3 incorrect password attempts\n")
 
 
-def test_too_many_wrong_passwords_lock_the_account_for_the_right_one_too(bench: Bench) -> None:
+def test_missing_password_is_reported(harness: MacHarness) -> None:
+    result = harness.run("sudo", "-S", "-p", "", "true")
+
+    assert result.err == "\nsudo: no password was provided\nsudo: a password is required\n"
+
+
+def test_locked_account_refuses_the_right_password(harness: MacHarness) -> None:
     for _ in range(5):
-        bench.run("sudo", "-S", "true", stdin="wrong\n")
+        harness.run("sudo", "-S", "true", stdin="wrong\n")
 
-    assert bench.run("sudo", "-S", "true", stdin=f"{PASSWORD}\n").code == 1
-    bench.clock.turn(301)
-    assert bench.run("sudo", "-S", "true", stdin=f"{PASSWORD}\n").code == 0
+    assert harness.run("sudo", "-S", "true", stdin=f"{PASSWORD}\n").code == 1
+    harness.clock.advance(301)
+    assert harness.run("sudo", "-S", "true", stdin=f"{PASSWORD}\n").code == 0
 
 
-def test_the_right_password_forgives_the_wrong_ones_before(bench: Bench) -> None:
+def test_right_password_resets_the_count_of_wrong_ones(harness: MacHarness) -> None:
     for _ in range(3):
         for _ in range(4):
-            bench.run("sudo", "-S", "true", stdin="wrong\n")
-        assert bench.run("sudo", "-S", "true", stdin=f"{PASSWORD}\n").code == 0
+            harness.run("sudo", "-S", "true", stdin="wrong\n")
+        assert harness.run("sudo", "-S", "true", stdin=f"{PASSWORD}\n").code == 0
 
 
-def test_a_rule_in_the_folder_lets_the_user_in_without_a_password(bench: Bench) -> None:
-    bench.mac.files.write("/etc/sudoers.d/m1-nopasswd", RULE, mode=0o440)
+def test_rule_in_the_folder_allows_sudo_without_a_password(harness: MacHarness) -> None:
+    harness.mac.files.write("/etc/sudoers.d/m1-nopasswd", RULE, mode=0o440)
 
-    said = bench.run("sudo", "-n", "whoami")
+    result = harness.run("sudo", "-n", "whoami")
 
-    assert (said.code, said.out, said.err) == (0, "root\n", "")
+    assert (result.code, result.out, result.err) == (0, "root\n", "")
 
 
 @pytest.mark.parametrize("name", ["m1.nopasswd", "m1-nopasswd~"])
-def test_names_with_a_dot_or_a_tilde_are_passed_over(bench: Bench, name: str) -> None:
-    bench.mac.files.write(f"/etc/sudoers.d/{name}", RULE, mode=0o440)
+def test_files_with_a_dot_or_a_tilde_are_ignored(harness: MacHarness, name: str) -> None:
+    harness.mac.files.write(f"/etc/sudoers.d/{name}", RULE, mode=0o440)
 
-    assert bench.run("sudo", "-n", "true").code == 1
+    assert harness.run("sudo", "-n", "true").code == 1
 
 
-def test_a_rule_that_everybody_could_have_written_does_not_count(bench: Bench) -> None:
-    bench.mac.files.write("/etc/sudoers.d/m1-nopasswd", RULE, mode=0o666)
+def test_world_writable_rule_is_ignored(harness: MacHarness) -> None:
+    harness.mac.files.write("/etc/sudoers.d/m1-nopasswd", RULE, mode=0o666)
 
-    said = bench.run("sudo", "-n", "true")
+    result = harness.run("sudo", "-n", "true")
 
     assert (
-        said.err
+        result.err
         == "sudo: /private/etc/sudoers.d/m1-nopasswd is world writable\nsudo: a password is required\n"
     )
 
 
-def test_a_rule_of_another_owner_does_not_count(bench: Bench) -> None:
-    bench.mac.files.write("/etc/sudoers.d/m1-nopasswd", RULE, mode=0o440, owner="m1:staff")
+def test_rule_of_another_owner_is_ignored(harness: MacHarness) -> None:
+    harness.mac.files.write("/etc/sudoers.d/m1-nopasswd", RULE, mode=0o440, owner="m1:staff")
 
-    said = bench.run("sudo", "-n", "true")
+    result = harness.run("sudo", "-n", "true")
 
-    assert "is owned by uid 501, should be 0\n" in said.err
-    assert said.code == 1
-
-
-def test_a_line_with_a_mistake_is_told_and_left_out(bench: Bench) -> None:
-    bench.mac.files.write("/etc/sudoers.d/m1-nopasswd", b"m1 ALL=(ALL NOPASSWD ALL\n", mode=0o440)
-
-    said = bench.run("sudo", "-n", "true")
-
-    assert "/private/etc/sudoers.d/m1-nopasswd:1: syntax error\n" in said.err
-    assert said.code == 1
+    assert "is owned by uid 501, should be 0\n" in result.err
+    assert result.code == 1
 
 
-def test_a_later_rule_takes_an_earlier_one_back(bench: Bench) -> None:
-    bench.mac.files.write("/etc/sudoers.d/a", RULE, mode=0o440)
-    bench.mac.files.write("/etc/sudoers.d/b", b"m1 ALL=(ALL) ALL\n", mode=0o440)
+def test_invalid_line_is_reported_and_ignored(harness: MacHarness) -> None:
+    harness.mac.files.write("/etc/sudoers.d/m1-nopasswd", b"m1 ALL=(ALL NOPASSWD ALL\n", mode=0o440)
 
-    assert bench.run("sudo", "-n", "true").code == 1
+    result = harness.run("sudo", "-n", "true")
 
-
-def test_who_is_no_administrator_is_not_in_the_file(tmp_path: Path) -> None:
-    said = Bench(tmp_path, is_admin=False).run("sudo", "-S", "true", stdin=f"{PASSWORD}\n")
-
-    assert (said.code, said.err) == (1, "m1 is not in the sudoers file.\n")
+    assert "/private/etc/sudoers.d/m1-nopasswd:1: syntax error\n" in result.err
+    assert result.code == 1
 
 
-def test_sudo_may_refuse_everybody_until_it_is_mended(bench: Bench) -> None:
-    bench.let_sudo()
-    faults.refuse_sudo(bench.mac)
+def test_later_rule_overrides_an_earlier_one(harness: MacHarness) -> None:
+    harness.mac.files.write("/etc/sudoers.d/a", RULE, mode=0o440)
+    harness.mac.files.write("/etc/sudoers.d/b", b"m1 ALL=(ALL) ALL\n", mode=0o440)
 
-    assert bench.run("sudo", "-n", "true").code == 1
-    faults.refuse_sudo(bench.mac, refused=False)
-    assert bench.run("sudo", "-n", "true").code == 0
+    assert harness.run("sudo", "-n", "true").code == 1
 
 
-def test_a_program_that_is_not_there_is_sudos_error(bench: Bench) -> None:
-    bench.let_sudo()
+def test_user_who_is_not_an_administrator_is_refused(tmp_path: Path) -> None:
+    result = MacHarness(tmp_path, is_admin=False).run("sudo", "-S", "true", stdin=f"{PASSWORD}\n")
 
-    said = bench.run("sudo", "-n", "nothing-like-it")
-
-    assert (said.code, said.err) == (1, "sudo: nothing-like-it: command not found\n")
+    assert (result.code, result.err) == (1, "m1 is not in the sudoers file.\n")
 
 
-def test_options_settings_and_other_users_are_understood(bench: Bench) -> None:
-    bench.let_sudo()
+def test_sudo_fault_refuses_every_user_until_it_is_removed(harness: MacHarness) -> None:
+    harness.allow_sudo()
+    faults.refuse_sudo(harness.mac)
 
-    assert bench.run("sudo", "-n", "-H", "-u", "m1", "A=b", "whoami").out == "m1\n"
-    assert bench.run("sudo", "-nE", "--", "whoami").out == "root\n"
-    assert bench.run("sudo", "-n", "-v").code == 0
-    assert bench.run("sudo", "-k").code == 0
-    assert bench.run("sudo", "-n", "-u", "somebody", "true").err == "sudo: unknown user somebody\n"
-    assert bench.run("sudo", "--unheard-of", "true").err.startswith("usage: sudo")
+    assert harness.run("sudo", "-n", "true").code == 1
+    faults.refuse_sudo(harness.mac, refused=False)
+    assert harness.run("sudo", "-n", "true").code == 0
+
+
+def test_missing_program_has_the_error_of_sudo(harness: MacHarness) -> None:
+    harness.allow_sudo()
+
+    result = harness.run("sudo", "-n", "nothing-like-it")
+
+    assert (result.code, result.err) == (1, "sudo: nothing-like-it: command not found\n")
+
+
+def test_options_variables_and_other_users_are_supported(harness: MacHarness) -> None:
+    harness.allow_sudo()
+
+    assert harness.run("sudo", "-n", "-H", "-u", "m1", "A=b", "whoami").out == "m1\n"
+    assert harness.run("sudo", "-nE", "--", "whoami").out == "root\n"
+    assert harness.run("sudo", "-n", "-v").code == 0
+    assert harness.run("sudo", "-k").code == 0
+    assert harness.run("sudo", "-n", "-u", "m9", "true").err == "sudo: unknown user m9\n"
+    assert harness.run("sudo", "--no-such-option", "true").err.startswith("usage: sudo")

@@ -1,4 +1,4 @@
-"""Faults as data: which command they strike, and what cannot be meant."""
+"""Faults as data: the commands that they apply to, and invalid ones."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import pytest
 from bramley.sim.ssh.faults import Fault, FaultKind, Faults
 
 
-def test_a_fault_strikes_matching_commands_after_those_it_skips_as_often_as_it_may(
+def test_fault_applies_to_matching_commands_after_skip_at_most_times(
     tmp_path: Path,
 ) -> None:
     faults = Faults(tmp_path / "faults.json")
     faults.set(Fault(do=FaultKind.HANG, match="*pfctl*", skip=1, times=2))
     commands = ["pfctl -s info", "true", "pfctl -e", "sudo pfctl -E", "pfctl -d"]
 
-    struck = [text for text in commands if faults.take(FaultKind.HANG, text)]
+    affected = [text for text in commands if faults.take(FaultKind.HANG, text)]
 
-    assert struck == ["pfctl -e", "sudo pfctl -E"]
+    assert affected == ["pfctl -e", "sudo pfctl -E"]
     assert faults.take(FaultKind.SLOW, "pfctl -e") is None
     faults.set()
     assert not faults.has(FaultKind.HANG)
 
 
-def test_the_file_is_read_again_when_it_changes_and_forgotten_when_it_goes(tmp_path: Path) -> None:
+def test_changed_file_is_reloaded_and_removed_file_ends_its_faults(tmp_path: Path) -> None:
     path = tmp_path / "faults.json"
     faults = Faults(path)
     assert faults.take(FaultKind.SLOW) is None
@@ -41,7 +41,7 @@ def test_the_file_is_read_again_when_it_changes_and_forgotten_when_it_goes(tmp_p
     assert faults.take(FaultKind.REFUSE) is None
 
 
-def test_a_file_that_is_written_twice_in_one_tick_of_the_clock_is_read_again(
+def test_file_written_twice_in_one_clock_tick_is_reloaded(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "faults.json"
@@ -56,7 +56,7 @@ def test_a_file_that_is_written_twice_in_one_tick_of_the_clock_is_read_again(
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "part"),
     [
         ({"do": "slow"}, "list"),
         (["slow"], "object"),
@@ -66,12 +66,12 @@ def test_a_file_that_is_written_twice_in_one_tick_of_the_clock_is_read_again(
         ([{"do": "slow", "bytes": "many"}], "many"),
     ],
 )
-def test_a_fault_that_cannot_be_meant_is_told(tmp_path: Path, content: Any, told: str) -> None:
+def test_invalid_fault_is_reported(tmp_path: Path, content: Any, part: str) -> None:
     path = tmp_path / "faults.json"
     path.write_text(json.dumps(content))
 
     faults = Faults(path)
 
-    assert told in faults.file_error
+    assert part in faults.file_error
     assert str(path) in faults.file_error
     assert faults.take(FaultKind.SLOW) is None

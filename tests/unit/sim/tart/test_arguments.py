@@ -1,4 +1,4 @@
-"""Words of a command line, read as tart's parser reads them."""
+"""Arguments, as parsed by tart."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ SYNTAX = Syntax(("name",), ("dir", "wait"), ("quiet",), (("q", "quiet"), ("w", "
 EXEC = Syntax(("name", "command"), flags=("interactive",), takes_rest=True)
 
 
-def test_options_stand_anywhere_and_in_both_forms() -> None:
+def test_options_may_be_anywhere_and_in_both_forms() -> None:
     found = parse(["--dir", "a", "one", "--dir=b=c", "-q", "-w", "3"], SYNTAX)
 
     assert (found["name"], found.every("dir"), found.find("dir")) == ("one", ["a", "b=c"], "b=c")
     assert (found.has("quiet"), found.whole("wait", 0)) == (True, 3)
 
 
-def test_words_of_the_guest_are_left_alone() -> None:
+def test_arguments_of_the_guest_command_are_not_parsed() -> None:
     found = parse(["--interactive", "one", "ls", "--interactive", "-x"], EXEC)
 
     assert found.positionals == ["one", "ls", "--interactive", "-x"]
 
 
-def test_what_follows_two_dashes_is_no_option() -> None:
+def test_arguments_after_two_dashes_are_not_options() -> None:
     assert parse(["--", "--dir"], SYNTAX)["name"] == "--dir"
 
 
@@ -40,11 +40,11 @@ def test_what_follows_two_dashes_is_no_option() -> None:
         ["one", "--quiet=yes"],
     ],
 )
-def test_what_cannot_be_meant_is_refused(words: list[str]) -> None:
+def test_invalid_arguments_are_refused(words: list[str]) -> None:
     with pytest.raises(WrongUsage):
         parse(words, SYNTAX)
 
 
-def test_a_number_below_zero_is_refused() -> None:
+def test_number_below_zero_is_refused() -> None:
     with pytest.raises(WrongUsage):
         parse(["one", "--wait=-1"], SYNTAX).whole("wait", 0)

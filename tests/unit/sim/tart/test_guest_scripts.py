@@ -20,7 +20,7 @@ def context(**content: object) -> Context:
     return Context("/home", {}, lambda: 0.0, bytes, settings.read(content, "/home"))
 
 
-def test_the_vm_s_name_wins_over_its_image() -> None:
+def test_vm_s_name_wins_over_its_image() -> None:
     disk = {"facts": {"guest": {"work": 5, "code": 4}}}
 
     script = guest.initial_script(
@@ -44,7 +44,7 @@ def test_no_share_is_an_empty_environment(tmp_path: Path) -> None:
     assert guest.read_environment(plan()) == guest.read_environment(plan(tmp_path)) == {}
 
 
-def test_the_environment_changes_only_fields_that_there_are() -> None:
+def test_environment_changes_only_existing_fields() -> None:
     script = guest.apply_environment(
         settings.GUEST, {"BRAMLEY_SIM_CODE": "3", "BRAMLEY_SIM_X": "1"}
     )
@@ -52,5 +52,5 @@ def test_the_environment_changes_only_fields_that_there_are() -> None:
     assert script == {**settings.GUEST, "code": 3}
 
 
-def test_what_is_no_json_is_a_text() -> None:
+def test_value_that_is_not_json_is_a_string() -> None:
     assert guest.apply_environment(settings.GUEST, {"BRAMLEY_SIM_THEN": "stay"})["then"] == "stay"

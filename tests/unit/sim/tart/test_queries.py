@@ -27,7 +27,7 @@ rows = st.lists(st.dictionaries(st.text(alphabet="abcXYZ", min_size=1), leaves, 
 
 
 @given(rows)
-def test_any_value_is_read_back(value: list[dict[str, Any]]) -> None:
+def test_any_value_round_trips(value: list[dict[str, Any]]) -> None:
     assert json.loads(queries.as_json(CONTEXT, value)) == value
 
 
@@ -38,5 +38,5 @@ def test_spacing_and_slashes_are_swift_s() -> None:
 @pytest.mark.parametrize(
     ("rows", "text"), [([], ""), ([["x", 1], ["long", 2]], "A    B\nx    1\nlong 2")]
 )
-def test_a_table_is_aligned(rows: list[list[Any]], text: str) -> None:
+def test_table_is_aligned(rows: list[list[Any]], text: str) -> None:
     assert queries.table(["A", "B"], rows) == text

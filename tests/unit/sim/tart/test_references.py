@@ -1,4 +1,4 @@
-"""Which names mean an image in a registry, and which can only be local."""
+"""Names of images in a registry, and local names."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ LOCAL = (
 
 
 @pytest.mark.parametrize("name", REMOTE)
-def test_what_can_be_read_as_remote_is(name: str) -> None:
+def test_valid_remote_names_are_references(name: str) -> None:
     assert find_reference(name) == REMOTE[name]
 
 
 @pytest.mark.parametrize("name", LOCAL)
-def test_everything_else_is_local(name: str) -> None:
+def test_other_names_are_local(name: str) -> None:
     assert find_reference(name) is None
 
 
 @pytest.mark.parametrize("name", list(REMOTE)[1:])
-def test_a_reference_is_written_as_it_was_read(name: str) -> None:
+def test_reference_round_trips(name: str) -> None:
     assert str(find_reference(name)) == name

@@ -17,57 +17,41 @@ def find(name: str) -> Program | None:
 
     Its module is imported at the first call: few of them are used in one test.
     """
-    found = PROGRAMS.get(name) or ORDINARY.get(name)
-    if found is None:
+    module = PROGRAMS.get(name) or ORDINARY.get(name)
+    if module is None:
         return None
-    module, function = found
-    program: Program = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+    program: Program = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     return program
 
 
-PROGRAMS: Mapping[str, tuple[str, str]] = {
-    "sudo": ("sudo", "sudo"),
-    "dscl": ("dscl", "dscl"),
-    "launchctl": ("launchctl", "launchctl"),
-    "killall": ("unix_tools", "killall"),
-    "shutdown": ("system_settings", "shutdown"),
-    "reboot": ("system_settings", "reboot"),
-    "node_exporter": ("third_party", "node_exporter"),
-    "tailscale": ("tailscale", "tailscale"),
-    "tailscaled": ("tailscale", "tailscaled"),
-    "date": ("system_settings", "date"),
-    "defaults": ("defaults", "defaults"),
-    "df": ("system_info", "df"),
-    "dscacheutil": ("system_settings", "dscacheutil"),
-    "fdesetup": ("system_settings", "fdesetup"),
-    "hostname": ("system_settings", "hostname"),
-    "newsyslog": ("newsyslog", "newsyslog"),
-    "pfctl": ("pfctl", "pfctl"),
-    "plutil": ("plutil", "plutil"),
-    "pmset": ("system_settings", "pmset"),
-    "scutil": ("system_settings", "scutil"),
-    "softwareupdate": ("system_settings", "softwareupdate"),
-    "sw_vers": ("system_info", "sw_vers"),
-    "sysctl": ("system_info", "sysctl"),
-    "uname": ("system_info", "uname"),
-    "visudo": ("sudoers", "visudo"),
-}
+def _by_name(modules: Mapping[str, str]) -> dict[str, str]:
+    return {name: module for module, names in modules.items() for name in names.split()}
 
-ORDINARY: Mapping[str, tuple[str, str]] = {
-    # A Mac behind SSH has the machine's curl, and the simulated tart in its bundle.
-    "curl": ("curl", "curl"),
-    "tart": ("third_party", "tart"),
-    "cat": ("unix_tools", "cat"),
-    "chmod": ("unix_tools", "chmod"),
-    "chown": ("unix_tools", "chown"),
-    "cmp": ("unix_tools", "cmp"),
-    "false": ("unix_tools", "false"),
-    "id": ("unix_tools", "id"),
-    "ls": ("unix_tools", "ls"),
-    "pgrep": ("unix_tools", "pgrep"),
-    "printenv": ("system_settings", "printenv"),
-    "tail": ("unix_tools", "tail"),
-    "tar": ("unix_tools", "tar"),
-    "true": ("unix_tools", "true"),
-    "whoami": ("unix_tools", "whoami"),
-}
+
+# By module; a program and its function have the same name.
+PROGRAMS = _by_name(
+    {
+        "defaults": "defaults",
+        "dscl": "dscl",
+        "launchctl": "launchctl",
+        "newsyslog": "newsyslog",
+        "pfctl": "pfctl",
+        "plutil": "plutil",
+        "sudo": "sudo",
+        "sudoers": "visudo",
+        "system_info": "df sw_vers sysctl uname",
+        "system_settings": "date dscacheutil fdesetup hostname pmset reboot scutil shutdown softwareupdate",
+        "tailscale": "tailscale tailscaled",
+        "third_party": "node_exporter",
+        "unix_tools": "killall",
+    }
+)
+ORDINARY = _by_name(
+    {
+        # A Mac behind SSH has the machine's curl, and the simulated tart in its bundle.
+        "curl": "curl",
+        "third_party": "tart",
+        "system_settings": "printenv",
+        "unix_tools": "cat chmod chown cmp false id ls pgrep tail tar true whoami",
+    }
+)

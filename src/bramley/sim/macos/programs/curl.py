@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import getopt
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,15 +21,6 @@ _LETTERS = "fsSkm:o:w:"
 _LONG = ("fail", "silent", "show-error", "insecure", "max-time=", "connect-timeout=", "output=", "write-out=")  # fmt: skip
 _NO_HOST, _NO_CONNECTION, _REFUSED = 6, 7, 22
 _OWN = {"127.0.0.1", "localhost", "[::1]", "0.0.0.0"}
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """A listener; an empty host is all addresses of the Mac."""
-
-    host: str
-    port: int
-    paths: Mapping[str, str]
 
 
 def curl(mac: Mac, call: Call) -> Result:
@@ -53,13 +43,13 @@ def _get(mac: Mac, url: str, options: Mapping[str, str]) -> Result:
     addresses = (*_OWN, tailscale.address(own) if own else "")
     if name not in addresses:
         return _failed(options, _NO_HOST, f"Could not resolve host: {name}")
-    found = next(
-        (each for each in _listeners(mac) if each.port == port and each.host in {"", name}), None
+    paths = next(
+        (paths for host, at, paths in _listeners(mac) if at == port and host in {"", name}), None
     )
-    if found is None or parsed.scheme != "http":
+    if paths is None or parsed.scheme != "http":
         message = f"Failed to connect to {name} port {port} after 0 ms: Couldn't connect to server"
         return _failed(options, _NO_CONNECTION, message)
-    body = found.paths.get(parsed.path or "/")
+    body = paths.get(parsed.path or "/")
     status = 404 if body is None else 200
     if body is None and {"f", "fail"} & set(options):
         return _failed(options, _REFUSED, f"The requested URL returned error: {status}")
@@ -74,14 +64,15 @@ def _failed(options: Mapping[str, str], code: int, text: str) -> Result:
     return Result(code, err=f"curl: ({code}) {text}\n" if is_shown else "")
 
 
-def _listeners(mac: Mac) -> Iterator[Listener]:
+def _listeners(mac: Mac) -> Iterator[tuple[str, int, Mapping[str, str]]]:
+    """Yield the host, port and paths of each listener; an empty host is all addresses of the Mac."""
     state = mac.state
     if launchd.pid_of(state, jobs.AGENT) is not None:
-        yield Listener("", _health_port(state), {"/healthz": "ok", "/readyz": "ok"})
+        yield ("", _health_port(state), {"/healthz": "ok", "/readyz": "ok"})
     own = tailscale.login_state(mac)
     if own and launchd.pid_of(state, jobs.NODE_EXPORTER) is not None:
         metrics = {"/metrics": "# TYPE node_uname_info gauge\nnode_uname_info 1\n"}
-        yield Listener(tailscale.address(own), host.NODE_EXPORTER_PORT, metrics)
+        yield (tailscale.address(own), host.NODE_EXPORTER_PORT, metrics)
 
 
 def _health_port(state: Mapping[str, Any]) -> int:

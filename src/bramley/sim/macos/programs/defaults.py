@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bramley.sim.macos import users
-from bramley.sim.macos.call import Call, Result, may_replace, not_modelled, read_file
+from bramley.sim.macos.call import Call, NotModelled, Result, may_replace, read_file
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import plutil
 
@@ -24,13 +24,8 @@ _GLOBAL_NAMES = ("-g", "-globalDomain", "NSGlobalDomain", "Apple Global Domain")
 HARDWARE_UUID = "5B1F7A60-0C5E-5E5C-9B0A-4D1F2E3C4B5A"
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
-_MISSING = 1
 
 Verb = Callable[[Mac, Call, str, list[str]], Result]
-
-
-class Unusable(Exception):
-    """Arguments that are not modelled."""
 
 
 def defaults(mac: Mac, call: Call) -> Result:
@@ -39,20 +34,18 @@ def defaults(mac: Mac, call: Call) -> Result:
     by_host = words[:1] == ["-currentHost"]
     words = words[1:] if by_host else words
     if len(words) < 2 or words[0] not in _VERBS:
-        return not_modelled(call)
+        raise NotModelled
     try:
         return _VERBS[words[0]](mac, call, _file(mac, call, words[1], by_host=by_host), words[2:])
-    except Unusable as error:
-        return not_modelled(call, str(error))
     except PermissionError:
-        return Result(_MISSING, err=f"{_stamp(mac)}Could not read domain {words[1]}; exiting\n")
+        return _error(mac, f"Could not read domain {words[1]}; exiting")
 
 
 def _read(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     read_file(mac, call, path)
     found = plutil.read_dict(mac, path)
     if found is None and not words:
-        return _no_domain(mac, call)
+        return _error(mac, f"Domain {_domain(call)} does not exist")
     if not words:
         return Result(out=_shown(found, 0) + "\n")
     [key] = _exactly(words, 1)
@@ -72,7 +65,7 @@ def _read_type(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
 
 def _write(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     if len(words) < 2:
-        raise Unusable("writing a whole domain from one word")
+        raise NotModelled("writing a whole domain from one word")
     found = plutil.read_dict(mac, path) or {}
     key, kind, values = words[0], words[1], words[2:]
     if not kind.startswith("-") or kind[1:].replace(".", "").isdigit():
@@ -84,10 +77,8 @@ def _write(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
 def _delete(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     found = plutil.read_dict(mac, path)
     if found is None or (words and words[0] not in found):
-        message = (
-            f"Domain ({call.argv[-1 - len(words)]}) not found.\nDefaults have not been changed.\n"
-        )
-        return Result(_MISSING, err=_stamp(mac) + message)
+        domain = call.argv[-1 - len(words)]
+        return _error(mac, f"Domain ({domain}) not found.\nDefaults have not been changed.")
     if not words:
         if not may_replace(mac, call, path):
             return _unwritable(mac, call)
@@ -100,11 +91,11 @@ def _delete(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
 
 def _export(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     if words != ["-"]:
-        raise Unusable("exporting to a file")
+        raise NotModelled("exporting to a file")
     read_file(mac, call, path)
     found = plutil.read_dict(mac, path)
     if found is None:
-        return _no_domain(mac, call)
+        return _error(mac, f"Domain {_domain(call)} does not exist")
     return Result(out=plistlib.dumps(found).decode())
 
 
@@ -146,7 +137,7 @@ def _value(kind: str, values: list[str], current: Any) -> Any:
     try:
         return _SCALARS[kind](value)
     except (KeyError, ValueError) as error:
-        raise Unusable(f"{kind} {value}") from error
+        raise NotModelled(f"{kind} {value}") from error
 
 
 def _boolean(value: str) -> bool:
@@ -169,13 +160,13 @@ _SCALARS: dict[str, Callable[[str], Any]] = {
 def _each(values: list[str]) -> list[str]:
     """Return the values of an array; types of its elements are not modelled."""
     if any(value.startswith("-") for value in values):
-        raise Unusable("types of single values in an array")
+        raise NotModelled("types of single values in an array")
     return values
 
 
 def _exactly(words: list[str], count: int) -> list[str]:
     if len(words) != count:
-        raise Unusable(" ".join(words) or "too few words")
+        raise NotModelled(" ".join(words) or "too few words")
     return words
 
 
@@ -184,7 +175,7 @@ def _file(mac: Mac, call: Call, domain: str, *, by_host: bool) -> str:
         return domain if domain.endswith(".plist") else f"{domain}.plist"
     name = GLOBAL if domain in _GLOBAL_NAMES else domain
     if name.startswith("-"):
-        raise Unusable(name)
+        raise NotModelled(name)
     folder = f"{users.home_of(mac.state, call.user)}/Library/Preferences"
     return f"{folder}/ByHost/{name}.{HARDWARE_UUID}.plist" if by_host else f"{folder}/{name}.plist"
 
@@ -217,23 +208,18 @@ def _type(value: Any) -> str:
     return names.get(type(value), {float: "float", bytes: "data"}.get(type(value), "date"))
 
 
-def _stamp(mac: Mac) -> str:
-    now = datetime.fromtimestamp(mac.now(), UTC)
-    return f"{now:%Y-%m-%d %H:%M:%S.000} defaults[412:3021] \n"
-
-
 def _domain(call: Call) -> str:
     return call.argv[3 if call.argv[1] == "-currentHost" else 2]
 
 
-def _no_domain(mac: Mac, call: Call) -> Result:
-    return Result(_MISSING, err=f"{_stamp(mac)}Domain {_domain(call)} does not exist\n")
-
-
 def _no_pair(mac: Mac, call: Call, key: str) -> Result:
-    message = f"The domain/default pair of ({_domain(call)}, {key}) does not exist\n"
-    return Result(_MISSING, err=_stamp(mac) + message)
+    return _error(mac, f"The domain/default pair of ({_domain(call)}, {key}) does not exist")
 
 
 def _unwritable(mac: Mac, call: Call) -> Result:
-    return Result(_MISSING, err=f"{_stamp(mac)}Could not write domain {_domain(call)}; exiting\n")
+    return _error(mac, f"Could not write domain {_domain(call)}; exiting")
+
+
+def _error(mac: Mac, message: str) -> Result:
+    now = datetime.fromtimestamp(mac.now(), UTC)
+    return Result(1, err=f"{now:%Y-%m-%d %H:%M:%S.000} defaults[412:3021] \n{message}\n")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PROMPT = "Password: "
 _NODES = (".", "/Local/Default")
-_USAGE = 64
+_USAGE = Result(64, err="dscl: the simulated Mac does not know this command\n")
 _ERRORS = {
     Verdict.WRONG: (14090, "eDSAuthFailed"),
     Verdict.LOCKED: (14167, "eDSAuthAccountDisabled"),
@@ -27,7 +27,7 @@ _ERRORS = {
 def dscl(mac: Mac, call: Call) -> Result:
     """Answer `-authonly`, `-read` and `-list`."""
     if len(call.argv) < 3 or call.argv[1] not in _NODES:
-        return _usage()
+        return _USAGE
     match [call.argv[2].lstrip("-"), *call.argv[3:]]:
         case ["authonly", user]:
             return _read_password(mac, call, user)
@@ -37,7 +37,7 @@ def dscl(mac: Mac, call: Call) -> Result:
             return _read(mac, path.removeprefix("/Users/"), keys)
         case ["list", "/Users"]:
             return Result(out="".join(f"{name}\n" for name in sorted(mac.state["users"])))
-    return _usage()
+    return _USAGE
 
 
 def _read_password(mac: Mac, call: Call, user: str) -> Result:
@@ -81,7 +81,3 @@ def _read(mac: Mac, user: str, keys: list[str]) -> Result:
         f"{key}: {known[key]}" if key in known else f"No such key: {key}" for key in keys or known
     ]
     return Result(out="".join(f"{line}\n" for line in lines))
-
-
-def _usage() -> Result:
-    return Result(_USAGE, err="dscl: the simulated Mac does not know this command\n")

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bramley.sim.macos import launchd, loginwindow, users
-from bramley.sim.macos.call import Call, Result
+from bramley.sim.macos.call import Call, Exit, Result
 from bramley.sim.macos.launchd import RefusedByLaunchd
 
 if TYPE_CHECKING:
@@ -23,14 +23,11 @@ def launchctl(mac: Mac, call: Call) -> Result:
     command = _COMMANDS.get(name)
     if command is None:
         return Result(USAGE, err=f"Unrecognized subcommand: {name}\n")
-    try:
-        return command(mac, call, words)
-    except _WrongTarget:
-        return Result(USAGE, err="Unrecognized target specifier.\n")
+    return command(mac, call, words)
 
 
-class _WrongTarget(Exception):
-    """Arguments that are not those of the subcommand."""
+def _wrong_target() -> Exit:
+    return Exit(Result(USAGE, err="Unrecognized target specifier.\n"))
 
 
 def _target(words: list[str], *, is_service: bool | None = None) -> tuple[str, str]:
@@ -39,9 +36,9 @@ def _target(words: list[str], *, is_service: bool | None = None) -> tuple[str, s
     if kind in {"gui", "user"} and rest and rest[0].isdigit():
         kind = f"{kind}/{rest.pop(0)}"
     elif kind != launchd.SYSTEM:
-        raise _WrongTarget
+        raise _wrong_target()
     if len(rest) > 1 or is_service not in {None, bool("".join(rest))}:
-        raise _WrongTarget
+        raise _wrong_target()
     return kind, "".join(rest)
 
 
@@ -146,7 +143,7 @@ def _list(mac: Mac, call: Call, words: list[str]) -> Result:
 def _bootstrap(mac: Mac, call: Call, words: list[str]) -> Result:
     domain, _ = _target(words[:1], is_service=False)
     if len(words) == 1:
-        raise _WrongTarget
+        raise _wrong_target()
     with mac.change() as state:
         try:
             _require(mac, call, domain)
@@ -197,7 +194,7 @@ def _not_permitted(what: str) -> Result:
 def _kickstart(mac: Mac, call: Call, words: list[str]) -> Result:
     options = {letter for word in words[:-1] for letter in word.removeprefix("-")}
     if options - set("kps"):
-        raise _WrongTarget
+        raise _wrong_target()
     domain, label = _target(words[-1:], is_service=True)
     target = f"{domain}/{label}"
     with mac.change() as state:

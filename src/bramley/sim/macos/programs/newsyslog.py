@@ -97,14 +97,14 @@ def _entry(fields: list[str], line: str) -> Entry:
 
 
 def _check(entry: Entry, line: str) -> None:
-    if not re.fullmatch(r"[0-7]{3,4}", entry.mode):
-        raise Malformed(f"error in config file; bad permissions:\n{line}")
-    if not entry.count.isdigit():
-        raise Malformed(f"error in config file; bad count:\n{line}")
-    if entry.size != "*" and not entry.size.isdigit():
-        raise Malformed(f"error in config file; bad size:\n{line}")
-    if not _WHEN.fullmatch(entry.when):
-        raise Malformed(f"error in config file; bad at:\n{line}")
+    for value, form, field in (
+        (entry.mode, r"[0-7]{3,4}", "permissions"),
+        (entry.count, r"[0-9]+", "count"),
+        (entry.size, r"[0-9]+|\*", "size"),
+        (entry.when, _WHEN, "at"),
+    ):
+        if not re.fullmatch(form, value):
+            raise Malformed(f"error in config file; bad {field}:\n{line}")
     if set(entry.flags) - _FLAGS:
         raise Malformed(f"illegal flag in config file -- {entry.flags}")
 

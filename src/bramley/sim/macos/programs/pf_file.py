@@ -16,26 +16,16 @@ ORDER = "Rules must be in order: options, normalization, queueing, translation, 
 _OPTION, _SCRUB, _TRANSLATION, _DUMMYNET, _FILTER = range(1, 6)
 _SECTIONS = {
     "set": _OPTION,
-    "scrub": _SCRUB,
-    "scrub-anchor": _SCRUB,
-    "nat": _TRANSLATION,
-    "rdr": _TRANSLATION,
-    "binat": _TRANSLATION,
-    "nat-anchor": _TRANSLATION,
-    "rdr-anchor": _TRANSLATION,
-    "binat-anchor": _TRANSLATION,
-    "dummynet": _DUMMYNET,
-    "dummynet-anchor": _DUMMYNET,
-    "pass": _FILTER,
-    "block": _FILTER,
-    "antispoof": _FILTER,
-    "anchor": _FILTER,
+    **dict.fromkeys(("scrub", "scrub-anchor"), _SCRUB),
+    **dict.fromkeys(
+        ("nat", "rdr", "binat", "nat-anchor", "rdr-anchor", "binat-anchor"), _TRANSLATION
+    ),
+    **dict.fromkeys(("dummynet", "dummynet-anchor"), _DUMMYNET),
+    **dict.fromkeys(("pass", "block", "antispoof", "anchor"), _FILTER),
 }
 _RULES: dict[str, pf_rules.Rule] = {
     "scrub": pf_rules.scrub,
-    "nat": pf_rules.translation,
-    "rdr": pf_rules.translation,
-    "binat": pf_rules.translation,
+    **dict.fromkeys(("nat", "rdr", "binat"), pf_rules.translation),
     "dummynet": pf_rules.dummynet,
 }
 _SETTINGS = (

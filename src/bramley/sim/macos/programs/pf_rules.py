@@ -14,7 +14,6 @@ from bramley.sim.macos.programs.pf_syntax import Tokens
 
 _TRANSPORT = ("tcp", "udp")
 _STATES = ("keep", "modulate", "synproxy", "no")
-_NO_TRANSPORT = "port only applies to tcp/udp"
 # Options after the hosts that have one value.
 _WITH_VALUE = ("tos", "queue", "rtable", "probability", "icmp-type", "icmp6-type")
 _WITH_NAME = ("label", "tag", "tagged")
@@ -59,7 +58,9 @@ def match(tokens: Tokens) -> Match:
     if not tokens.accept("all"):
         found.source = _side(tokens, "from")
         found.target = _side(tokens, "to")
-    _check_ports(tokens, found)
+    has_ports = found.source.ports != ("",) or found.target.ports != ("",)
+    if has_ports and not all(protocol in _TRANSPORT for protocol in found.protocols):
+        tokens.fail("port only applies to tcp/udp")
     if not list(found.each()):
         tokens.fail("rule expands to no valid combination")
     return found
@@ -144,13 +145,7 @@ def _side(tokens: Tokens, name: str) -> Side:
     hosts: tuple[str, ...] = (pf_syntax.ANY,)
     if tokens.peek().text != "port":
         hosts = tokens.list_of(pf_syntax.host)
-    return Side(hosts, pf_syntax.ports(tokens) if tokens.accept("port") else ("",))
-
-
-def _check_ports(tokens: Tokens, found: Match) -> None:
-    has_ports = found.source.ports != ("",) or found.target.ports != ("",)
-    if has_ports and not all(one in _TRANSPORT for one in found.protocols):
-        tokens.fail(_NO_TRANSPORT)
+    return Side(hosts, tokens.list_of(pf_syntax.port) if tokens.accept("port") else ("",))
 
 
 def _options(tokens: Tokens) -> tuple[str, str]:

@@ -220,12 +220,8 @@ def family(shown: str) -> str:
     return INET if bare[:1].isdigit() else ""
 
 
-def ports(tokens: Tokens) -> tuple[str, ...]:
-    """Parse the ports after the word `port`."""
-    return tokens.list_of(_port)
-
-
-def _port(tokens: Tokens) -> str:
+def port(tokens: Tokens) -> str:
+    """Parse a port, a comparison or a range."""
     if sign := tokens.accept(*_COMPARISONS):
         return f"{sign} {_number(tokens, tokens.value())}"
     first, colon, last = tokens.value().partition(":")

@@ -75,10 +75,6 @@ def _extract(value: Any, key: str, path: str) -> Result:
     return Result(out=f"{len(value) if isinstance(value, list | dict) else value}\n")
 
 
-def _xml(value: Any) -> str:
-    return plistlib.dumps(value).decode()
-
-
 def _json(value: Any) -> str:
     try:
         return json.dumps(value)
@@ -86,7 +82,10 @@ def _json(value: Any) -> str:
         raise Unreadable("invalid object in plist for destination format") from error
 
 
-_FORMS: dict[str, Callable[[Any], str]] = {"xml1": _xml, "json": _json}
+_FORMS: dict[str, Callable[[Any], str]] = {
+    "xml1": lambda value: plistlib.dumps(value).decode(),
+    "json": _json,
+}
 
 
 class NoPropertyList(Exception):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from bramley.sim.macos.call import Call, Result, not_modelled
@@ -12,30 +11,11 @@ from bramley.sim.macos.mac import Mac
 _HEAD = (
     "Filesystem     1024-blocks      Used Available Capacity iused      ifree %iused  Mounted on\n"
 )
-DATA = "/System/Volumes/Data"
+# Device and mount point; both volumes share the space of one container.
+_SYSTEM, _DATA = ("/dev/disk3s1s1", "/"), ("/dev/disk3s5", "/System/Volumes/Data")
 _USAGE = 1
 # Darwin counted five more than macOS did up to 15; since 26 one less.
 _SEQUOIA, _OLD_LEAD, _NEW_LEAD = 15, 9, -1
-
-
-@dataclass(frozen=True, slots=True)
-class Volume:
-    """One mounted volume."""
-
-    device: str
-    mounted: str
-    total: int
-    free: int
-
-
-def volumes(mac: Mac) -> list[Volume]:
-    """Return the mounted volumes, the system first."""
-    disk = mac.state["disk"]
-    total, free = int(disk["total_bytes"]), int(disk["free_bytes"])
-    return [
-        Volume("/dev/disk3s1s1", "/", total, free),
-        Volume("/dev/disk3s5", DATA, total, free),
-    ]
 
 
 def df(mac: Mac, call: Call) -> Result:
@@ -47,27 +27,26 @@ def df(mac: Mac, call: Call) -> Result:
     missing = [path for path in paths if not mac.files.exists(path)]
     if missing:
         return Result(1, err=f"df: {missing[0]}: No such file or directory\n")
-    shown = [_of(mac, path) for path in paths] or volumes(mac)
+    shown = [_volume_of(mac, path) for path in paths] or [_SYSTEM, _DATA]
     is_posix = "P" in options
     head = "Filesystem 1024-blocks Used Available Capacity Mounted on\n" if is_posix else _HEAD
-    return Result(out=head + "".join(_row(volume, is_posix=is_posix) for volume in shown))
+    return Result(out=head + "".join(_row(mac, *volume, is_posix=is_posix) for volume in shown))
 
 
-def _of(mac: Mac, path: str) -> Volume:
+def _volume_of(mac: Mac, path: str) -> tuple[str, str]:
     """Return the volume of a path; everything writable is on the data volume."""
-    system, data = volumes(mac)
     real = mac.files.real(path)
-    return system if real == "/" or real.startswith(("/System/Library", "/bin", "/sbin")) else data
+    is_system = real == "/" or real.startswith(("/System/Library", "/bin", "/sbin"))
+    return _SYSTEM if is_system else _DATA
 
 
-def _row(volume: Volume, *, is_posix: bool) -> str:
-    total, free = volume.total // 1024, volume.free // 1024
+def _row(mac: Mac, device: str, mount_point: str, *, is_posix: bool) -> str:
+    disk = mac.state["disk"]
+    total, free = disk["total_bytes"] // 1024, disk["free_bytes"] // 1024
     used = total - free
-    percent = f"{-(-100 * used // (total or 1))}%"
-    words = [volume.device, total, used, free, percent]
-    if not is_posix:
-        words += [404_167, free * 8, "0%"]
-    return " ".join(str(word) for word in (*words, volume.mounted)) + "\n"
+    inodes = [] if is_posix else [404_167, free * 8, "0%"]
+    words = [device, total, used, free, f"{-(-100 * used // (total or 1))}%", *inodes, mount_point]
+    return " ".join(map(str, words)) + "\n"
 
 
 def sw_vers(mac: Mac, call: Call) -> Result:

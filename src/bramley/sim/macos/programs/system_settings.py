@@ -24,15 +24,11 @@ def shutdown(mac: Mac, call: Call) -> Result:
     """Restart with `-r now`; a shutdown is not modelled."""
     if call.argv[1:] != ("-r", "now"):
         return Result(1, err="usage: shutdown [-] [-h [-u] | -r | -s | -k] [-o [-n]] time\n")
-    return _restart(mac, call)
+    return reboot(mac, call)
 
 
 def reboot(mac: Mac, call: Call) -> Result:
     """Restart."""
-    return _restart(mac, call)
-
-
-def _restart(mac: Mac, call: Call) -> Result:
     if not call.is_root:
         return Result(1, err=f"{call.argv[0]}: NOT super-user\n")
     mac.reboot()

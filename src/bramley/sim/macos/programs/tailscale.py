@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bramley.sim.macos import launchd
-from bramley.sim.macos.call import Call, Result, not_modelled
+from bramley.sim.macos.call import Call, NotModelled, Result
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import third_party
 
@@ -38,33 +38,22 @@ _LATER = "Error: changing settings via 'tailscale up' requires mentioning all\nn
 Verb = Callable[[Mac, Call, list[str]], Result]
 
 
-class Unusable(Exception):
-    """Arguments that are not modelled."""
-
-
 def tailscale(mac: Mac, call: Call) -> Result:
     """Run one command; most need the daemon."""
-    try:
-        path = third_party.started(mac, call)
-    except third_party.Missing as missing:
-        return missing.result
+    path = third_party.started(mac, call)
     verb, words = (call.argv[1] if call.argv[1:] else ""), list(call.argv[2:])
     if verb in {"version", "--version"} and not words:
         return Result(out=f"{third_party.version(mac, path)}\n")
     if verb not in _VERBS:
-        return not_modelled(call)
+        raise NotModelled
     if launchd.pid_of(mac.state, DAEMON) is None:
         return Result(1, err=_NO_DAEMON)
-    try:
-        return _VERBS[verb](mac, call, words)
-    except Unusable as error:
-        return not_modelled(call, str(error))
+    return _VERBS[verb](mac, call, words)
 
 
 def tailscaled(mac: Mac, call: Call) -> Result:
     """Print the daemon's version; launchd runs the daemon."""
-    found = third_party.version_only(mac, call, "--version", "-version")
-    return found if isinstance(found, Result) else Result(out=f"{found}\n")
+    return Result(out=f"{third_party.version_only(mac, call, '--version', '-version')}\n")
 
 
 def login_state(mac: Mac) -> dict[str, Any] | None:
@@ -105,12 +94,12 @@ def _options(words: list[str]) -> dict[str, Any]:
         name, sign, value = word.lstrip("-").partition("=")
         is_flag = name in _FLAGS and value in {"", "true", "false"}
         if not word.startswith("-") or not (is_flag or (name in _VALUES and sign)):
-            raise Unusable(word)
+            raise NotModelled(word)
         found[name] = (value != "false") if is_flag else value
         found["named"].append(name)
     found["key"] = found["auth-key"] or found["authkey"]
     if found["ssh"]:
-        raise Unusable("--ssh")
+        raise NotModelled("--ssh")
     return found
 
 
@@ -146,10 +135,10 @@ def _save(mac: Mac, options: dict[str, Any], tags: list[str]) -> None:
     mac.files.write(path, json.dumps(saved, sort_keys=True).encode(), mode=0o600)
 
 
-def _status(mac: Mac, call: Call, words: list[str]) -> Result:
+def _status(mac: Mac, _: Call, words: list[str]) -> Result:
     now = login_state(mac)
     if words not in ([], ["--json"], ["--json", "--peers=false"], ["--peers=false", "--json"]):
-        return not_modelled(call)
+        raise NotModelled
     if words:
         return Result(out=json.dumps(_as_json(mac, now), indent=2) + "\n")
     if now is None:
@@ -159,19 +148,12 @@ def _status(mac: Mac, call: Call, words: list[str]) -> Result:
 
 def _as_json(mac: Mac, now: dict[str, Any] | None) -> dict[str, Any]:
     version = third_party.version(mac, third_party.started(mac, Call(("tailscale",), "root")))
+    offline = {"Version": version, "TailscaleIPs": None}
     if now is None:
-        return {
-            "Version": version,
-            "BackendState": "NeedsLogin",
-            "TailscaleIPs": None,
-            "Self": {
-                "HostName": str(mac.state["host_name"]),
-                "Online": False,
-                "TailscaleIPs": None,
-            },
-        }
+        own_name = {"HostName": str(mac.state["host_name"]), "Online": False, "TailscaleIPs": None}
+        return {**offline, "BackendState": "NeedsLogin", "Self": own_name}
     if _is_starting(mac):
-        return {"Version": version, "BackendState": "Starting", "TailscaleIPs": None, "Self": {}}
+        return {**offline, "BackendState": "Starting", "Self": {}}
     own: dict[str, Any] = {
         "HostName": now["hostname"],
         "DNSName": f"{now['hostname']}.{DOMAIN}.",
@@ -190,9 +172,9 @@ def _as_json(mac: Mac, now: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _ip(mac: Mac, call: Call, words: list[str]) -> Result:
+def _ip(mac: Mac, _: Call, words: list[str]) -> Result:
     if words not in ([], ["-4"]):
-        return not_modelled(call)
+        raise NotModelled
     now = login_state(mac)
     if now is None:
         return Result(1, err="no current Tailscale IPs; state: NeedsLogin\n")
@@ -203,7 +185,7 @@ def _ip(mac: Mac, call: Call, words: list[str]) -> Result:
 
 def _logout(mac: Mac, call: Call, words: list[str]) -> Result:
     if words:
-        return not_modelled(call)
+        raise NotModelled
     if not call.is_root:
         return Result(1, err="Access denied: logout access denied\n")
     mac.files.remove(_state_file(mac))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from bramley.sim.macos import fresh_install
-from bramley.sim.macos.call import Call, Result, not_modelled
+from bramley.sim.macos.call import Call, Exit, NotModelled, Result
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import plutil
 
@@ -21,25 +21,17 @@ _MAX_EXECS = 4
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
-class Missing(Exception):
-    """A program that cannot be started, with the shell's message."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.result = Result(code, err=f"sh: {message}\n")
-
-
 def started(mac: Mac, call: Call) -> str:
     """Return the file that runs when this program is called."""
     name = call.argv[0]
     path = name if "/" in name else _searched(mac, name)
     if not path:
-        raise Missing(NOT_FOUND, f"{name}: command not found")
+        raise Exit(Result(NOT_FOUND, err=f"sh: {name}: command not found\n"))
     for _ in range(_MAX_EXECS):
         if not mac.files.is_file(path):
-            raise Missing(NOT_FOUND, f"{path}: No such file or directory")
+            raise Exit(Result(NOT_FOUND, err=f"sh: {path}: No such file or directory\n"))
         if not mac.files.is_executable(path):
-            raise Missing(NOT_EXECUTABLE, f"{path}: Permission denied")
+            raise Exit(Result(NOT_EXECUTABLE, err=f"sh: {path}: Permission denied\n"))
         target = _exec_target(mac, path)
         if not target:
             break
@@ -76,27 +68,20 @@ def _head(mac: Mac, path: str) -> bytes:
 def tart(mac: Mac, call: Call) -> Result:
     """Print the version of the bundle; VMs are run by the simulated tart."""
     found = version_only(mac, call, "--version")
-    if isinstance(found, Result):
-        return found
     return Result(out=f"{found}\n") if found else Result(137, err="Killed: 9\n")
 
 
 def node_exporter(mac: Mac, call: Call) -> Result:
     """Print the version; metrics are served by its launchd job, see `curl`."""
     found = version_only(mac, call, "--version")
-    if isinstance(found, Result):
-        return found
     return Result(
         out=f"node_exporter, version {found or '(unknown)'} (branch: HEAD, revision: simulated)\n"
     )
 
 
-def version_only(mac: Mac, call: Call, *options: str) -> str | Result:
-    """Return the version of a program that is called with one of these options; any other call fails."""
-    try:
-        path = started(mac, call)
-    except Missing as missing:
-        return missing.result
+def version_only(mac: Mac, call: Call, *options: str) -> str:
+    """Return the version of a program that is called with one of these options; no other call is modelled."""
+    path = started(mac, call)
     if len(call.argv) != 2 or call.argv[1] not in options:
-        return not_modelled(call)
+        raise NotModelled
     return version(mac, path)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bramley.sim.macos import launchd, loginwindow, users
-from bramley.sim.macos.call import Call, Result, not_modelled, read_file
+from bramley.sim.macos.call import Call, Exit, Result, not_modelled, read_file
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
@@ -68,20 +68,20 @@ def cat(mac: Mac, call: Call) -> Result:
     """Print files, or stdin if none is named."""
     out = "" if call.argv[1:] else call.stdin.decode("utf-8", "replace")
     for path in call.argv[1:]:
-        content = _read(mac, call, path)
-        if isinstance(content, Result):
-            return Result(1, out, content.err)
-        out += content.decode("utf-8", "replace")
+        try:
+            out += _read(mac, call, path).decode("utf-8", "replace")
+        except Exit as exited:
+            return Result(1, out, exited.result.err)
     return Result(out=out)
 
 
-def _read(mac: Mac, call: Call, path: str) -> bytes | Result:
+def _read(mac: Mac, call: Call, path: str) -> bytes:
     try:
         content = read_file(mac, call, path)
     except PermissionError:
-        return Result(1, err=f"{call.argv[0]}: {path}: Permission denied\n")
+        raise Exit(Result(1, err=f"{call.argv[0]}: {path}: Permission denied\n")) from None
     if content is None:
-        return Result(1, err=f"{call.argv[0]}: {path}: No such file or directory\n")
+        raise Exit(Result(1, err=f"{call.argv[0]}: {path}: No such file or directory\n"))
     return content
 
 
@@ -91,8 +91,6 @@ def tail(mac: Mac, call: Call) -> Result:
         return not_modelled(call)
     path, most = call.argv[3], int(call.argv[2])
     content = _read(mac, call, path)
-    if isinstance(content, Result):
-        return content
     return Result(out=content[-most:].decode("utf-8", "replace") if most else "")
 
 
@@ -101,8 +99,9 @@ def cmp(mac: Mac, call: Call) -> Result:
     words = [word for word in call.argv[1:] if word != "-s"]
     if "-s" not in call.argv or len(words) != 2:
         return not_modelled(call)
-    one, other = (call.stdin if path == "-" else _read(mac, call, path) for path in words)
-    if isinstance(one, Result) or isinstance(other, Result):
+    try:
+        one, other = (call.stdin if path == "-" else _read(mac, call, path) for path in words)
+    except Exit:
         return Result(_TROUBLE)
     return Result(0 if one == other else 1)
 

@@ -1,4 +1,4 @@
-"""Files of pf's rules, read as pf does: what they stand for, and what is said against them."""
+"""Files of pf rules: the rulesets that they define, and the errors that pf reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load(text: str, **files: str) -> Load:
     return read
 
 
-def said(text: str, **files: str) -> list[str]:
+def errors_of(text: str, **files: str) -> list[str]:
     return load(text, **files).errors
 
 
@@ -41,19 +41,19 @@ def test_line_is_shown_as_pfctl_does(line: str, shown: list[str]) -> None:
     assert [*found.rules, *found.nat, *found.dummynet] == shown
 
 
-@pytest.mark.parametrize(("line", "mistake"), LINES["refused"], ids=lambda one: str(one)[:50])
-def test_line_is_refused_with_its_number(line: str, mistake: str) -> None:
-    told = said(f"\n# before\n{line}\n")
+@pytest.mark.parametrize(("line", "message"), LINES["refused"], ids=lambda one: str(one)[:50])
+def test_line_is_refused_with_its_number(line: str, message: str) -> None:
+    errors = errors_of(f"\n# before\n{line}\n")
 
-    assert told[0].startswith(f"{FILE}:")
-    assert mistake in told[0]
-    assert told[-1] == "pfctl: Syntax error in config file: pf rules not loaded"
+    assert errors[0].startswith(f"{FILE}:")
+    assert message in errors[0]
+    assert errors[-1] == "pfctl: Syntax error in config file: pf rules not loaded"
 
 
-def test_every_line_that_is_wrong_is_told() -> None:
-    told = said("passs\npass\nblock to 10.0.0.0/99\n")
+def test_every_invalid_line_is_reported() -> None:
+    errors = errors_of("passs\npass\nblock to 10.0.0.0/99\n")
 
-    assert [one.split(":")[1] for one in told[:2]] == ["1", "3"]
+    assert [each.split(":")[1] for each in errors[:2]] == ["1", "3"]
 
 
 @pytest.mark.parametrize(
@@ -68,40 +68,40 @@ def test_every_line_that_is_wrong_is_told() -> None:
         ('nat-anchor "x"', "scrub in"),
     ],
 )
-def test_sections_have_their_order(first: str, second: str) -> None:
-    assert said(f"{second}\n{first}\n") == []
-    assert said(f"{first}\n{second}\n")[0] == f"{FILE}:2: {ORDER}"
+def test_sections_must_be_in_order(first: str, second: str) -> None:
+    assert errors_of(f"{second}\n{first}\n") == []
+    assert errors_of(f"{first}\n{second}\n")[0] == f"{FILE}:2: {ORDER}"
 
 
-def test_order_may_be_given_up() -> None:
-    assert said("set require-order no\npass\nscrub in\n") == []
+def test_order_check_may_be_disabled() -> None:
+    assert errors_of("set require-order no\npass\nscrub in\n") == []
 
 
-def test_macros_and_tables_may_stand_anywhere() -> None:
+def test_macros_and_tables_may_be_anywhere() -> None:
     found = main('pass\nnet = "10.0.0.0/8"\ntable <t> { $net }\npass from $net to <t>\n')
 
     assert found.tables == {"t": ["10.0.0.0/8"]}
     assert found.rules[1] == "pass inet from 10.0.0.0/8 to <t> flags S/SA keep state"
 
 
-def test_a_macro_may_stand_for_a_list_and_for_other_macros() -> None:
+def test_macro_may_be_a_list_and_contain_macros() -> None:
     found = main('a = "10.0.0.1"\nb = "{" $a ", 10.0.0.2 }"\nblock from $b\n')
 
     assert [rule.split()[4] for rule in found.rules] == ["10.0.0.1", "10.0.0.2"]
 
 
-def test_a_macro_that_names_itself_ends() -> None:
-    assert "macro 'a' not defined" in said('a = "$a"\npass from $a\n')[0]
+def test_recursive_macro_is_an_error() -> None:
+    assert "macro 'a' not defined" in errors_of('a = "$a"\npass from $a\n')[0]
 
 
-def test_lists_and_lines_may_go_on_below() -> None:
+def test_lists_and_lines_may_be_continued() -> None:
     found = main("table <t> {\n 10.0.0.0/8\n # and\n 172.16.0.0/12,\n}\npass \\\n  in\n")
 
     assert found.tables["t"] == ["10.0.0.0/8", "172.16.0.0/12"]
     assert found.rules == ["pass in all flags S/SA keep state"]
 
 
-def test_a_table_may_come_from_a_file_or_be_empty() -> None:
+def test_table_may_come_from_a_file_or_be_empty() -> None:
     found = main(
         'table <t> persist file "/list"\ntable <e> {}\n', list="10.0.0.1 # one\n10.0.0.2\n"
     )
@@ -109,14 +109,14 @@ def test_a_table_may_come_from_a_file_or_be_empty() -> None:
     assert found.tables == {"t": ["10.0.0.1", "10.0.0.2"], "e": []}
 
 
-def test_the_policy_of_blocks_may_be_set() -> None:
+def test_policy_of_blocks_may_be_set() -> None:
     assert main("set block-policy return\nblock\nblock drop\n").rules == [
         "block return all",
         "block drop all",
     ]
 
 
-def test_rules_within_braces_are_the_anchors() -> None:
+def test_rules_within_braces_belong_to_the_anchor() -> None:
     read = load('anchor "a" on en0 {\n pass in\n anchor "b" {\n  block\n }\n}\npass out\n')
 
     assert read.errors == []
@@ -125,26 +125,26 @@ def test_rules_within_braces_are_the_anchors() -> None:
     assert read.ruleset("a/b").rules == ["block drop all"]
 
 
-def test_a_table_that_is_defined_twice_in_one_anchor_is_busy() -> None:
-    told = said("table <t> { 10.0.0.1 }\ntable <t> { 10.0.0.2 }\n")
+def test_table_that_is_defined_twice_in_one_anchor_is_busy() -> None:
+    errors = errors_of("table <t> { 10.0.0.1 }\ntable <t> { 10.0.0.2 }\n")
 
-    assert told[0] == f"{FILE}:2: cannot define table t: Resource busy"
+    assert errors[0] == f"{FILE}:2: cannot define table t: Resource busy"
 
 
-def test_an_anchor_without_tables_may_be_loaded_twice() -> None:
+def test_anchor_without_tables_may_be_loaded_twice() -> None:
     twice = 'load anchor "a" from "/rules"\n' * 2
 
-    assert said(twice, rules="pass\n") == []
-    assert "Resource busy" in said(twice, rules="table <t> {}\n")[0]
+    assert errors_of(twice, rules="pass\n") == []
+    assert "Resource busy" in errors_of(twice, rules="table <t> {}\n")[0]
 
 
 def test_two_anchors_may_have_tables_of_one_name() -> None:
     text = 'load anchor "a" from "/rules"\nload anchor "b" from "/rules"\n'
 
-    assert said(text, rules="table <t> { 10.0.0.1 }\n") == []
+    assert errors_of(text, rules="table <t> { 10.0.0.1 }\n") == []
 
 
-def test_an_anchor_loads_others_below_itself() -> None:
+def test_anchor_loads_nested_anchors() -> None:
     read = load(
         'load anchor "a" from "/outer"\n', outer='load anchor "b" from "/inner"\n', inner="pass\n"
     )
@@ -152,10 +152,10 @@ def test_an_anchor_loads_others_below_itself() -> None:
     assert set(read.rulesets) == {"", "a", "a/b"}
 
 
-def test_a_file_that_loads_itself_ends() -> None:
-    told = said('load anchor "a" from "/rules"\n', rules='load anchor "a" from "/rules"\n')
+def test_file_that_loads_itself_is_an_error() -> None:
+    errors = errors_of('load anchor "a" from "/rules"\n', rules='load anchor "a" from "/rules"\n')
 
-    assert told[0] == "pfctl: load anchors: File name too long"
+    assert errors[0] == "pfctl: load anchors: File name too long"
 
 
 STOCK = """\
@@ -177,7 +177,7 @@ LEGACY = (
 @given(
     st.lists(st.sampled_from([LEGACY, firewall.PF_BLOCK.decode(), "pass out on en0\n"]), max_size=5)
 )
-def test_pf_takes_what_becomes_of_any_history(history: list[str]) -> None:
+def test_pf_accepts_the_file_after_any_history(history: list[str]) -> None:
     files = {"/etc/pf.anchors/com.apple": 'anchor "x/*"\n', ANCHOR: "table <vms> { 10.0.0.1 }\n"}
     before = STOCK + "".join(history)
     was_loaded = sum(piece != "pass out on en0\n" for piece in history)

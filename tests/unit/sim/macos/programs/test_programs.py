@@ -1,4 +1,4 @@
-"""The programs of a simulated Mac, told as data: what lies on the Mac, what is called, and what it says."""
+"""The programs of a simulated Mac, tested by data: files on the Mac, calls, and their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bramley.sim.macos.call import Call, Result
 from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import ORDINARY, PROGRAMS, find
-from tests.unit.sim.macos.programs.clocks import Stopped
+from tests.unit.sim.macos.programs.fixed_clock import FixedClock
 
 CASES = [
     pytest.param(case, id=f"{path.stem}: {case['name']}")
@@ -26,7 +26,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Settings], Mac]:
-    clock: Clock = Stopped()
+    clock: Clock = FixedClock()
 
     def made(settings: Settings) -> Mac:
         return Mac.make(tmp_path_factory.mktemp("mac"), settings=settings, clock=clock)
@@ -35,23 +35,25 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Settings], Mac]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_program_answers_as_on_a_mac(case: dict[str, Any], make: Callable[[Settings], Mac]) -> None:
+def test_program_has_the_result_of_a_mac(
+    case: dict[str, Any], make: Callable[[Settings], Mac]
+) -> None:
     mac = make(replace(Settings(), **case.get("settings", {})))
     for path, content in case.get("files", {}).items():
         put(mac, path, content)
     with mac.change() as state:
         state.update(case.get("state", {}))
 
-    for told in case["calls"]:
-        if told.get("reboot"):
+    for expected in case["calls"]:
+        if expected.get("reboot"):
             reboot(mac)
             continue
-        said = mac.run(call_of(told))
-        assert disagreement(told, said) == ""
+        result = mac.run(call_of(expected))
+        assert difference(expected, result) == ""
 
 
 def reboot(mac: Mac) -> None:
-    """Let the Mac come back at once."""
+    """Restart the Mac; it is up at once."""
     with mac.change() as state:
         state["settings"]["boot_seconds"] = 0.0
     mac.reboot()
@@ -59,60 +61,60 @@ def reboot(mac: Mac) -> None:
 
 
 def put(mac: Mac, path: str, content: str) -> None:
-    """Lay a file out; one that begins as a script may be executed."""
+    """Write a file; a script is executable."""
     folder = path.rpartition("/")[0]
     if not mac.files.is_folder(folder):
         mac.files.make_folder(folder)
     mac.files.write(path, content.encode(), mode=0o755 if content.startswith("#!") else 0o644)
 
 
-def call_of(told: dict[str, Any]) -> Call:
-    words = told["run"].split() if isinstance(told["run"], str) else told["run"]
-    return Call(tuple(words), told.get("as", "root"), told.get("stdin", "").encode())
+def call_of(expected: dict[str, Any]) -> Call:
+    words = expected["run"].split() if isinstance(expected["run"], str) else expected["run"]
+    return Call(tuple(words), expected.get("as", "root"), expected.get("stdin", "").encode())
 
 
-def disagreement(told: dict[str, Any], said: Result) -> str:
-    """Return how the answer differs from what the case has; empty if it does not."""
+def difference(expected: dict[str, Any], result: Result) -> str:
+    """Return how the result differs from the expected one; empty if it does not."""
     wrong = []
-    if said.code != told.get("code", 0):
-        wrong.append(f"code {said.code}")
-    if "out" in told and said.out != told["out"]:
+    if result.code != expected.get("code", 0):
+        wrong.append(f"code {result.code}")
+    if "out" in expected and result.out != expected["out"]:
         wrong.append("out")
-    for key, where in (("has", said.out), ("err", said.err)):
-        wanted = told.get(key, [])
+    for key, where in (("has", result.out), ("err", result.err)):
+        parts = expected.get(key, [])
         missing = [
-            one for one in ([wanted] if isinstance(wanted, str) else wanted) if one not in where
+            one for one in ([parts] if isinstance(parts, str) else parts) if one not in where
         ]
         wrong += [f"{key} without {one!r}" for one in missing]
-    everything = said.out + said.err
-    wrong += [f"said {one!r}" for one in told.get("lacks", []) if one in everything]
-    return f"{told['run']}: {'; '.join(wrong)}\n{said}" if wrong else ""
+    everything = result.out + result.err
+    wrong += [f"unexpected {one!r}" for one in expected.get("lacks", []) if one in everything]
+    return f"{expected['run']}: {'; '.join(wrong)}\n{result}" if wrong else ""
 
 
 @pytest.mark.parametrize("name", sorted({*PROGRAMS, *ORDINARY}))
-def test_every_program_of_the_registry_is_there(name: str) -> None:
+def test_every_registered_program_exists(name: str) -> None:
     assert callable(find(name))
 
 
-# Those that take any words, or none at all.
-ANYTHING_GOES = {
+# Programs that accept any arguments, or none.
+ACCEPT_ANYTHING = {
     "sudo", "dscl", "launchctl", "killall", "shutdown", "reboot", "true", "false", "whoami", "id", "cat", "ls", "chmod", "chown",
     "tar", "pgrep", "cmp", "printenv",
 }  # fmt: skip
-BROUGHT = {"tailscale", "tailscaled", "node_exporter", "tart"}
+THIRD_PARTY = {"tailscale", "tailscaled", "node_exporter", "tart"}
 
 
 @pytest.fixture(scope="module")
 def full(make: Callable[[Settings], Mac]) -> Mac:
     mac = make(Settings())
-    for name in BROUGHT:
+    for name in THIRD_PARTY:
         put(mac, f"/usr/local/bin/{name}", f"#!/bin/sh\n# simulated {name} 1.0\n")
     return mac
 
 
-@pytest.mark.parametrize("name", sorted({*PROGRAMS, *ORDINARY} - ANYTHING_GOES))
-def test_an_option_that_nobody_knows_is_refused_and_not_passed_over(name: str, full: Mac) -> None:
-    said = full.run(Call((name, "--no-such-option"), "root"))
+@pytest.mark.parametrize("name", sorted({*PROGRAMS, *ORDINARY} - ACCEPT_ANYTHING))
+def test_unknown_option_is_refused(name: str, full: Mac) -> None:
+    result = full.run(Call((name, "--no-such-option"), "root"))
 
-    assert said.code != 0
-    assert said.err
+    assert result.code != 0
+    assert result.err

@@ -1,4 +1,4 @@
-"""What stands in for programs that are brought to Macs: made to the byte, and known by the model once it is unpacked."""
+"""Stand-ins for third-party programs: reproducible archives that the model recognizes once unpacked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from bramley.sim.macos import local_network, stand_ins
 from bramley.sim.macos.call import Call, Result
 from bramley.sim.macos.mac import Mac
-from tests.unit.sim.macos.programs.clocks import Stopped
+from tests.unit.sim.macos.programs.fixed_clock import FixedClock
 
 BUNDLE = "/usr/local/lib/tart.app"
 GUEST = "192.168.64.7"
@@ -19,8 +19,8 @@ GUEST = "192.168.64.7"
 def unpack(mac: Mac, archive: bytes, folder: str) -> None:
     mac.files.make_folder(folder)
     mac.files.write("/tmp/archive", archive)
-    said = run(mac, "tar", "-x", "-z", "-f", "/tmp/archive", "-C", folder)
-    assert said == Result()
+    result = run(mac, "tar", "-x", "-z", "-f", "/tmp/archive", "-C", folder)
+    assert result == Result()
 
 
 def run(mac: Mac, *words: str) -> Result:
@@ -29,21 +29,21 @@ def run(mac: Mac, *words: str) -> Result:
 
 @pytest.fixture
 def mac(tmp_path: Path) -> Mac:
-    return Mac.make(tmp_path / "mac", clock=Stopped())
+    return Mac.make(tmp_path / "mac", clock=FixedClock())
 
 
-def test_the_same_version_is_the_same_archive() -> None:
+def test_same_version_gives_the_same_archive() -> None:
     assert stand_ins.tart("2.32.1") == stand_ins.tart("2.32.1")
     assert stand_ins.tart("2.32.1") != stand_ins.tart("2.33.0")
 
 
-def test_an_unpacked_bundle_reports_its_version(mac: Mac) -> None:
+def test_unpacked_bundle_reports_its_version(mac: Mac) -> None:
     unpack(mac, stand_ins.tart("2.32.1"), "/usr/local/lib")
 
     assert run(mac, f"{BUNDLE}/Contents/MacOS/tart", "--version") == Result(out="2.32.1\n")
 
 
-def test_another_bundle_loses_the_grant_to_the_local_network(mac: Mac) -> None:
+def test_replaced_bundle_loses_the_local_network_grant(mac: Mac) -> None:
     unpack(mac, stand_ins.tart("2.32.1"), "/usr/local/lib")
     local_network.grant(mac, BUNDLE)
     assert local_network.reaches(mac, BUNDLE, GUEST)
@@ -54,7 +54,7 @@ def test_another_bundle_loses_the_grant_to_the_local_network(mac: Mac) -> None:
     assert not local_network.reaches(mac, BUNDLE, GUEST)
 
 
-def test_allowed_networks_that_root_writes_count_from_the_next_start(mac: Mac) -> None:
+def test_allowed_networks_apply_from_the_next_start(mac: Mac) -> None:
     for key in local_network.ALLOWED:
         domain = "com.apple.network.local-network"
         run(mac, "defaults", "write", domain, key, "-array", "192.168.0.0/16")
@@ -68,33 +68,31 @@ def test_allowed_networks_that_root_writes_count_from_the_next_start(mac: Mac) -
 
 
 @pytest.mark.parametrize("name", ["tailscale", "tart"])
-def test_a_stand_in_is_a_script_that_tells_its_version_wherever_it_lies(
-    tmp_path: Path, name: str
-) -> None:
+def test_stand_in_prints_its_version_from_any_folder(tmp_path: Path, name: str) -> None:
     script = tmp_path / name
     script.write_bytes(stand_ins.program(name, "1.2.3"))
 
     for word in ("version", "--version"):
-        told = subprocess.run(
+        printed = subprocess.run(
             ["/bin/sh", script, word], capture_output=True, check=True, timeout=60
         )
-        assert told.stdout == b"1.2.3\n"
+        assert printed.stdout == b"1.2.3\n"
 
 
-def test_a_stand_in_of_a_daemon_tells_its_version(tmp_path: Path, mac: Mac) -> None:
+def test_stand_in_of_a_daemon_prints_its_version(tmp_path: Path, mac: Mac) -> None:
     script = tmp_path / "node_exporter"
     script.write_bytes(stand_ins.node_exporter("1.8.2"))
-    told = subprocess.run(
+    printed = subprocess.run(
         ["/bin/sh", script, "--version"], capture_output=True, check=True, timeout=60
     )
     mac.files.make_folder("/usr/local/bin")
     mac.files.write("/usr/local/bin/node_exporter", script.read_bytes(), mode=0o755)
 
-    assert told.stdout == b"node_exporter, version 1.8.2\n"
+    assert printed.stdout == b"node_exporter, version 1.8.2\n"
     assert run(mac, "node_exporter", "--version").out.startswith("node_exporter, version 1.8.2")
 
 
-def test_unpacked_tailscale_joins_as_its_daemon_runs(mac: Mac) -> None:
+def test_unpacked_tailscale_needs_its_daemon(mac: Mac) -> None:
     unpack(mac, stand_ins.tailscale("1.96.5"), "/usr/local/bin")
 
     assert run(mac, "tailscale", "version") == Result(out="1.96.5\n")
@@ -102,10 +100,10 @@ def test_unpacked_tailscale_joins_as_its_daemon_runs(mac: Mac) -> None:
     assert "doesn't appear to be running" in run(mac, "tailscale", "ip", "-4").err
 
 
-def test_tokens_and_times_of_the_packet_filter_are_no_part_of_what_a_mac_has_become(
+def test_tokens_and_times_of_pf_are_not_in_a_snapshot(
     tmp_path: Path,
 ) -> None:
-    once, twice = (Mac.make(tmp_path / name, clock=Stopped()) for name in ("once", "twice"))
+    once, twice = (Mac.make(tmp_path / name, clock=FixedClock()) for name in ("once", "twice"))
     run(once, "pfctl", "-E")
     run(twice, "pfctl", "-E")
     run(twice, "pfctl", "-E")

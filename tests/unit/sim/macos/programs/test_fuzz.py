@@ -13,7 +13,7 @@ from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import newsyslog, sudoers
 from bramley.sim.macos.programs.pf_file import Load
 from tests.unit import example_counts
-from tests.unit.sim.macos.programs.clocks import Stopped
+from tests.unit.sim.macos.programs.fixed_clock import FixedClock
 
 PIECES = st.sampled_from(
     [
@@ -31,7 +31,7 @@ BYTES = st.binary(max_size=60) | RULES.map(str.encode)
 @example('anchor "x" {')
 @example("table <x> {")
 @example('x = "$x"\npass from $x')
-def test_any_rules_are_taken_or_told(text: str) -> None:
+def test_any_rules_are_accepted_or_reported(text: str) -> None:
     read = Load({"/rules": text}.get)
 
     assert read.file("/rules") == (read.errors == [])
@@ -39,7 +39,7 @@ def test_any_rules_are_taken_or_told(text: str) -> None:
 
 @settings(max_examples=example_counts.examples(100), deadline=None)
 @given(st.text(max_size=60))
-def test_any_sudoers_and_configurations_are_taken_or_told(text: str) -> None:
+def test_any_sudoers_and_configurations_are_accepted_or_reported(text: str) -> None:
     assert all(wrong.text.strip() for wrong in sudoers.invalid_lines(text))
     with suppress(newsyslog.Malformed):
         assert all(entry.path for entry in newsyslog.entries(text))
@@ -47,7 +47,7 @@ def test_any_sudoers_and_configurations_are_taken_or_told(text: str) -> None:
 
 @pytest.fixture(scope="module")
 def mac(tmp_path_factory: pytest.TempPathFactory) -> Mac:
-    return Mac.make(tmp_path_factory.mktemp("mac"), clock=Stopped())
+    return Mac.make(tmp_path_factory.mktemp("mac"), clock=FixedClock())
 
 
 CALLS = [
@@ -67,10 +67,10 @@ CALLS = [
 @example(b"<plist><dict><key>a</key></dict></plist>")
 @example(b"<plist><integer>x</integer></plist>")
 @example(b"<plist><date>yesterday</date></plist>")
-def test_any_file_is_answered_for(mac: Mac, content: bytes) -> None:
+def test_any_file_has_a_result(mac: Mac, content: bytes) -> None:
     for path in ("/tmp/it", "/tmp/it.plist"):
         mac.files.write(path, content, mode=0o755)
 
     for words in CALLS:
-        said = mac.run(Call(words, "root"))
-        assert said.code in {0, 1, 64, 127}
+        result = mac.run(Call(words, "root"))
+        assert result.code in {0, 1, 64, 127}

@@ -1,4 +1,4 @@
-"""`bramley sim tart`: the same program, for people."""
+"""`bramley sim tart`: the same program on a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bramley(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_people_call_the_same_program(tmp_path: Path) -> None:
+def test_interactive_calls_run_the_same_program(tmp_path: Path) -> None:
     made = bramley("sim", "tart", "--home", str(tmp_path), "create", "one", "--linux")
     listed = bramley("sim", "tart", "--home", str(tmp_path), "list", "--quiet")
     missing = bramley("sim", "tart", "--home", str(tmp_path), "get", "two")
@@ -30,5 +30,5 @@ def test_people_call_the_same_program(tmp_path: Path) -> None:
 
 
 def test_help_of_a_command_is_the_program_s_own() -> None:
-    assert "Answer as tart does" in bramley("sim", "tart", "--help").stdout
+    assert "Run a simulated tart" in bramley("sim", "tart", "--help").stdout
     assert "USAGE: tart clone" in bramley("sim", "tart", "clone", "--help").stdout

@@ -1,4 +1,4 @@
-"""Questions to a simulated Mac in process, waiting for answers, and restarts: what is told, and when at the latest."""
+"""Probes, waits and reboots over an in-process connection, and their timeouts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bramley.host import kcpassword
 from bramley.host.commands import Probe, ReadFile, Reboot, Run, RunProbe, Stat, Wait, Write
 from bramley.host.facts import FILE, FOLDER, LINK, FileStat, RunResult
 from bramley.sim.macos import faults
-from tests.unit.sim.macos.macs import LOGINWINDOW, PASSWORD, connected
+from tests.unit.sim.macos.harness import LOGINWINDOW, PASSWORD, connected
 
 WRITE = Write(path="/opt/file", content=b"new", purpose="write a file")
 KICK = Run(argv=("launchctl", "kickstart", "-k", LOGINWINDOW), purpose="kick", as_root=True)
 SESSION = RunProbe(("launchctl", "print", "gui/501"))
 
 
-async def test_all_questions_are_one_round_trip(tmp_path: Path) -> None:
+async def test_all_probes_are_one_round_trip(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     connection.mac.files.link("/opt/link", "/etc")
     probes: list[Probe] = [
@@ -57,22 +57,22 @@ async def test_all_questions_are_one_round_trip(tmp_path: Path) -> None:
     ]
 
 
-async def test_what_only_root_may_see_is_not_seen_without_sudo(tmp_path: Path) -> None:
+async def test_files_of_root_are_not_read_without_sudo(tmp_path: Path) -> None:
     connection = connected(tmp_path, sudo=False)
     at = ReadFile("/etc/sudoers", as_root=True)
-    asked = RunProbe(("true",), as_root=True)
+    as_root = RunProbe(("true",), as_root=True)
     find = Stat("/etc/sudoers", digest=True)
 
-    seen = await connection.probe([at, asked, find])
+    seen = await connection.probe([at, as_root, find])
 
     assert seen.file(at) is None
-    assert seen.result(asked) == RunResult(1, b"sudo: a password is required\n")
+    assert seen.result(as_root) == RunResult(1, b"sudo: a password is required\n")
     found = seen.stat(find)
     assert found is not None
     assert (found.mode, found.digest) == (0o440, "")
 
 
-async def test_of_a_file_with_a_secret_only_what_was_asked_for_leaves_the_mac(
+async def test_only_the_requested_bytes_of_a_file_are_returned(
     tmp_path: Path,
 ) -> None:
     connection = connected(tmp_path)
@@ -86,7 +86,7 @@ async def test_of_a_file_with_a_secret_only_what_was_asked_for_leaves_the_mac(
     assert seen.file(secret) == b"secret"
 
 
-async def test_waiting_ends_when_the_answer_says_yes(tmp_path: Path) -> None:
+async def test_wait_ends_when_the_probe_succeeds(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     files = connection.mac.files
     files.write("/etc/kcpassword", kcpassword.encode(Secret(PASSWORD)), mode=0o600)
@@ -111,7 +111,7 @@ async def test_waiting_ends_when_the_answer_says_yes(tmp_path: Path) -> None:
     assert "session = Aqua" in (await connection.probe([SESSION])).result(SESSION).text
 
 
-async def test_waiting_in_vain_ends_at_the_deadline(tmp_path: Path) -> None:
+async def test_wait_times_out(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     before = connection.mac.now()
 
@@ -122,7 +122,7 @@ async def test_waiting_in_vain_ends_at_the_deadline(tmp_path: Path) -> None:
     await connection.do(Wait(probe=SESSION, purpose="wait", ignore_failure=True))
 
 
-async def test_a_restart_is_over_when_the_mac_is_back(tmp_path: Path) -> None:
+async def test_reboot_ends_when_the_mac_is_up(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     boot = connection.mac.state["boot"]["boot_id"]
 
@@ -131,7 +131,7 @@ async def test_a_restart_is_over_when_the_mac_is_back(tmp_path: Path) -> None:
     assert connection.mac.state["boot"]["boot_id"] != boot
 
 
-async def test_a_mac_that_does_not_come_back_is_told(tmp_path: Path) -> None:
+async def test_mac_that_does_not_come_back_times_out(tmp_path: Path) -> None:
     connection = connected(tmp_path, boot_seconds=3600)
 
     with pytest.raises(errors.TimedOut, match="did not come back within 600 s"):
@@ -140,7 +140,7 @@ async def test_a_mac_that_does_not_come_back_is_told(tmp_path: Path) -> None:
         await connection.do(WRITE)
 
 
-async def test_no_command_takes_longer_than_it_may(tmp_path: Path) -> None:
+async def test_every_command_has_a_timeout(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     connection.faults.at(0, faults.Hang())
     before = connection.mac.now()

@@ -1,4 +1,4 @@
-"""The two faces are one program: whatever is asked of them, in whatever order, they answer alike."""
+"""Both drivers have the same results for any sequence of commands."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.tart.faces import IMAGE, REAL, SMALL, VIRTUAL, Ended, Tart, run_case
+from tests.contract.tart.targets import IMAGE, REAL, SMALL, VIRTUAL, Ended, Tart, run_case
 
 NAMES = ("one", "two", "three", "four")
 STEPS = 25
 GUEST = {"address": 0, "agent": 0, "ready": 0, "work": 0, "then": "stay"}
 
-Said = tuple[str, int, str]
+Outcome = tuple[str, int, str]
 
 
 def words(rng: random.Random) -> list[str]:
-    """Return a command line that may or may not make sense by now."""
+    """Return a command line that may be valid or not."""
     one, other = rng.sample(NAMES, 2)
     return rng.choice(
         [
@@ -43,33 +43,33 @@ def words(rng: random.Random) -> list[str]:
 
 
 async def run(tart: Tart, line: list[str]) -> Ended:
-    """Start a VM and return at its end, or with an ending of our own once its guest lives."""
-    before = tart.face.guests()
+    """Start a VM and return its result, or a made-up one when its guest runs."""
+    before = tart.driver.guests()
     end = asyncio.ensure_future((await tart.start(*line)).end())
     await tart.until(lambda: end.done() or tart.has_more_guests_than(before))
-    return end.result() if end.done() else Ended(-1, "lives", "")
+    return end.result() if end.done() else Ended(-1, "running", "")
 
 
-async def ask(tart: Tart, line: list[str]) -> Ended:
+async def call(tart: Tart, line: list[str]) -> Ended:
     if line[0] == "run":
         return await run(tart, line)
-    before = len(tart.face.guests())
+    before = len(tart.driver.guests())
     ended = await tart(*line, env={"CI": "1"})
     if line[0] in {"suspend", "stop"} and ended.code == 0:
-        await tart.until(lambda: tart.face.holder(line[1]) is None)
-        # A guest that is still going has its slot.
-        await tart.until(lambda: len(tart.face.guests()) < before)
+        await tart.until(lambda: tart.driver.holder(line[1]) is None)
+        # A guest that is still ending has its slot.
+        await tart.until(lambda: len(tart.driver.guests()) < before)
     return ended
 
 
-def heard(line: list[str], ended: Ended) -> Said:
-    """Return what must be alike: everything but moments, and percents, which depend on the speed."""
-    told = ended.stdout if line[0] in {"exec", "fqn", "run"} else ""
-    return " ".join(line), ended.code, told + ended.stderr
+def outcome_of(line: list[str], ended: Ended) -> Outcome:
+    """Return what must be equal: everything but times, and percents, which depend on the speed."""
+    stdout = ended.stdout if line[0] in {"exec", "fqn", "run"} else ""
+    return " ".join(line), ended.code, stdout + ended.stderr
 
 
-def answers(seed: int, target: str, root: Path) -> list[Said]:
-    said: list[Said] = []
+def outcomes(seed: int, target: str, root: Path) -> list[Outcome]:
+    found: list[Outcome] = []
 
     async def case(tart: Tart) -> None:
         tart.configure(images={IMAGE: {**SMALL, "guest": GUEST}})
@@ -78,18 +78,18 @@ def answers(seed: int, target: str, root: Path) -> list[Said]:
         rng = random.Random(seed)
         for _ in range(STEPS):
             line = words(rng)
-            said.append(heard(line, await ask(tart, line)))
+            found.append(outcome_of(line, await call(tart, line)))
         listed = await tart.done("list", "--quiet")
-        said.append(("list", 0, listed))
+        found.append(("list", 0, listed))
 
     run_case(case, target, root)
-    return said
+    return found
 
 
 @pytest.mark.parametrize("seed", [1, 22])
-def test_both_faces_answer_alike(seed: int, tmp_path: Path) -> None:
-    processes = answers(seed, REAL, tmp_path / "processes")
-    virtual = answers(seed, VIRTUAL, tmp_path / "virtual")
+def test_both_drivers_have_the_same_results(seed: int, tmp_path: Path) -> None:
+    processes = outcomes(seed, REAL, tmp_path / "processes")
+    virtual = outcomes(seed, VIRTUAL, tmp_path / "virtual")
 
     assert processes == virtual
     assert {code for _, code, _ in processes} >= {-1, 0, 2}

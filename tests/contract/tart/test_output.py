@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.contract.tart.faces import IMAGE, SMALL, VIRTUAL, Tart, both, on
+from tests.contract.tart.targets import IMAGE, SMALL, VIRTUAL, Tart, both, on
 
 MISSING_VM = {"get": 2, "ip": 2, "stop": 2, "delete": 2, "set": 2, "suspend": 2}
 
@@ -16,7 +16,7 @@ async def listed(tart: Tart, *words: str) -> list[dict[str, Any]]:
 
 
 @both
-async def test_a_missing_vm_has_code_2_and_a_bare_line(tart: Tart) -> None:
+async def test_missing_vm_has_code_2_and_a_bare_line(tart: Tart) -> None:
     ended = await tart("get", "nothing")
 
     assert (ended.code, ended.stdout) == (2, "")
@@ -24,7 +24,7 @@ async def test_a_missing_vm_has_code_2_and_a_bare_line(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_missing_vm_has_code_2_in_every_command_but_run(tart: Tart) -> None:
+async def test_missing_vm_has_code_2_in_every_command_but_run(tart: Tart) -> None:
     codes = {verb: (await tart(verb, "nothing")).code for verb in MISSING_VM}
 
     assert codes == MISSING_VM
@@ -41,7 +41,7 @@ async def test_run_opens_the_vm_while_it_reads_its_arguments(tart: Tart) -> None
 
 
 @both
-async def test_a_stopped_vm_is_not_stopped_again(tart: Tart) -> None:
+async def test_stopped_vm_is_not_stopped_again(tart: Tart) -> None:
     await tart.a_vm()
 
     ended = await tart("stop", "one")
@@ -50,7 +50,7 @@ async def test_a_stopped_vm_is_not_stopped_again(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_suspend_nests_its_sentence(tart: Tart) -> None:
+async def test_error_of_suspend_is_nested(tart: Tart) -> None:
     await tart.a_vm()
 
     ended = await tart("suspend", "one")
@@ -59,7 +59,7 @@ async def test_suspend_nests_its_sentence(tart: Tart) -> None:
 
 
 @both
-async def test_a_vm_runs_once(tart: Tart) -> None:
+async def test_vm_runs_once(tart: Tart) -> None:
     await tart.a_vm()
     await tart.running("one")
 
@@ -69,7 +69,7 @@ async def test_a_vm_runs_once(tart: Tart) -> None:
 
 
 @both
-async def test_a_running_vm_is_not_deleted(tart: Tart) -> None:
+async def test_running_vm_is_not_deleted(tart: Tart) -> None:
     await tart.a_vm()
     await tart.running("one")
 
@@ -107,7 +107,7 @@ async def test_wrong_usage_has_code_64_and_a_hint(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_the_version_is_bare(tart: Tart) -> None:
+async def test_version_is_bare(tart: Tart) -> None:
     tart.configure(version="2.28.6")
 
     assert await tart.done("--version") == "2.28.6\n"
@@ -120,7 +120,7 @@ async def test_help_lists_all_commands(tart: Tart) -> None:
 
 
 @both
-async def test_nothing_is_an_empty_line_and_an_empty_array(tart: Tart) -> None:
+async def test_empty_list_is_an_empty_line_or_an_empty_array(tart: Tart) -> None:
     assert await tart.done("list") == "\n"
     assert await tart.done("list", "--format", "json") == "[\n\n]\n"
 
@@ -129,9 +129,9 @@ async def test_nothing_is_an_empty_line_and_an_empty_array(tart: Tart) -> None:
 async def test_json_is_swift_s(tart: Tart) -> None:
     await tart.done("pull", IMAGE)
 
-    told = await tart.done("list", "--format", "json")
+    stdout = await tart.done("list", "--format", "json")
 
-    assert r'"Name" : "ghcr.io\/tuist\/runner:1"' in told
+    assert r'"Name" : "ghcr.io\/tuist\/runner:1"' in stdout
 
 
 @on(VIRTUAL)
@@ -144,7 +144,7 @@ async def test_keys_come_in_no_order(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_an_image_is_listed_by_tag_and_by_digest(tart: Tart) -> None:
+async def test_image_is_listed_by_tag_and_by_digest(tart: Tart) -> None:
     await tart.a_vm()
 
     rows = await listed(tart)
@@ -155,7 +155,7 @@ async def test_an_image_is_listed_by_tag_and_by_digest(tart: Tart) -> None:
 
 
 @both
-async def test_size_is_a_number_in_list_and_a_text_in_get(tart: Tart) -> None:
+async def test_size_is_a_number_in_list_and_a_string_in_get(tart: Tart) -> None:
     await tart.a_vm()
 
     (row,) = await listed(tart, "--source", "local")
@@ -184,7 +184,7 @@ async def test_fields_come_and_go_with_releases(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_table_has_columns(tart: Tart) -> None:
+async def test_table_has_columns(tart: Tart) -> None:
     await tart.a_vm()
 
     first, second, *_ = (await tart.done("list")).splitlines()
@@ -194,7 +194,7 @@ async def test_a_table_has_columns(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_state_may_lie(tart: Tart) -> None:
+async def test_reported_state_may_be_wrong(tart: Tart) -> None:
     await tart.a_vm()
     tart.fault("list", "state", says="running")
 
@@ -204,13 +204,13 @@ async def test_state_may_lie(tart: Tart) -> None:
 
 
 @both
-async def test_fqn_tells_the_digest_of_a_cached_tag_only(tart: Tart) -> None:
+async def test_fqn_prints_the_digest_of_a_cached_tag_only(tart: Tart) -> None:
     await tart.done("pull", IMAGE)
 
-    told = await tart.done("fqn", IMAGE)
+    stdout = await tart.done("fqn", IMAGE)
     other = await tart("fqn", "ghcr.io/tuist/runner:2")
 
-    assert told.startswith("ghcr.io/tuist/runner@sha256:")
+    assert stdout.startswith("ghcr.io/tuist/runner@sha256:")
     assert await tart.done("fqn", "whatever") == "whatever\n"
     assert (other.code, "is not a digest" in other.stderr) == (1, True)
 
@@ -225,7 +225,7 @@ async def test_misspelt_settings_are_refused(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_home_that_cannot_be_made_is_invalid(tart: Tart) -> None:
+async def test_home_that_cannot_be_made_is_invalid(tart: Tart) -> None:
     (tart.home / "cache").write_text("")
 
     ended = await tart("list")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.contract.tart.faces import VIRTUAL, Started, Tart, both, on
+from tests.contract.tart.targets import VIRTUAL, Started, Tart, both, on
 
 TARGET = "ghcr.io/tuist/baked:1"
 SLOW = {"push_bytes_per_second": 2e6}
@@ -19,15 +19,15 @@ async def pushing(tart: Tart) -> Started:
 
 
 @both
-async def test_a_pushed_vm_can_be_pulled_elsewhere(tart: Tart) -> None:
+async def test_pushed_vm_can_be_pulled_elsewhere(tart: Tart) -> None:
     await tart.a_vm()
     await tart.done("set", "one", "--cpu", "6")
 
-    told = await tart.done("push", "one", TARGET, "ghcr.io/tuist/baked:latest")
+    stdout = await tart.done("push", "one", TARGET, "ghcr.io/tuist/baked:latest")
     await tart.done("clone", TARGET, "two")
 
-    said = [line for line in told.splitlines() if line.startswith("pushing")]
-    assert said == [
+    pushed = [line for line in stdout.splitlines() if line.startswith("pushing")]
+    assert pushed == [
         "pushing config...",
         "pushing disk... this will take a while...",
         "pushing NVRAM...",
@@ -38,12 +38,12 @@ async def test_a_pushed_vm_can_be_pulled_elsewhere(tart: Tart) -> None:
 
 
 @both
-async def test_a_vm_that_is_pushed_looks_stopped_and_can_be_deleted(tart: Tart) -> None:
+async def test_vm_being_pushed_counts_as_stopped_and_can_be_deleted(tart: Tart) -> None:
     """How a collector killed a bake: the push fails at the very end, for want of nvram.bin."""
     await tart.a_vm()
     push = await pushing(tart)
-    with tart.halting(push):
-        assert tart.face.holder("one") is None
+    with tart.stopped(push):
+        assert tart.driver.holder("one") is None
 
         await tart.done("delete", "one")
     ended = await push.end()
@@ -52,7 +52,7 @@ async def test_a_vm_that_is_pushed_looks_stopped_and_can_be_deleted(tart: Tart) 
 
 
 @both
-async def test_a_running_vm_is_not_pushed(tart: Tart) -> None:
+async def test_running_vm_is_not_pushed(tart: Tart) -> None:
     await tart.a_vm()
     await tart.running("one")
 
@@ -62,18 +62,18 @@ async def test_a_running_vm_is_not_pushed(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_cached_image_gets_further_names_without_its_disk(tart: Tart) -> None:
+async def test_cached_image_gets_further_names_without_its_disk(tart: Tart) -> None:
     await tart.a_vm()
     await tart.done("push", "one", TARGET, "--populate-cache")
 
-    told = await tart.done("push", TARGET, "ghcr.io/tuist/baked:2")
+    stdout = await tart.done("push", TARGET, "ghcr.io/tuist/baked:2")
 
-    assert "pushing disk" not in told
+    assert "pushing disk" not in stdout
     await tart.done("pull", "ghcr.io/tuist/baked:2")
 
 
 @on(VIRTUAL)
-async def test_the_registry_may_refuse_a_push(tart: Tart) -> None:
+async def test_registry_may_refuse_a_push(tart: Tart) -> None:
     await tart.a_vm()
     tart.fault("push", "status", code=500, percent=70)
 
@@ -83,15 +83,15 @@ async def test_the_registry_may_refuse_a_push(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_push_takes_long_with_one_stream(tart: Tart) -> None:
+async def test_push_takes_long_with_one_stream(tart: Tart) -> None:
     """58 GB took 55 minutes with one stream and 7 with eight."""
     tart.configure(images={"ghcr.io/tuist/big:1": {"size_bytes": 116_000_000_000}})
     await tart.a_vm(image="ghcr.io/tuist/big:1")
-    began = tart.face.now()
+    began = tart.driver.now()
 
     await tart.done("push", "one", TARGET, "--concurrency", "1")
-    one = tart.face.now()
+    one = tart.driver.now()
     await tart.done("push", "one", "docker.io/tuist/baked:1", "--concurrency", "8")
 
     assert 50 <= (one - began) / 60 <= 60
-    assert 6 <= (tart.face.now() - one) / 60 <= 8
+    assert 6 <= (tart.driver.now() - one) / 60 <= 8

@@ -1,10 +1,10 @@
-"""What tart deletes of its own accord, and on request (row 7)."""
+"""What tart deletes automatically, and on request."""
 
 from __future__ import annotations
 
 import asyncio
 
-from tests.contract.tart.faces import SMALL, VIRTUAL, Tart, both, on
+from tests.contract.tart.targets import SMALL, VIRTUAL, Tart, both, on
 
 GB = 1_000_000_000
 A, B, C = (f"ghcr.io/tuist/{name}:1" for name in "abc")
@@ -25,7 +25,7 @@ async def two_images(tart: Tart) -> None:
 
 
 @both
-async def test_a_pull_deletes_what_was_not_used_for_longest(tart: Tart) -> None:
+async def test_pull_deletes_what_was_not_used_for_longest(tart: Tart) -> None:
     await two_images(tart)
     assert await cached(tart) == [A, B]  # and a moment later
     await tart.done("clone", B, "one")
@@ -58,7 +58,7 @@ async def test_pruning_can_be_switched_off(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_what_a_clone_shares_comes_free_with_the_last_of_them(tart: Tart) -> None:
+async def test_shared_blocks_are_freed_with_their_last_disk(tart: Tart) -> None:
     """So deleting an image whose golden stays gives no room."""
     await two_images(tart)
     await tart.done("clone", A, "one")
@@ -74,7 +74,7 @@ async def test_what_a_clone_shares_comes_free_with_the_last_of_them(tart: Tart) 
 
 
 @both
-async def test_a_moved_tag_loses_its_old_image_at_once(tart: Tart) -> None:
+async def test_moved_tag_loses_its_old_image_at_once(tart: Tart) -> None:
     tart.configure(images={A: SMALL})
     await tart.done("pull", A)
     old = await tart.done("fqn", A)
@@ -87,7 +87,7 @@ async def test_a_moved_tag_loses_its_old_image_at_once(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_an_image_pulled_by_digest_survives_its_tag(tart: Tart) -> None:
+async def test_image_pulled_by_digest_survives_its_tag(tart: Tart) -> None:
     tart.configure(images={A: SMALL})
     await tart.done("pull", A)
     digest = (await tart.done("fqn", A)).strip()
@@ -131,7 +131,7 @@ async def test_prune_deletes_old_vms_but_no_running_ones(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_dangling_tag_is_swept_by_the_next_collection(tart: Tart) -> None:
+async def test_dangling_tag_is_removed_by_garbage_collection(tart: Tart) -> None:
     await two_images(tart)
     link = tart.home / "cache/OCIs/ghcr.io/tuist/a/1"
     (link / "nvram.bin").unlink()

@@ -1,4 +1,4 @@
-"""A simulated Mac for one test, with an image in its registry and an agent's side to it."""
+"""A simulated Mac for one test, with an image in its registry and an agent process."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ IMAGE = "ghcr.io/acme/macos:1"
 
 
 @dataclass(slots=True)
-class World:
-    """One Mac and the agent that lives on it now."""
+class AgentOnMac:
+    """One Mac and the agent process that runs on it now."""
 
     mac: SimulatedMac
-    side: AgentProcess
+    agent: AgentProcess
 
     async def tart(self, *words: str) -> Finished:
-        return await self.side.programs.run(("tart", *words), environment=self.environment)
+        return await self.agent.programs.run(("tart", *words), environment=self.environment)
 
     @property
     def environment(self) -> dict[str, str]:
         return {"TART_HOME": str(self.mac.folders.tart_home), "CI": "1"}
 
     async def vm(self, name: str = "vm") -> str:
-        """Clone a VM of the image, pulling it if need be."""
+        """Clone a VM of the image, pulling the image if necessary."""
         await self.tart("pull", IMAGE)
         assert (await self.tart("clone", IMAGE, name)).code == 0
         return name
 
     async def start(self, vm: str) -> None:
-        await self.side.runs.start(Run(vm, ("tart", "run", vm), self.environment))
+        await self.agent.runs.start(Run(vm, ("tart", "run", vm), self.environment))
 
     async def running_vm(self, name: str = "vm") -> str:
         await self.start(await self.vm(name))
@@ -48,18 +48,18 @@ class World:
         return name
 
     def next_agent(self) -> None:
-        self.side = self.mac.start_agent()
+        self.agent = self.mac.start_agent()
 
     def config(self, vm: str) -> Path:
         return self.mac.folders.tart_home / "vms" / vm / "config.json"
 
 
 @asynccontextmanager
-async def a_mac(root: Path, *, seed: int = 1, **guest: Any) -> AsyncIterator[World]:
+async def simulated_mac(root: Path, *, seed: int = 1, **guest: Any) -> AsyncIterator[AgentOnMac]:
     async with asyncio.TaskGroup() as group:
         mac = SimulatedMac(root, clock=virtual_time.clock(), rng=random.Random(seed), group=group)
         mac.settings.image(IMAGE, compressed_bytes=100_000_000, guest={"work": 60, **guest})
-        yield World(mac, mac.start_agent())
+        yield AgentOnMac(mac, mac.start_agent())
         mac.table.clear()
 
 

@@ -1,4 +1,4 @@
-"""Images on their way here: staging, resuming, sweeping, locks and the registry's moods (rows 3, 8, 12, 13 and 14)."""
+"""`tart pull`: staging, resuming, locks and registry errors (rows 3, 8, 12, 13 and 14)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import signal
 from pathlib import Path
 
-from tests.contract.tart.faces import IMAGE, SMALL, VIRTUAL, Started, Tart, both, on
+from tests.contract.tart.targets import IMAGE, SMALL, VIRTUAL, Started, Tart, both, on
 
 PLAIN = {"CI": "1"}
 OTHER = "ghcr.io/tuist/other:1"
@@ -38,23 +38,23 @@ def fetched(tart: Tart) -> int:
 
 
 @both
-async def test_a_killed_pull_goes_on_where_it_stopped(tart: Tart) -> None:
+async def test_killed_pull_is_resumed(tart: Tart) -> None:
     pull = await half_pulled(tart)
     pull.send(signal.SIGKILL)
     await pull.end()
     tart.heal()
-    began, had, whole = tart.face.now(), fetched(tart), SMALL["size_bytes"] / 2
+    began, had, whole = tart.driver.now(), fetched(tart), SMALL["size_bytes"] / 2
 
-    told = await tart.done("pull", IMAGE, env=PLAIN)
+    stdout = await tart.done("pull", IMAGE, env=PLAIN)
 
-    first = next(line for line in told.splitlines() if line.endswith("%"))
+    first = next(line for line in stdout.splitlines() if line.endswith("%"))
     assert int(first.removesuffix("%")) >= 100 * had // whole >= 10
-    if tart.face.scale == 1:  # how long a real process takes says nothing
-        assert tart.face.now() - began <= (whole - had + 10e6) / 2e6 + 1
+    if tart.driver.scale == 1:  # how long a real process takes says nothing
+        assert tart.driver.now() - began <= (whole - had + 10e6) / 2e6 + 1
 
 
 @both
-async def test_any_other_command_throws_a_killed_pull_away(tart: Tart) -> None:
+async def test_any_other_command_removes_the_staging_of_a_killed_pull(tart: Tart) -> None:
     """The trap for a driver that polls `tart list` between two tries."""
     pull = await half_pulled(tart)
     pull.send(signal.SIGKILL)
@@ -66,7 +66,7 @@ async def test_any_other_command_throws_a_killed_pull_away(tart: Tart) -> None:
 
 
 @both
-async def test_a_clone_does_not_sweep(tart: Tart) -> None:
+async def test_clone_does_not_remove_staging(tart: Tart) -> None:
     pull = await half_pulled(tart)
     pull.send(signal.SIGKILL)
     await pull.end()
@@ -77,7 +77,7 @@ async def test_a_clone_does_not_sweep(tart: Tart) -> None:
 
 
 @both
-async def test_an_interrupted_pull_leaves_nothing(tart: Tart) -> None:
+async def test_interrupted_pull_leaves_nothing(tart: Tart) -> None:
     pull = await half_pulled(tart)
 
     pull.send(signal.SIGINT)
@@ -111,25 +111,25 @@ async def test_one_registry_serves_one_pull_at_a_time(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_linked_image_needs_no_lock(tart: Tart) -> None:
+async def test_linked_image_needs_no_lock(tart: Tart) -> None:
     tart.configure(images={IMAGE: SMALL, OTHER: SMALL})
     await tart.done("pull", OTHER)
     await half_pulled(tart)
 
-    told = await tart.done("pull", OTHER)
+    stdout = await tart.done("pull", OTHER)
 
-    assert told.splitlines()[-1].endswith("image is already cached and linked!")
+    assert stdout.splitlines()[-1].endswith("image is already cached and linked!")
 
 
 @on(VIRTUAL)
-async def test_a_name_of_a_local_vm_is_not_pulled(tart: Tart) -> None:
+async def test_local_name_is_not_pulled(tart: Tart) -> None:
     await tart.a_vm()
 
     assert "nothing to pull" in await tart.done("pull", "one")
 
 
 @both
-async def test_progress_is_appended_in_ci_and_redrawn_for_people(tart: Tart) -> None:
+async def test_progress_is_appended_in_ci_and_redrawn_otherwise(tart: Tart) -> None:
     plain = await tart.done("pull", IMAGE, env=PLAIN)
     await tart.done("delete", IMAGE)
     drawn = await tart.done("pull", IMAGE)
@@ -139,7 +139,7 @@ async def test_progress_is_appended_in_ci_and_redrawn_for_people(tart: Tart) -> 
 
 
 @both
-async def test_a_refusal_of_the_registry_is_not_tried_again(tart: Tart) -> None:
+async def test_http_error_is_not_retried(tart: Tart) -> None:
     tart.fault("pull", "status", code=429)
 
     pulled = await tart("pull", IMAGE)
@@ -149,7 +149,7 @@ async def test_a_refusal_of_the_registry_is_not_tried_again(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_refusal_in_the_middle_ends_the_pull(tart: Tart) -> None:
+async def test_http_error_during_the_transfer_ends_the_pull(tart: Tart) -> None:
     tart.fault("pull", "status", code=503, percent=40, times=1)
 
     pulled = await tart("pull", IMAGE)
@@ -159,7 +159,7 @@ async def test_a_refusal_in_the_middle_ends_the_pull(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_four_lost_connections_are_survived_and_the_fifth_is_not(tart: Tart) -> None:
+async def test_pull_survives_four_lost_connections_but_not_five(tart: Tart) -> None:
     tart.fault("pull", "reset", percent=30, times=4)
     await tart.done("pull", IMAGE)
     await tart.done("delete", IMAGE)
@@ -171,14 +171,14 @@ async def test_four_lost_connections_are_survived_and_the_fifth_is_not(tart: Tar
 
 
 @on(VIRTUAL)
-async def test_an_image_that_is_not_there_is_a_404(tart: Tart) -> None:
+async def test_missing_image_is_a_404(tart: Tart) -> None:
     pulled = await tart("pull", "ghcr.io/tuist/nothing:1")
 
     assert (pulled.code, "code: 404" in pulled.stderr) == (1, True)
 
 
 @on(VIRTUAL)
-async def test_a_stalled_registry_stalls_the_pull(tart: Tart) -> None:
+async def test_stalled_registry_stalls_the_pull(tart: Tart) -> None:
     tart.fault("pull", "stall", percent=20)
     pull = await tart.start("pull", IMAGE, env=PLAIN)
 
@@ -190,7 +190,7 @@ async def test_a_stalled_registry_stalls_the_pull(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_an_image_of_the_old_format_is_refused_by_new_releases(tart: Tart) -> None:
+async def test_image_of_the_old_format_is_refused_by_new_releases(tart: Tart) -> None:
     tart.configure(images={IMAGE: {**SMALL, "format": "v1"}})
 
     pulled = await tart("pull", IMAGE)
@@ -205,15 +205,15 @@ async def test_credentials_come_from_the_environment(tart: Tart) -> None:
     tart.configure(images={IMAGE: {**SMALL, "needs_login": "me:secret"}})
     env = {"TART_REGISTRY_USERNAME": "me", "TART_REGISTRY_PASSWORD": "secret"}
 
-    nobody = await tart("pull", IMAGE)
+    anonymous = await tart("pull", IMAGE)
     elsewhere = await tart("pull", IMAGE, env={**env, "TART_REGISTRY_HOSTNAME": "docker.io"})
 
-    assert (nobody.code, elsewhere.code, "AuthFailed" in nobody.stderr) == (1, 1, True)
+    assert (anonymous.code, elsewhere.code, "AuthFailed" in anonymous.stderr) == (1, 1, True)
     await tart.done("pull", IMAGE, env={**env, "TART_REGISTRY_HOSTNAME": "ghcr.io"})
 
 
 @both
-async def test_a_login_is_kept_unless_there_is_no_session(tart: Tart) -> None:
+async def test_login_is_kept_unless_there_is_no_session(tart: Tart) -> None:
     tart.configure(images={IMAGE: {**SMALL, "needs_login": "me:secret"}})
     words = ("login", "ghcr.io", "--username", "me", "--password-stdin")
 
@@ -229,13 +229,13 @@ async def test_a_login_is_kept_unless_there_is_no_session(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_a_pull_takes_as_long_as_its_bytes(tart: Tart) -> None:
+async def test_pull_takes_as_long_as_its_bytes(tart: Tart) -> None:
     tart.configure(images={IMAGE: {"size_bytes": 54_000_000_000}})
-    began = tart.face.now()
+    began = tart.driver.now()
 
     await tart.done("pull", IMAGE, "--concurrency", "8")
 
-    assert 216 <= tart.face.now() - began <= 225  # 27 GB at 125 MB/s
+    assert 216 <= tart.driver.now() - began <= 225  # 27 GB at 125 MB/s
 
 
 @on(VIRTUAL)
@@ -243,24 +243,24 @@ async def test_pulls_behind_one_uplink_share_it(tart: Tart) -> None:
     tart.configure(
         images={IMAGE: SMALL, "other.io/tuist/runner:1": SMALL}, site=str(tart.home / "site")
     )
-    began = tart.face.now()
+    began = tart.driver.now()
 
     calls = [await tart.start("pull", each) for each in (IMAGE, "other.io/tuist/runner:1")]
     for call in calls:
         assert (await call.end()).code == 0
 
-    assert 8 <= tart.face.now() - began <= 10  # 4.3 s alone
+    assert 8 <= tart.driver.now() - began <= 10  # 4.3 s alone
 
 
 @on(VIRTUAL)
-async def test_parts_that_another_image_has_are_not_fetched_again(tart: Tart) -> None:
+async def test_shared_chunks_are_not_fetched_again(tart: Tart) -> None:
     base = {"disk_bytes": 50_000_000_000, "size_bytes": 20_000_000_000}
     more = {**base, "base": IMAGE, "shared_bytes": 9_000_000_000}
     tart.configure(images={IMAGE: base, OTHER: more})
     await tart.done("pull", IMAGE)
-    began = tart.face.now()
+    began = tart.driver.now()
 
-    told = await tart.done("pull", OTHER)
+    stdout = await tart.done("pull", OTHER)
 
-    assert "allow us to skip" in told
-    assert tart.face.now() - began < 15  # 87 s for all of it
+    assert "allow us to skip" in stdout
+    assert tart.driver.now() - began < 15  # 87 s for all of it

@@ -1,4 +1,4 @@
-"""The two sides of the seams to programs and runs, played by the same scripts: real processes, and a simulated Mac."""
+"""The two implementations of programs and runs, with the same scripts: real processes, and a simulated Mac."""
 
 from __future__ import annotations
 
@@ -23,46 +23,46 @@ from bramley.base.clock import SystemClock
 REAL = "processes"
 SIMULATED = "simulated"
 TICK = 0.02
-PATIENCE = 180
+TIMEOUT_SECONDS = 180
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
-    """What a program does, in this order."""
+class Script:
+    """The actions of a program, in this order."""
 
     out: Sequence[str] = ()
     err: Sequence[str] = ()
     echoes_input: bool = False
-    tells_variable: str = ""
-    until: Path | None = None  # lines `tick`, one every TICK seconds, until this file is there
+    prints_variable: str = ""
+    until: Path | None = None  # lines `tick`, one every TICK seconds, until this file exists
     hangs: bool = False
     code: int = 0
 
 
-class Stage(Protocol):
-    """One machine; `programs` and `runs` are those of the agent that lives now."""
+class Target(Protocol):
+    """One machine; `programs` and `runs` are those of the current agent."""
 
     programs: Programs
     runs: Runs
 
-    def argv(self, play: Play) -> list[str]:
-        """Return a command line that plays."""
+    def argv(self, script: Script) -> list[str]:
+        """Return a command line that runs a script."""
         ...
 
     def next_agent(self) -> None:
-        """Let the agent die and another one begin."""
+        """Kill the agent and start another one."""
         ...
 
     def living(self) -> int:
-        """Return how many of our plays live."""
+        """Return the number of running scripts."""
         ...
 
     def lose_supervisor(self, vm: str) -> None:
-        """Kill the supervisor of a run with tart, so that nobody can tell how it ended."""
+        """Kill the supervisor of a run and tart, so that no exit code is recorded."""
         ...
 
     def reboot(self) -> None:
-        """Let the machine have booted anew, as far as the next agent can tell."""
+        """Make the next agent see another boot id."""
         ...
 
 
@@ -70,22 +70,22 @@ class Rebooted:
     """This machine with another boot id."""
 
     def __init__(self) -> None:
-        self._really = platform.current()
+        self._system = platform.current()
 
     def boot_id(self) -> str:
         return "another boot"
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._really, name)
+        return getattr(self._system, name)
 
 
-class RealStage:
+class RealTarget:
     """Shell scripts on this machine."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._system: Any = platform.current()
-        self._marker = f"play-{random.getrandbits(64):x}"
+        self._marker = f"script-{random.getrandbits(64):x}"
         self.next_agent()
 
     def next_agent(self) -> None:
@@ -99,15 +99,15 @@ class RealStage:
             system=self._system,
         )
 
-    def argv(self, play: Play) -> list[str]:
+    def argv(self, script: Script) -> list[str]:
         lines = [
-            *(f"echo {shlex.quote(line)}" for line in play.out),
-            *(f"echo {shlex.quote(line)} >&2" for line in play.err),
-            *(["cat"] if play.echoes_input else []),
-            *([f"echo ${play.tells_variable}"] if play.tells_variable else []),
-            *([_ticking(play.until)] if play.until else []),
-            *(["sleep 600"] if play.hangs else []),
-            f"exit {play.code}",
+            *(f"echo {shlex.quote(line)}" for line in script.out),
+            *(f"echo {shlex.quote(line)} >&2" for line in script.err),
+            *(["cat"] if script.echoes_input else []),
+            *([f"echo ${script.prints_variable}"] if script.prints_variable else []),
+            *([_tick_until(script.until)] if script.until else []),
+            *(["sleep 600"] if script.hangs else []),
+            f"exit {script.code}",
         ]
         return ["/bin/sh", "-c", "\n".join(lines), self._marker]
 
@@ -116,8 +116,8 @@ class RealStage:
 
     def lose_supervisor(self, vm: str) -> None:
         for name in ("supervisor", "tart"):
-            noted = (self._folder / "state/runs" / vm / name).read_text()
-            os.kill(int(noted.split()[0]), signal.SIGKILL)
+            recorded = (self._folder / "state/runs" / vm / name).read_text()
+            os.kill(int(recorded.split()[0]), signal.SIGKILL)
 
     def reboot(self) -> None:
         self._system = Rebooted()
@@ -129,54 +129,54 @@ class RealStage:
                     os.kill(each.pid, signal.SIGKILL)
 
 
-def _ticking(until: Path) -> str:
+def _tick_until(until: Path) -> str:
     return f"while [ ! -e {shlex.quote(str(until))} ]; do echo tick; sleep {TICK}; done"
 
 
-class SimulatedStage:
+class SimulatedTarget:
     """Programs of a simulated Mac."""
 
     def __init__(self, folder: Path, group: asyncio.TaskGroup) -> None:
         from bramley.sim.mac.mac import SimulatedMac
 
         self.mac = SimulatedMac(folder, clock=SystemClock(), rng=random.Random(0), group=group)
-        self._plays: list[Play] = []
-        self.mac._programs["play"] = self._play
-        self._side = self.mac.start_agent()
+        self._scripts: list[Script] = []
+        self.mac._programs["script"] = self._run_script
+        self._agent = self.mac.start_agent()
         self.next_agent()
 
     def next_agent(self) -> None:
-        self._side.kill()
-        self._side = self.mac.start_agent()
-        self.programs: Programs = self._side.programs
-        self.runs: Runs = self._side.runs
+        self._agent.kill()
+        self._agent = self.mac.start_agent()
+        self.programs: Programs = self._agent.programs
+        self.runs: Runs = self._agent.runs
 
-    def argv(self, play: Play) -> list[str]:
-        self._plays.append(play)
-        return ["/usr/local/bin/play", str(len(self._plays) - 1)]
+    def argv(self, script: Script) -> list[str]:
+        self._scripts.append(script)
+        return ["/usr/local/bin/script", str(len(self._scripts) - 1)]
 
-    async def _play(self, process: Any, call: Any) -> int:
-        play = self._plays[int(call.argv[1])]
-        for line in play.out:
+    async def _run_script(self, process: Any, call: Any) -> int:
+        script = self._scripts[int(call.argv[1])]
+        for line in script.out:
             call.out(line)
-        for line in play.err:
+        for line in script.err:
             call.err(line)
-        if play.echoes_input and call.stdin:
+        if script.echoes_input and call.stdin:
             call.out(call.stdin.decode().removesuffix("\n"))
-        if play.tells_variable:
-            call.out(call.environment.get(play.tells_variable, ""))
-        while play.until and not play.until.exists():
-            # As the driver of the simulated tart does before each effect.
+        if script.prints_variable:
+            call.out(call.environment.get(script.prints_variable, ""))
+        while script.until and not script.until.exists():
+            # The driver of the simulated tart waits here before each effect, too.
             if process.gate is not None:
                 await process.gate.wait()
             call.out("tick")
             await asyncio.sleep(TICK)
-        if play.hangs:
+        if script.hangs:
             await asyncio.get_running_loop().create_future()
-        return play.code
+        return script.code
 
     def living(self) -> int:
-        return len([each for each in self.mac.table.living() if each.argv[0].endswith("/play")])
+        return len([each for each in self.mac.table.living() if each.argv[0].endswith("/script")])
 
     def lose_supervisor(self, vm: str) -> None:
         supervised = self.mac.supervised[vm]
@@ -189,23 +189,23 @@ class SimulatedStage:
 
 
 @contextlib.asynccontextmanager
-async def on(target: str, folder: Path) -> AsyncIterator[Stage]:
-    """Build a stage, and clear it whatever happened on it."""
+async def on(target: str, folder: Path) -> AsyncIterator[Target]:
+    """Yield a machine, and end its processes afterwards."""
     if target == REAL:
-        real = RealStage(folder)
+        real = RealTarget(folder)
         try:
             yield real
         finally:
             real.clear()
         return
     async with asyncio.TaskGroup() as group:
-        stage = SimulatedStage(folder, group)
-        yield stage
-        stage.reboot()
+        machine = SimulatedTarget(folder, group)
+        yield machine
+        machine.reboot()
 
 
-async def until(fact: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
-    """Wait until something has come true."""
+async def until(condition: Callable[[], bool], *, seconds: float = TIMEOUT_SECONDS) -> None:
+    """Wait until a condition is true."""
     async with asyncio.timeout(seconds):
-        while not fact():
+        while not condition():
             await asyncio.sleep(0.005)

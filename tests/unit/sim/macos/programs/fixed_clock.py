@@ -1,4 +1,4 @@
-"""A clock that stands still, for programs that tell the time."""
+"""A clock that does not advance, for programs that print the time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-class Stopped:
-    """Shows one moment for ever."""
+class FixedClock:
+    """Always the same time."""
 
     def now(self) -> datetime:
-        """Return that moment."""
+        """Return that time."""
         return NOW
 
     def monotonic(self) -> float:
-        """Return no time at all."""
+        """Return zero."""
         return 0.0

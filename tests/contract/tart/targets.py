@@ -1,4 +1,4 @@
-"""The two faces of the simulated tart behind one word, so that one suite asks both: real processes, and virtual time."""
+"""The two drivers of the simulated tart behind one interface, for one test suite: real processes, and virtual time."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from typing import Any, Protocol
 import pytest
 
 from bramley.agent.platform import locks, system
-from bramley.base import virtual_time
 from bramley.sim.mac.mac import SimulatedMac
 from bramley.sim.mac.processes import Call, Process
 from bramley.sim.tart import process
+from tests import virtual_time
 
 IMAGE = "ghcr.io/tuist/runner:1"
 SMALL: dict[str, Any] = {
@@ -30,12 +30,12 @@ SMALL: dict[str, Any] = {
     "size_bytes": 1_000_000_000,
     "guest": {"then": "stay"},
 }
-PATIENCE = 180
+TIMEOUT_SECONDS = 180
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a call ended: its exit code or minus the signal, and what it said."""
+    """The result of a call: its exit code or minus the signal, and its output."""
 
     code: int
     stdout: str
@@ -43,7 +43,7 @@ class Ended:
 
 
 class Started(Protocol):
-    """A call that goes on."""
+    """A running call."""
 
     @property
     def pid(self) -> int: ...
@@ -53,7 +53,7 @@ class Started(Protocol):
         ...
 
     def catches_signals(self) -> bool:
-        """Return whether it is so far that it handles the signals that tart handles."""
+        """Return whether it has installed its signal handlers."""
         ...
 
     def send(self, number: signal.Signals) -> None: ...
@@ -61,7 +61,7 @@ class Started(Protocol):
     async def end(self) -> Ended: ...
 
 
-class Face(Protocol):
+class TartDriver(Protocol):
     """One simulated Mac's tart."""
 
     home: Path
@@ -72,7 +72,7 @@ class Face(Protocol):
     ) -> Started: ...
 
     def holder(self, vm: str) -> int | None:
-        """Return who holds the lock of a running VM, as another process sees it."""
+        """Return the pid that holds the lock of a running VM, as seen by another process."""
         ...
 
     def guests(self) -> list[int]:
@@ -84,23 +84,23 @@ class Face(Protocol):
 
 @dataclass
 class Tart:
-    """What a test has: calls, settings and waiting."""
+    """Calls, settings and waits for one test."""
 
-    face: Face
+    driver: TartDriver
     content: dict[str, Any] = field(default_factory=dict)
 
     @property
     def home(self) -> Path:
-        return self.face.home
+        return self.driver.home
 
     def vm(self, name: str) -> Path:
         return self.home / "vms" / name
 
     def configure(self, **content: Any) -> None:
-        """Change the settings; calls from now on see it."""
+        """Change the settings for later calls."""
         self.content |= content
         self.home.mkdir(parents=True, exist_ok=True)
-        whole = {"scale": self.face.scale, "images": {IMAGE: SMALL}, **self.content}
+        whole = {"scale": self.driver.scale, "images": {IMAGE: SMALL}, **self.content}
         (self.home / "sim.json").write_text(json.dumps(whole))
 
     def fault(self, on: str, do: str, **details: Any) -> None:
@@ -113,44 +113,44 @@ class Tart:
     async def __call__(
         self, *words: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
     ) -> Ended:
-        started = await self.face.start(*words, stdin=stdin, env=env)
-        async with asyncio.timeout(None if self.face.scale == 1 else PATIENCE):
+        started = await self.driver.start(*words, stdin=stdin, env=env)
+        async with asyncio.timeout(None if self.driver.scale == 1 else TIMEOUT_SECONDS):
             return await started.end()
 
     async def done(self, *words: str, **options: Any) -> str:
-        """Make a call that has to succeed and return its stdout."""
+        """Make a call that must succeed and return its stdout."""
         ended = await self(*words, **options)
         assert ended.code == 0, ended
         return ended.stdout
 
     async def start(self, *words: str, **options: Any) -> Started:
-        return await self.face.start(*words, **options)
+        return await self.driver.start(*words, **options)
 
     async def running(self, name: str, *words: str, **options: Any) -> Started:
-        """Run a VM and return once its guest lives."""
-        before = self.face.guests()
+        """Run a VM and return when its guest runs."""
+        before = self.driver.guests()
         started = await self.start("run", name, "--no-graphics", *words, **options)
         await self.until(lambda: self.has_more_guests_than(before))
         return started
 
     def has_more_guests_than(self, before: Sequence[int]) -> bool:
-        """Return whether a guest has come; not by their number, for one of before may just be going."""
-        return not set(self.face.guests()) <= set(before)
+        """Return whether there is a new guest; not by their number, since an earlier one may be ending."""
+        return not set(self.driver.guests()) <= set(before)
 
     @contextlib.contextmanager
-    def halting(self, call: Started) -> Iterator[None]:
-        """Let a real call stand still, so that it cannot come to its end meanwhile; virtual time stands still by itself."""
-        if self.face.scale < 1:
+    def stopped(self, call: Started) -> Iterator[None]:
+        """Stop a real call, so that it cannot end within the block; virtual time does not advance within it."""
+        if self.driver.scale < 1:
             call.send(signal.SIGSTOP)
         yield
-        if self.face.scale < 1:
+        if self.driver.scale < 1:
             call.send(signal.SIGCONT)
 
-    async def until(self, is_true: Callable[[], bool], seconds: float = PATIENCE) -> None:
-        end = self.face.now() + seconds
-        while not is_true():
-            assert self.face.now() < end, "it never came true"
-            await asyncio.sleep(0.01 if self.face.scale < 1 else 0.2)
+    async def until(self, condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> None:
+        end = self.driver.now() + seconds
+        while not condition():
+            assert self.driver.now() < end, "the condition did not become true"
+            await asyncio.sleep(0.01 if self.driver.scale < 1 else 0.2)
 
     async def a_vm(self, name: str = "one", image: str = IMAGE) -> Path:
         """Make a VM."""
@@ -182,9 +182,9 @@ class RealCall:
         return b"".join(self._out).decode().splitlines()
 
     def catches_signals(self) -> bool:
-        told = Path(f"/proc/{self.pid}/status").read_text()
-        caught = next(line for line in told.splitlines() if line.startswith("SigCgt:"))
-        # Python has a handler of its own for SIGINT from its start, but none for this one.
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+        # Python itself handles SIGINT from its start, but not this one.
         return bool(int(caught.split()[1], 16) >> (signal.SIGUSR1 - 1) & 1)
 
     def send(self, number: signal.Signals) -> None:
@@ -196,8 +196,8 @@ class RealCall:
         return Ended(code, b"".join(self._out).decode(), b"".join(self._err).decode())
 
 
-class Processes:
-    """The face of real processes; time runs a hundred times as fast for them."""
+class ProcessDriver:
+    """The driver of real processes; time runs a hundred times as fast for them."""
 
     scale = 0.01
 
@@ -262,7 +262,7 @@ class VirtualCall:
         return self.process.pid
 
     def lines(self) -> list[str]:
-        return [line for told in self.out for line in told.splitlines()]
+        return [line for text in self.out for line in text.splitlines()]
 
     def catches_signals(self) -> bool:
         return True
@@ -272,12 +272,12 @@ class VirtualCall:
 
     async def end(self) -> Ended:
         code = await asyncio.shield(self.process.ended)
-        told = ("".join(f"{line}\n" for line in lines) for lines in (self.out, self.err))
-        return Ended(code, *told)
+        output = ("".join(f"{line}\n" for line in lines) for lines in (self.out, self.err))
+        return Ended(code, *output)
 
 
-class VirtualTime:
-    """The face without processes."""
+class VirtualTimeDriver:
+    """The driver without processes."""
 
     scale = 1.0
 
@@ -307,20 +307,20 @@ class VirtualTime:
 
 
 @contextlib.asynccontextmanager
-async def _virtual(root: Path) -> AsyncIterator[Face]:
+async def _virtual(root: Path) -> AsyncIterator[TartDriver]:
     async with asyncio.TaskGroup() as group:
         mac = SimulatedMac(root, clock=virtual_time.clock(), rng=random.Random(1), group=group)
-        yield VirtualTime(mac)
+        yield VirtualTimeDriver(mac)
         mac.table.clear()
 
 
 @contextlib.asynccontextmanager
-async def _real(root: Path) -> AsyncIterator[Face]:
-    face = Processes(root)
+async def _real(root: Path) -> AsyncIterator[TartDriver]:
+    driver = ProcessDriver(root)
     try:
-        yield face
+        yield driver
     finally:
-        await face.close()
+        await driver.close()
 
 
 Case = Callable[[Tart], Coroutine[Any, Any, None]]
@@ -329,8 +329,8 @@ REAL, VIRTUAL = "processes", "virtual time"
 
 def run_case(case: Case, target: str, root: Path) -> None:
     async def main() -> None:
-        async with (_real if target == REAL else _virtual)(root) as face:
-            tart = Tart(face)
+        async with (_real if target == REAL else _virtual)(root) as driver:
+            tart = Tart(driver)
             tart.configure()
             await case(tart)
 
@@ -341,13 +341,13 @@ def run_case(case: Case, target: str, root: Path) -> None:
 
 
 def on(*targets: str) -> Callable[[Case], Callable[[str, Path], None]]:
-    """Make a test of each of these faces from a coroutine that is given a `Tart`."""
+    """Make a test for each of these drivers from a coroutine with a `Tart`."""
 
     def decorate(case: Case) -> Callable[[str, Path], None]:
         def test(target: str, tmp_path: Path) -> None:
             run_case(case, target, tmp_path)
 
-        # Its own signature, not the case's, is what pytest has to see.
+        # pytest must see the signature of `test`, not that of the case.
         functools.update_wrapper(test, case)
         del test.__wrapped__  # type: ignore[attr-defined]
         return pytest.mark.parametrize("target", targets)(test)

@@ -1,4 +1,4 @@
-"""Macs for the tests of the model: bare ones, whose time is the test's."""
+"""Bare Macs for the tests of the model, with a manual clock."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PASSWORD = Settings().password
 LOGINWINDOW = "system/com.apple.loginwindow"
 
 
-class HandClock:
-    """A clock that somebody turns."""
+class ManualClock:
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self._now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,20 +33,17 @@ class HandClock:
     def monotonic(self) -> float:
         return self._now.timestamp()
 
-    def turn(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
 
 
-class Bench:
-    """A bare Mac with its clock, and short words for what tests do to it."""
+class MacHarness:
+    """A bare Mac with its clock, and shortcuts for tests."""
 
     def __init__(self, root: Path, *, can_chown: bool | None = None, **settings: Any) -> None:
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.mac = Mac.make(
-            root / "mac",
-            settings=Settings(**settings),
-            clock=self.clock,
-            can_chown=can_chown,
+            root / "mac", settings=Settings(**settings), clock=self.clock, can_chown=can_chown
         )
 
     def run(
@@ -61,7 +58,7 @@ class Bench:
         self.mac.files.write(path, plistlib.dumps(content), **kept)
 
     def daemon(self, label: str, program: str = "/usr/local/bin/work", **more: Any) -> str:
-        """Write the property list of a daemon whose program is there, and return its path."""
+        """Write the property list of a daemon and its program, and return its path."""
         self.program(program)
         path = f"/Library/LaunchDaemons/{label}.plist"
         self.plist(path, {"Label": label, "ProgramArguments": [program], "RunAtLoad": True, **more})
@@ -77,13 +74,13 @@ class Bench:
         self.mac.files.write("/etc/kcpassword", kcpassword.encode(Secret(password)), mode=0o600)
 
     def log_in(self) -> None:
-        """Bring a session, as a kick does."""
+        """Start a session by restarting loginwindow."""
         self.set_up_login()
         assert self.as_root("launchctl", "kickstart", "-k", LOGINWINDOW).code == 0
-        self.clock.turn(3)
+        self.clock.advance(3)
         assert self.mac.state["console"]["user"] == "m1"
 
-    def let_sudo(self) -> None:
+    def allow_sudo(self) -> None:
         self.mac.files.write(
             "/etc/sudoers.d/m1-nopasswd", b"m1 ALL=(ALL) NOPASSWD: ALL\n", mode=0o440
         )
@@ -92,7 +89,7 @@ class Bench:
 def connected(
     root: Path, *, faults: Faults | None = None, sudo: bool = True, **settings: Any
 ) -> ModelConnection:
-    """Return a connection to a bare Mac under the running loop's virtual time, where sudo asks for no password."""
+    """Return a connection to a bare Mac under the running loop's virtual time, by default with passwordless sudo."""
     clock = VirtualClock(asyncio.get_running_loop())
     mac = Mac.make(root / "mac", settings=Settings(**settings), clock=clock)
     if sudo:

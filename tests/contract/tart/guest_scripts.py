@@ -1,10 +1,10 @@
-"""What a guest is told to do, the folders that it shares, and a run of it to the end."""
+"""Guest scripts, shared folders, and a run of a guest to its end."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.tart.faces import IMAGE, SMALL, Tart
+from tests.contract.tart.targets import IMAGE, SMALL, Tart
 
 QUICK = {"address": 1, "agent": 1, "ready": 2, "work": 4, "halt": 1}
 
