@@ -97,14 +97,14 @@ def test_unusable_state_folder_is_an_error(tmp_path: Path) -> None:
     _, stderr = bake.communicate(timeout=PATIENCE)
 
     assert bake.returncode == 1
-    assert "no lease can be taken" in stderr
-    assert stderr.endswith("; run this as the agent's user, or give its folder with --state-dir\n")
+    assert "cannot acquire a lease" in stderr
+    assert stderr.endswith("; run this as the agent's user, or set its folder with --state-dir\n")
     assert "Errno" not in stderr
 
 
 def test_state_folder_without_an_agent_is_warned_about_and_the_command_runs(tmp_path: Path) -> None:
     _, stderr = lease(tmp_path, "--", "true").communicate(timeout=PATIENCE)
-    assert stderr.startswith(f"tart-kubelet lease: no agent has run with {tmp_path} yet; ")
+    assert stderr.startswith(f"tart-kubelet lease: no agent has used {tmp_path} yet; ")
 
     (tmp_path / "agent.lock").touch()
     _, stderr = lease(tmp_path, "--", "true").communicate(timeout=PATIENCE)
