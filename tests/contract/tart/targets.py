@@ -107,7 +107,7 @@ class Tart:
         faults = [*self.content.get("faults", []), {"on": on, "do": do, **details}]
         self.configure(faults=faults)
 
-    def heal(self) -> None:
+    def remove_faults(self) -> None:
         self.configure(faults=[])
 
     async def __call__(

@@ -42,7 +42,7 @@ async def test_killed_pull_is_resumed(tart: Tart) -> None:
     pull = await half_pulled(tart)
     pull.send(signal.SIGKILL)
     await pull.end()
-    tart.heal()
+    tart.remove_faults()
     began, had, whole = tart.driver.now(), fetched(tart), SMALL["size_bytes"] / 2
 
     stdout = await tart.done("pull", IMAGE, env=PLAIN)

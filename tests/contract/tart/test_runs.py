@@ -170,7 +170,7 @@ async def test_starts_fail_as_the_framework_does(tart: Tart) -> None:
     await tart.a_vm()
 
     for fault, fragment in FAILURES.items():
-        tart.heal()
+        tart.remove_faults()
         tart.fault("run", fault)
         code, _, err = await run(tart)
         assert (code, fragment in err) == (1, True)

@@ -15,7 +15,7 @@ from bramley.sim.mac.folder import MacFolder
 from tests.process.serving.processes import until
 
 PRINT = ("sudo", "-n", "launchctl", "print", "gui/501")
-KICK = ("sudo", "-n", "launchctl", "kickstart", "-k", "system/com.apple.loginwindow")
+KICKSTART = ("sudo", "-n", "launchctl", "kickstart", "-k", "system/com.apple.loginwindow")
 
 
 @pytest.fixture
@@ -46,16 +46,18 @@ def test_lost_session_is_reported_and_restored_by_kickstart(mac: MacFolder) -> N
     lost.touch()
     assert run(mac, *PRINT).returncode == 113
 
-    assert run(mac, *KICK).returncode == 0
+    assert run(mac, *KICKSTART).returncode == 0
 
     assert run(mac, *PRINT).returncode == 0
-    assert (mac.root / shim.KICKS).read_text() == " ".join(["launchctl", *KICK[3:]]) + "\n"
+    assert (mac.root / shim.LOGINWINDOW_COMMANDS).read_text() == " ".join(
+        ["launchctl", *KICKSTART[3:]]
+    ) + "\n"
 
 
 def test_kickstart_restores_no_session_without_automatic_login(mac: MacFolder) -> None:
     (mac.root / shim.NO_LOGIN).touch()
 
-    assert run(mac, *KICK).returncode == 0
+    assert run(mac, *KICKSTART).returncode == 0
 
     assert run(mac, *PRINT).returncode == 113
 
@@ -63,11 +65,11 @@ def test_kickstart_restores_no_session_without_automatic_login(mac: MacFolder) -
 def test_hang_up_is_recorded_and_changes_nothing(mac: MacFolder) -> None:
     assert run(mac, "sudo", "-n", "killall", "-HUP", "loginwindow").returncode == 0
 
-    assert (mac.root / shim.KICKS).read_text() == "killall -HUP loginwindow\n"
+    assert (mac.root / shim.LOGINWINDOW_COMMANDS).read_text() == "killall -HUP loginwindow\n"
 
 
 def test_only_root_may_kickstart_and_root_has_only_programs_of_this_mac(mac: MacFolder) -> None:
-    assert run(mac, *KICK[2:]).returncode == 1
+    assert run(mac, *KICKSTART[2:]).returncode == 1
 
     refused = run(mac, "sudo", "-n", sys.executable, "-c", "print('reached')")
 

@@ -123,13 +123,13 @@ class Machine:
     def watch_kicks(self) -> None:
         """Record each VM that a restart of loginwindow ends."""
         session, guests = self.world.mac.session, self.world.mac.tart.guests
-        end_guests = session.kicked
+        end_guests = session.on_restart
 
         def kicked() -> None:
             self.kicked.extend(f"loginwindow was restarted under VM {vm}" for vm in guests)
             end_guests()
 
-        session.kicked = kicked
+        session.on_restart = kicked
 
     def _without_finalizer(self) -> list[str]:
         """Return the Pods that have a VM and no finalizer."""
@@ -147,7 +147,7 @@ class Machine:
         mac = self.world.mac
         self.killed_in = None
         self.network.restore()
-        mac.faults.heal()
+        mac.faults.clear()
         mac.settings.host(leaked_slots=0, other_bytes=0)
         mac.session.logs_in = True
         mac.session.log_in()

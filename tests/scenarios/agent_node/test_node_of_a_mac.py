@@ -82,7 +82,7 @@ async def test_hung_tart_makes_the_node_unready_and_heartbeats_continue(tmp_path
         assert worst < timedelta(seconds=15)
         assert await condition(world, "Ready") == ("False", "TartNotAnswering")
 
-        world.mac.faults.heal()
+        world.mac.faults.clear()
         await until(world, has_condition(world, "Ready", "True"), "Ready again")
 
 
@@ -97,15 +97,15 @@ async def test_lost_session_is_reported_and_not_restarted_while_a_vm_runs(tmp_pa
         await until(world, has_condition(world, "Ready", "False", "NoGuiSession"), "reported")
         await asyncio.sleep(120)
 
-        assert world.mac.session.kicks == []
+        assert world.mac.session.loginwindow_commands == []
         assert await has_phase(world, "Running")()
         await world.until(
             has_condition(world, "Ready", "True"),
             within=timedelta(minutes=10),
             what="Ready once the VM is over",
         )
-        assert len(world.mac.session.kicks) == 1
-        assert "kickstart -k system/com.apple.loginwindow" in world.mac.session.kicks[0]
+        assert len(world.mac.session.loginwindow_commands) == 1
+        assert "kickstart -k system/com.apple.loginwindow" in world.mac.session.loginwindow_commands[0]
 
 
 async def test_deleted_node_is_registered_at_once_and_its_vm_keeps_running(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ async def test_guest_that_stops_right_after_a_probe_is_unready_in_time(tmp_path:
         await until(world, "False")
 
         assert world.clock.monotonic() - began <= IN_TIME.total_seconds()
-        world.mac.faults.heal()
+        world.mac.faults.clear()
         await until(world, "True", timedelta(seconds=61))
 
 

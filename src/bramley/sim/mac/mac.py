@@ -51,7 +51,8 @@ class SimulatedMac:
         self.table = Table(group, clock)
         self.tart = in_process.TartSimulation(str(self.folders.tart_home), self.table, clock, rng)
         self.session = Session(
-            changed=lambda alive: self.settings.host(has_session=alive), kicked=self._end_guests
+            on_change=lambda alive: self.settings.host(has_session=alive),
+            on_restart=self._end_guests,
         )
         self.supervised: dict[str, Supervised] = {}
         self._agents = 0
@@ -98,7 +99,7 @@ class SimulatedMac:
         return Space(total, free)
 
     async def _run(self, program: Program, process: Process, call: Call) -> int:
-        fault = self.faults.striking(_name(call.argv[0]))
+        fault = self.faults.take(_name(call.argv[0]))
         if fault is not None:
             await _delay(fault)
             if fault.do == "fail":
@@ -129,16 +130,16 @@ class SimulatedMac:
 
 @dataclass(slots=True)
 class Session:
-    """The GUI session; `changed` is called at each login and logout, `kicked` at each restart of loginwindow."""
+    """The GUI session; `on_change` is called at each login and logout, `on_restart` at each restart of loginwindow."""
 
-    changed: Callable[[bool], None]
-    kicked: Callable[[], None]
+    on_change: Callable[[bool], None]
+    on_restart: Callable[[], None]
     is_alive: bool = True
     # Whether a new loginwindow logs the user in automatically, and after how long.
     logs_in: bool = True
     login_takes: timedelta = timedelta(seconds=4)
-    # What was done to loginwindow, in order.
-    kicks: list[str] = field(default_factory=list)
+    # The commands that addressed loginwindow, in order.
+    loginwindow_commands: list[str] = field(default_factory=list)
 
     def end(self) -> None:
         """End the session; running VMs continue, new ones do not start."""
@@ -152,10 +153,10 @@ class Session:
     async def launchctl(self, _: Process, call: Call) -> int:
         """Answer `launchctl print gui/…` and `launchctl kickstart -k system/com.apple.loginwindow`."""
         answer = shim.answer_launchctl(call.argv[1:], is_alive=self.is_alive, as_root=call.as_root)
-        if answer.kicks:
-            self.kicks.append(" ".join(call.argv))
+        if answer.restarts_loginwindow:
+            self.loginwindow_commands.append(" ".join(call.argv))
             self._become(alive=False)
-            self.kicked()
+            self.on_restart()
             asyncio.get_running_loop().call_later(self.login_takes.total_seconds(), self.log_in)
         for line in answer.out:
             call.out(line)
@@ -165,12 +166,12 @@ class Session:
 
     async def killall(self, _: Process, call: Call) -> int:
         """Ignore the signal: loginwindow survives SIGHUP, and no session starts."""
-        self.kicks.append(" ".join(call.argv))
+        self.loginwindow_commands.append(" ".join(call.argv))
         return 0
 
     def _become(self, *, alive: bool) -> None:
         self.is_alive = alive
-        self.changed(alive)
+        self.on_change(alive)
 
 
 def _name(program: str) -> str:

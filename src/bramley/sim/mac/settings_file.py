@@ -46,7 +46,7 @@ class SettingsFile:
         self.save()
 
     def fault(self, on: str, do: str, **details: Any) -> str:
-        """Add a fault to a tart command; return its id, for `mend`."""
+        """Add a fault to a tart command; return its id, for `remove_faults`."""
         self._faults += 1
         name = f"{self._faults}-{on}-{do}"
         faults = self._content.setdefault("faults", [])
@@ -54,8 +54,8 @@ class SettingsFile:
         self.save()
         return name
 
-    def mend(self, fault: str | None = None) -> None:
-        """Remove one fault, or all."""
+    def remove_faults(self, fault: str | None = None) -> None:
+        """Remove the fault with this id, or all."""
         faults = self._content.get("faults", [])
         self._content["faults"] = [each for each in faults if fault and each["id"] != fault]
         self.save()
@@ -101,12 +101,12 @@ class Faults:
         else:
             raise ValueError(f"{program} cannot {do}")
 
-    def heal(self) -> None:
+    def clear(self) -> None:
         """Remove all faults; calls that hang already keep hanging."""
         self._others.clear()
-        self._settings.mend()
+        self._settings.remove_faults()
 
-    def striking(self, program: str) -> Fault | None:
+    def take(self, program: str) -> Fault | None:
         """Return the fault that applies to this call, and count it."""
         for fault in self._others:
             if fault.program == program and fault.left != 0:

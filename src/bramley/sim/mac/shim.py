@@ -14,7 +14,8 @@ PROGRAMS = "bin"
 NO_SESSION = "tart/.sim/no-session"
 # While this file exists, a new loginwindow does not log in automatically.
 NO_LOGIN = "no-login"
-KICKS = "kicks"
+# Has a line for each command that addressed loginwindow.
+LOGINWINDOW_COMMANDS = "loginwindow-commands"
 TAILNET_ADDRESS = "100.64.0.11"
 _AS_ROOT = "BRAMLEY_SIM_AS_ROOT"
 _MISSING = 1
@@ -24,12 +25,12 @@ _USAGE = 64
 
 
 class LaunchctlAnswer(NamedTuple):
-    """An answer; `kicks` when loginwindow is to be restarted."""
+    """The result of launchctl."""
 
     code: int
     out: tuple[str, ...] = ()
     err: tuple[str, ...] = ()
-    kicks: bool = False
+    restarts_loginwindow: bool = False
 
 
 def answer_launchctl(arguments: Sequence[str], *, is_alive: bool, as_root: bool) -> LaunchctlAnswer:
@@ -41,7 +42,7 @@ def answer_launchctl(arguments: Sequence[str], *, is_alive: bool, as_root: bool)
             message = f"Could not find domain for user gui: {domain.partition('/')[2]}"
             return LaunchctlAnswer(_NO_DOMAIN, err=(message,))
         case ["kickstart", "-k", target] if target == LOGINWINDOW and as_root:
-            return LaunchctlAnswer(0, kicks=True)
+            return LaunchctlAnswer(0, restarts_loginwindow=True)
         case ["kickstart", *_]:
             return LaunchctlAnswer(
                 1, err=("Could not kickstart service: 1: Operation not permitted",)
@@ -53,8 +54,8 @@ def launchctl(root: str, arguments: Sequence[str]) -> int:
     """Print whether there is a session, or restart loginwindow."""
     is_alive = not os.path.exists(os.path.join(root, NO_SESSION))
     answer = answer_launchctl(arguments, is_alive=is_alive, as_root=_AS_ROOT in os.environ)
-    if answer.kicks:
-        _note_kick(root, ["launchctl", *arguments])
+    if answer.restarts_loginwindow:
+        _record(root, ["launchctl", *arguments])
         _restart_session(root)
     sys.stdout.writelines(f"{line}\n" for line in answer.out)
     sys.stderr.writelines(f"{line}\n" for line in answer.err)
@@ -62,7 +63,7 @@ def launchctl(root: str, arguments: Sequence[str]) -> int:
 
 
 def sudo(root: str, arguments: Sequence[str]) -> int:
-    """Run another program of this Mac, and only such a one, as its root."""
+    """Run another program of this Mac, and no other program, as its root."""
     rest = [word for word in arguments if word != "-n"]
     name = os.path.basename(rest[0]) if rest else "none"
     os.environ[_AS_ROOT] = "1"
@@ -78,7 +79,7 @@ def sudo(root: str, arguments: Sequence[str]) -> int:
 
 def killall(root: str, arguments: Sequence[str]) -> int:
     """Ignore the signal: loginwindow survives SIGHUP."""
-    _note_kick(root, ["killall", *arguments])
+    _record(root, ["killall", *arguments])
     return 0
 
 
@@ -96,13 +97,13 @@ NAMES: dict[str, Callable[[str, Sequence[str]], int]] = {
 }
 
 
-def _note_kick(root: str, words: Sequence[str]) -> None:
-    with open(os.path.join(root, KICKS), "a", encoding="utf-8") as file:
+def _record(root: str, words: Sequence[str]) -> None:
+    with open(os.path.join(root, LOGINWINDOW_COMMANDS), "a", encoding="utf-8") as file:
         file.write(" ".join(words) + "\n")
 
 
 def _restart_session(root: str) -> None:
-    """End the session, and begin a new one if that works by itself on this Mac."""
+    """End the session, and start a new one if automatic login is set up."""
     no_session = os.path.join(root, NO_SESSION)
     if os.path.exists(os.path.join(root, NO_LOGIN)):
         os.makedirs(os.path.dirname(no_session), exist_ok=True)

@@ -155,11 +155,11 @@ def _run(word: str, words: Sequence[str], context: Context) -> Steps:
     if word not in {"pull", "clone"}:
         yield from _remove_unlocked_staging(context)
     target = target_of(word, arguments)
-    yield from _strike_faults(context, word, target, "start")
+    yield from _apply_faults(context, word, target, "start")
     module = import_module(f"bramley.sim.tart.{verb.module}")
     function: Callable[[Arguments, Context], Steps] = getattr(module, verb.function)
     code = yield from function(arguments, context)
-    yield from _strike_faults(context, word, target, "end")
+    yield from _apply_faults(context, word, target, "end")
     return code
 
 
@@ -170,7 +170,7 @@ def target_of(word: str, arguments: Arguments) -> str:
     return arguments.positionals[0] if arguments.positionals else ""
 
 
-def _strike_faults(context: Context, word: str, target: str, at: str) -> Substeps:
+def _apply_faults(context: Context, word: str, target: str, at: str) -> Substeps:
     """Delay, hang or fail according to the faults, before the work or after it was done."""
     if slow := context.fault(word, target, "slow", at=at):
         yield effects.Sleep(slow.seconds)

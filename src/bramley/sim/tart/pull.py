@@ -221,7 +221,7 @@ def request_manifest(context: Context, on: str, target: str, when: str) -> Subst
     """Wait for the registry's response, or fail with its error status."""
     yield effects.Sleep(context.settings.seconds("manifest"))
     for fault in context.settings.faults:
-        if fault.do == "status" and fault.percent == 0 and context.strikes(fault, on, target):
+        if fault.do == "status" and fault.percent == 0 and context.applies(fault, on, target):
             raise http_status(when, fault.code)
 
 
@@ -238,7 +238,7 @@ def move(
         count = yield from _count_transfers(context, marker)
         seconds = max(0, until - done) / min(rates[0] / count, rates[1]) * context.settings.scale
         yield effects.Sleep(seconds)
-        yield from _strike(context, transfer, when, percent)
+        yield from _apply_faults(context, transfer, when, percent)
         done = until
         on_bytes(done)
         now = context.now()
@@ -260,14 +260,14 @@ def _rates(context: Context, transfer: Transfer) -> tuple[float, float]:
     return timings[f"{kind}bytes_per_second"], stream
 
 
-def _strike(context: Context, transfer: Transfer, when: str, percent: int) -> Substeps:
+def _apply_faults(context: Context, transfer: Transfer, when: str, percent: int) -> Substeps:
     for fault in context.settings.faults:
         if fault.percent != percent or fault.do not in {"stall", "status", "reset"}:
             continue
         if fault.do == "reset":
             yield from _try_again(context, transfer, fault)
         elif percent or fault.do == "stall":
-            if not context.strikes(fault, transfer.on, transfer.target):
+            if not context.applies(fault, transfer.on, transfer.target):
                 continue
             if fault.do == "status":
                 raise http_status(when, fault.code)
@@ -276,7 +276,7 @@ def _strike(context: Context, transfer: Transfer, when: str, percent: int) -> Su
 
 def _try_again(context: Context, transfer: Transfer, fault: Fault) -> Substeps:
     for tried in range(TRIES):
-        if not context.strikes(fault, transfer.on, transfer.target):
+        if not context.applies(fault, transfer.on, transfer.target):
             return
         if tried < TRIES - 1:
             yield effects.Out("network error, trying again")

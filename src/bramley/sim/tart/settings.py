@@ -226,13 +226,13 @@ class Context(NamedTuple):
         return "CI" in self.environment
 
     def fault(self, on: str, target: str, *kinds: str, at: str = "start") -> Fault | None:
-        """Return the first fault that strikes here, and count it as spent."""
+        """Return the first fault that applies here, and count it as spent."""
         for fault in self.settings.faults:
-            if fault.do in kinds and fault.at == at and self.strikes(fault, on, target):
+            if fault.do in kinds and fault.at == at and self.applies(fault, on, target):
                 return fault
         return None
 
-    def strikes(self, fault: Fault, on: str, target: str) -> bool:
+    def applies(self, fault: Fault, on: str, target: str) -> bool:
         """Return whether a fault applies to this command and target, and count it as spent."""
         if fault.on != on or not fnmatch.fnmatchcase(target, fault.target):
             return False

@@ -90,7 +90,7 @@ async def test_claim_of_a_pod_that_is_gone_takes_no_slot(tmp_path: Path) -> None
         for name in ("one", "two"):
             await world.delete(name, grace=timedelta())
             await world.free(name)
-        world.mac.faults.heal()
+        world.mac.faults.clear()
         world.start()
         await world.pod("three")
         # A clone of a killed agent may finish within five minutes, and is owned for that long.
@@ -116,7 +116,7 @@ async def leak(world: World) -> None:
     world.mac.faults.add("tart run", "outlives")
     await world.pod("leaky", termination_grace_period_seconds=0)
     await world.until_phase("Running", name="leaky")
-    world.mac.faults.heal()
+    world.mac.faults.clear()
     (supervised,) = world.mac.supervised.values()
     assert supervised.tart is not None
     world.mac.table.kill(supervised.tart.pid)

@@ -42,7 +42,7 @@ async def test_cancelled_call_kills_its_process_and_frees_its_locks(tmp_path: Pa
             )
 
         assert host.mac.table.living() == []
-        host.mac.faults.heal()
+        host.mac.faults.clear()
         assert (await host.tart("pull", IMAGE)).code == 0
 
 

@@ -7,7 +7,7 @@ from bramley.agent.programs import Finished
 from tests.unit.sim.mac.simulated_macs import AgentOnMac, simulated_mac
 
 PRINT = ("sudo", "-n", "launchctl", "print", "gui/501")
-KICK = ("sudo", "-n", "launchctl", "kickstart", "-k", "system/com.apple.loginwindow")
+KICKSTART = ("sudo", "-n", "launchctl", "kickstart", "-k", "system/com.apple.loginwindow")
 
 
 async def run(host: AgentOnMac, *argv: str) -> Finished:
@@ -41,7 +41,7 @@ async def test_kickstart_restores_the_session_after_the_login_time(tmp_path: Pat
     async with simulated_mac(tmp_path) as host:
         host.mac.session.end()
 
-        assert (await run(host, *KICK)).code == 0
+        assert (await run(host, *KICKSTART)).code == 0
 
         assert (await run(host, *PRINT)).code != 0
         await asyncio.sleep(5)
@@ -53,7 +53,7 @@ async def test_kickstart_kills_running_vms(tmp_path: Path) -> None:
     async with simulated_mac(tmp_path) as host:
         vm = await host.running_vm()
 
-        await run(host, *KICK)
+        await run(host, *KICKSTART)
 
         assert (await host.agent.runs.wait(vm)).code == 0
         assert "due to error" in host.agent.runs.output_tail(vm)
@@ -67,19 +67,19 @@ async def test_hang_up_restores_no_session(tmp_path: Path) -> None:
 
         await asyncio.sleep(60)
         assert not host.mac.session.is_alive
-        assert host.mac.session.kicks == ["killall -HUP loginwindow"]
+        assert host.mac.session.loginwindow_commands == ["killall -HUP loginwindow"]
 
 
 async def test_only_root_may_kickstart(tmp_path: Path) -> None:
     async with simulated_mac(tmp_path) as host:
-        assert (await run(host, *KICK[2:])).code == 1
+        assert (await run(host, *KICKSTART[2:])).code == 1
         assert host.mac.session.is_alive
 
 
 async def test_without_automatic_login_no_session_is_restored(tmp_path: Path) -> None:
     async with simulated_mac(tmp_path) as host:
         host.mac.session.logs_in = False
-        await run(host, *KICK)
+        await run(host, *KICKSTART)
         await asyncio.sleep(60)
         assert not host.mac.session.is_alive
 
