@@ -1,4 +1,4 @@
-"""One object that cannot be read, of whatever kind, costs nobody else their list, their watch, their rights or a new object."""
+"""One object that cannot be read, of whatever kind, does not affect lists, watches, permissions or new objects of others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FORMS = (
 
 
 async def give_rights(world: World) -> None:
-    """Let the owner of the token `reader` read."""
+    """Allow the owner of the token `reader` to read."""
     world.users["reader"] = "reader"
     rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
     await world.create(f"{RBAC}/clusterroles", {"metadata": {"name": "reading"}, "rules": rules})

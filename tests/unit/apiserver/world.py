@@ -1,4 +1,4 @@
-"""An embedded API in memory under virtual time, asked straight through ASGI: no socket, no client library in between."""
+"""An embedded API in memory under virtual time, called directly through ASGI: no socket, no client library in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, label keys and values: what fits the grammar passes, what does not is told why."""
+"""Names, label keys and values: valid ones pass, invalid ones are refused with a reason."""
 
 from __future__ import annotations
 

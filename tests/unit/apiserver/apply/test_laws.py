@@ -112,17 +112,17 @@ def test_who_applies_nothing_any_more_leaves_the_others_alone(upper: Json, lower
 def test_force_makes_every_field_of_the_configuration_ones_own(first: Json, second: Json) -> None:
     forced = applied(applied(None, first, ONE), second, TWO, force=True)
 
-    wanted = typed.to_field_set(second, SERVICE.schema)
+    own = typed.to_field_set(second, SERVICE.schema)
     again = typed.merge(forced.new, second, SERVICE.schema)
     assert typed.compare(forced.new, again, SERVICE.schema) == typed.Comparison()
     if TWO in forced.managers:
-        assert not (forced.managers[TWO].fields - wanted)
+        assert not (forced.managers[TWO].fields - own)
     lost = forced.managers.get(ONE)
     assert lost is None or not (lost.fields - typed.to_field_set(first, SERVICE.schema))
 
 
 @given(ANY, ANY)
-def test_without_force_an_apply_changes_nobody_elses_field(first: Json, second: Json) -> None:
+def test_apply_without_force_changes_no_field_of_another_manager(first: Json, second: Json) -> None:
     before = applied(None, first, ONE)
     try:
         after = applied(before, second, TWO)
@@ -133,7 +133,7 @@ def test_without_force_an_apply_changes_nobody_elses_field(first: Json, second: 
 
 
 @given(ANY, ANY)
-def test_an_update_owns_what_it_changed_and_nobody_else_does(first: Json, second: Json) -> None:
+def test_update_owns_exactly_what_it_changed(first: Json, second: Json) -> None:
     before = applied(None, first, ONE)
     new = {**second, "kind": "Service"}
     who = managed_fields.updater("editor", "v1", "")

@@ -80,7 +80,7 @@ def test_a_repetition_that_begins_is_new_and_one_that_ends_is_gone() -> None:
 
 
 def test_a_field_that_is_emptied_is_not_taken_from_who_owns_it() -> None:
-    """Else a struct that somebody else keeps would be theirs no longer."""
+    """Otherwise another manager would lose the ownership of a struct that it keeps."""
     live = {"resources": {"requests": {"cpu": "1"}}}
     gone = fieldpath.from_paths([("f:resources", "f:requests")])
 
@@ -113,7 +113,7 @@ def test_what_a_schema_says_is_owned_as_one_is_a_leaf() -> None:
         ({"metadata": {"labels": {"a": 1}}}, ".metadata.labels.a: expected string, got"),
     ],
 )
-def test_a_configuration_that_does_not_fit_is_told_where(config: Json, why: str) -> None:
+def test_invalid_configuration_is_refused_with_its_path(config: Json, why: str) -> None:
     assert (typed.validation_error(config, CRD) or "").startswith(why)
 
 

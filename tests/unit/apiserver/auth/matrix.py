@@ -2,7 +2,7 @@
 
 Objects stand in places: `own` is what belongs to the Node `mac-1`, `other` what belongs to `mac-2`, both in the namespace
 `ns` in which the roles are bound; `here` is that namespace as a whole, `elsewhere` another one, `everywhere` all of them.
-Writes are dry runs, and lists and watches ask for nonsense, so that only the verdict is told.
+Writes are dry runs, and lists and watches have invalid options, so that only the decision is observed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ROLES = {"viewer": "view", "editor": "edit", "admin": "admin"}
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """May somebody do this, to that, in this place?"""
+    """Whether a user may use a verb on a resource in a namespace."""
 
     what: str
     verb: str
@@ -71,7 +71,7 @@ class Scene:
     questions: list[Question]
 
     async def allows(self, person: str, question: Question) -> bool:
-        """Ask, and tell whether the answer is about the object instead of the right."""
+        """Return whether the response is about the object, not about the permission."""
         transport = InProcessTransport(self.server.api.application, token=self.people[person])
         answer = await transport.send(question.request)
         return answer.status not in {401, 403}

@@ -1,4 +1,4 @@
-"""Who comes: by token, by certificate, or nobody; a wrong credential is never taken for none."""
+"""Authentication by token or certificate, or as anonymous; an invalid credential never counts as none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.apimachinery.users import User, authenticated, split_account
 from bramley.apiserver.http import exchange
 from bramley.apiserver.http.exchange import PEER, Message, Peer
-from bramley.base import virtual_time
+from tests import virtual_time
 from tests.unit.apiserver.world import CONFIG_MAPS, TOKEN, World, a_world
 
 CERTIFICATE = {

@@ -1,4 +1,4 @@
-"""Every cluster has the roles of a real one from its first moment, and gets back what somebody took away."""
+"""Every cluster has the roles of a real one from its start, and missing permissions are restored."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import yaml
 from tests.unit import example_counts
 from tests.unit.apiserver.auth.matrix import Question, a_scene
 
-# Of so many questions one is asked in a fast run; a prime, so that all people and verbs have their turn.
+# A fast run checks one of so many cases; a prime, so that all users and verbs are covered.
 SOME = 7
 FILE = Path(__file__).with_name("matrix.yaml")
 Right = tuple[str, str, str, str]

@@ -8,21 +8,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from bramley.access import identity
-from bramley.access import agent_objects
+from bramley.access import agent_objects, identity
 from bramley.access.authorization import PodFacts
 from bramley.api.core import Event, Namespace, Node, Pod, ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.api.rbac import GROUP, ClusterRoleBinding, RoleRef
 from bramley.apiserver.apimachinery.users import User
-from bramley.apiserver.auth.node_graph import Pods, NodeGraph
 from bramley.apiserver.auth.attributes import Attributes
+from bramley.apiserver.auth.node_graph import NodeGraph, Pods
 from bramley.apiserver.http.request_info import RequestInfo
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
 from bramley.apiserver.store.store import Store
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.kube.client import Client
 from bramley.kube.transport import Request
+from tests import virtual_time
 from tests.unit.access.embedded_api import (
     Served,
     a_node,
@@ -211,7 +211,7 @@ async def test_an_agent_is_judged_by_the_rule_and_not_by_roles() -> None:
             )
         )
 
-        with pytest.raises(errors.Forbidden, match="the agent.s rule: "):
+        with pytest.raises(errors.Forbidden, match=r"the agent.s rule: "):
             await agent.list(Namespace)
 
 

@@ -14,7 +14,7 @@ from bramley.apiserver.auth.authorizer import Authorizer, Decision
 from bramley.apiserver.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, Rbac
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
 from bramley.apiserver.store.store import Store
-from bramley.base import virtual_time
+from tests import virtual_time
 
 Json = dict[str, Any]
 

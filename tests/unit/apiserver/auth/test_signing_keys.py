@@ -1,4 +1,4 @@
-"""The keys of ServiceAccounts' tokens: made once, changed without harm, gone in time, and rotated by nobody but masters."""
+"""The keys of ServiceAccounts' tokens: created once, rotated without invalidating tokens, retired in time; only masters rotate them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from bramley.apiserver.admin.endpoints import ROTATE_KEYS_PATH as ROTATE
 from bramley.apiserver.auth.signing_keys import FILE, SigningKeys
-from bramley.base import virtual_time
 from bramley.base.errors import BadConfiguration
+from tests import virtual_time
 from tests.unit.apiserver.auth.test_service_account_tokens import ROBOT, minted, owner
 from tests.unit.apiserver.world import World, a_world
 

@@ -10,8 +10,9 @@ from bramley.api.core import ConfigMap, Namespace
 from bramley.api.meta import Object, ObjectMeta, OwnerReference
 from bramley.apiserver.controllers.timings import Timings
 from bramley.app import embedded
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.kube.client import Client
+from tests import virtual_time
 
 
 @asynccontextmanager
@@ -36,7 +37,7 @@ async def settled(seconds: float = 1) -> None:
 
 
 async def is_there(client: Client, kind: type[Object], name: str, namespace: str = "t") -> bool:
-    """Tell whether an object exists."""
+    """Return whether an object exists."""
     place = namespace if kind.resource.namespaced else None
     try:
         await client.get(kind, name, namespace=place)

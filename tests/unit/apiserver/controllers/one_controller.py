@@ -18,9 +18,10 @@ from bramley.api.core import Event, Namespace, Node, Pod
 from bramley.api.meta import ObjectMeta, Resource, micro_time
 from bramley.apiserver.controllers.timings import DEFAULT, Timings
 from bramley.app import embedded
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.kube.client import Client
 from bramley.runtime.manager import Manager, ManagerSettings
+from tests import virtual_time
 
 LEASES = "kube-node-lease"
 PRIORITY_CLASSES = Resource(

@@ -1,4 +1,4 @@
-"""A cluster in whose store lie objects that nobody can read: everything else goes its way."""
+"""Controllers of a cluster with unreadable objects in its store: everything else works."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ async def test_controllers_work_on_among_misfits_of_every_kind() -> None:
 async def _check_scheduling_and_garbage(client: Client) -> None:
     status = {"capacity": AMOUNTS, "allocatable": AMOUNTS, "conditions": [READY]}
     await client.create_wire(Node.resource, {"metadata": {"name": "mac"}, "status": status})
-    wanted = a_deployment(2)
-    del wanted["spec"]["template"]["spec"]["nodeName"]
-    await client.create_wire(Deployment.resource, wanted, namespace="u")
+    deployment = a_deployment(2)
+    del deployment["spec"]["template"]["spec"]["nodeName"]
+    await client.create_wire(Deployment.resource, deployment, namespace="u")
     await settled(5)
     pods = (await client.list(Pod, namespace="u")).items
     assert [pod.spec.node_name for pod in pods] == ["mac", "mac"]

@@ -12,8 +12,8 @@ from typing import Any
 from bramley.api.apps import Deployment, ReplicaSet
 from bramley.api.core import Event, Pod
 from bramley.api.meta import Resource
-from bramley.base import virtual_time
 from bramley.kube.client import Client
+from tests import virtual_time
 from tests.unit.apiserver.controllers.a_cluster import a_cluster, is_there, settled
 
 READY = {"type": "Ready", "status": "True"}
@@ -31,7 +31,7 @@ def a_deployment(
             "strategy": strategy or {"type": "RollingUpdate"},
             "template": {
                 "metadata": {"labels": {"app": "d"}},
-                # Bound already: nobody has to schedule these Pods.
+                # Bound already, so these Pods need no scheduler.
                 "spec": {"containers": [{"name": "c", "image": image}], "nodeName": "n"},
             },
             **spec,
@@ -109,7 +109,7 @@ async def a_world(*, kubelet: bool = True) -> AsyncIterator[World]:
             running.cancel()
 
 
-def told(deployment: Deployment) -> dict[str, tuple[str, str]]:
+def condition_reasons(deployment: Deployment) -> dict[str, tuple[str, str]]:
     return {each.type: (each.status, each.reason) for each in deployment.status.conditions}
 
 
@@ -123,7 +123,7 @@ async def test_a_deployment_gets_its_pods_and_says_so() -> None:
         assert owner.name == f"d-{owner.metadata.labels['pod-template-hash']}"
         assert (deployment.status.available_replicas, deployment.status.updated_replicas) == (3, 3)
         assert deployment.status.observed_generation == deployment.metadata.generation
-        assert told(deployment) == {
+        assert condition_reasons(deployment) == {
             "Available": ("True", "MinimumReplicasAvailable"),
             "Progressing": ("True", "NewReplicaSetAvailable"),
         }
@@ -220,11 +220,11 @@ async def test_a_paused_deployment_scales_but_does_not_roll() -> None:
         await settled(20)
 
         assert images == ["a:1"] * 3
-        assert told(paused)["Progressing"] == ("Unknown", "DeploymentPaused")
+        assert condition_reasons(paused)["Progressing"] == ("Unknown", "DeploymentPaused")
         assert await world.images() == ["a:2"] * 3
 
 
-async def test_a_rollout_that_does_not_get_on_is_told_after_its_deadline() -> None:
+async def test_a_stalled_rollout_is_reported_after_its_deadline() -> None:
     async with a_world(kubelet=False) as world:
         await world.deploy(a_deployment(1, progressDeadlineSeconds=60))
         await settled(40)
@@ -232,12 +232,12 @@ async def test_a_rollout_that_does_not_get_on_is_told_after_its_deadline() -> No
 
         await settled(40)
 
-        assert told(before)["Progressing"] == ("True", "ReplicaSetUpdated")
-        assert told(await world.deployment())["Progressing"] == (
+        assert condition_reasons(before)["Progressing"] == ("True", "ReplicaSetUpdated")
+        assert condition_reasons(await world.deployment())["Progressing"] == (
             "False",
             "ProgressDeadlineExceeded",
         )
-        assert told(before)["Available"] == ("False", "MinimumReplicasUnavailable")
+        assert condition_reasons(before)["Available"] == ("False", "MinimumReplicasUnavailable")
 
 
 async def test_a_pod_counts_only_after_it_was_ready_for_long_enough() -> None:
@@ -252,7 +252,7 @@ async def test_a_pod_counts_only_after_it_was_ready_for_long_enough() -> None:
         assert (await world.deployment()).status.available_replicas == 1
 
 
-async def test_only_as_many_old_revisions_are_kept_as_wanted() -> None:
+async def test_old_revisions_are_kept_up_to_the_history_limit() -> None:
     async with a_world() as world:
         await world.deploy(a_deployment(1, revisionHistoryLimit=1))
         await settled(5)
@@ -299,7 +299,7 @@ async def test_a_deployment_takes_everything_along() -> None:
         assert not await is_there(world.client, Deployment, "d")
 
 
-async def test_pods_that_the_api_refuses_are_told_until_they_are_not() -> None:
+async def test_a_replica_failure_is_reported_until_pods_are_created() -> None:
     async with a_world() as world:
         body = a_deployment(3)
         body["spec"]["template"]["metadata"]["finalizers"] = ["no finalizer at all"]
@@ -309,10 +309,10 @@ async def test_pods_that_the_api_refuses_are_told_until_they_are_not() -> None:
         await world.change(template={"metadata": {"finalizers": None}})
         await settled(20)
 
-        assert told(failed)["ReplicaFailure"] == ("True", "FailedCreate")
+        assert condition_reasons(failed)["ReplicaFailure"] == ("True", "FailedCreate")
         assert (await world.reasons()).count("FailedCreate") >= 1
         assert len(await world.pods()) == 3
-        assert "ReplicaFailure" not in told(await world.deployment())
+        assert "ReplicaFailure" not in condition_reasons(await world.deployment())
 
 
 async def test_a_quiet_deployment_writes_nothing() -> None:

@@ -105,12 +105,12 @@ def test_a_budget_that_cannot_be_counted_says_so() -> None:
     old = Condition(type="DisruptionAllowed", status="False", last_transition_time=NOW)
     budget = PodDisruptionBudget(status=PodDisruptionBudgetStatus(conditions=[old]))
 
-    [told] = disruption.budget_conditions(
+    [condition] = disruption.budget_conditions(
         budget, allowed=0, now=NOW + timedelta(hours=1), failure="no such thing"
     )
 
-    assert (told.reason, told.message) == ("SyncFailed", "no such thing")
-    assert told.last_transition_time == NOW
+    assert (condition.reason, condition.message) == ("SyncFailed", "no such thing")
+    assert condition.last_transition_time == NOW
 
 
 async def test_evictions_take_turns_until_the_pods_are_back() -> None:

@@ -64,7 +64,7 @@ async def test_an_object_whose_owner_never_was_goes() -> None:
         assert await names(client) == ["owner", "true"]
 
 
-async def test_an_owner_of_another_namespace_counts_as_absent_and_is_told() -> None:
+async def test_an_owner_of_another_namespace_counts_as_absent_and_is_reported() -> None:
     async with a_cluster() as client:
         await client.create(Namespace(metadata=ObjectMeta(name="other")))
         owner = await client.create(a_config_map("owner", namespace="other"))
@@ -77,7 +77,7 @@ async def test_an_owner_of_another_namespace_counts_as_absent_and_is_told() -> N
         assert [each.reason for each in events] == ["OwnerRefInvalidNamespace"]
 
 
-async def test_a_cluster_wide_object_with_an_owner_in_a_namespace_is_told_and_stays() -> None:
+async def test_a_cluster_wide_object_with_a_namespaced_owner_is_reported_and_stays() -> None:
     async with a_cluster() as client:
         owner = await client.create(a_config_map("owner"))
         await settled()
@@ -200,7 +200,7 @@ async def test_kinds_that_come_later_are_collected_too_and_may_go_again() -> Non
 
 
 @pytest.mark.parametrize("api_version", ["example.com/v1", "v9"])
-async def test_an_owner_of_a_kind_that_nobody_serves_keeps_its_dependents(api_version: str) -> None:
+async def test_an_owner_of_a_kind_that_is_not_served_keeps_its_dependents(api_version: str) -> None:
     async with a_cluster() as client:
         unknown = {"apiVersion": api_version, "kind": "Gadget", "name": "g", "uid": "1"}
         body = {"metadata": {"name": "child", "ownerReferences": [unknown]}}

@@ -1,4 +1,4 @@
-"""The laws of garbage collection, for any graph of owners: whoever has a living owner stays, whoever has none left goes."""
+"""The laws of garbage collection, for any graph of owners: an object with an existing owner stays, one without is deleted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from bramley.apiserver.controllers.garbage.graph_builder import (
     GraphBuilder,
     OwnerGraph,
 )
-from bramley.base import errors, virtual_time
+from bramley.base import errors
+from tests import virtual_time
 from tests.unit import example_counts
 from tests.unit.apiserver.controllers.a_cluster import a_cluster, a_config_map, owned_by, settled
 
@@ -45,7 +46,7 @@ deaths = st.dictionaries(
 
 
 def survivors(owners: list[set[int]], dead: set[int]) -> set[int]:
-    """Say by the law alone who is left: a plain reading, in the order in which the objects were made."""
+    """Return which objects the rules alone leave, in the order of their creation."""
     alive: set[int] = set()
     for number, mine in enumerate(owners):
         if number not in dead and (not mine or mine & alive):
@@ -126,7 +127,7 @@ def test_an_object_whose_owner_waits_goes_after_its_own_dependents() -> None:
     assert decision == Delete("Foreground")
 
 
-def test_removing_an_object_wakes_its_dependents_and_nobody_else() -> None:
+def test_removing_an_object_enqueues_only_its_dependents() -> None:
     kind, graph = PartialTypes().of(MAPS), OwnerGraph()
     ref = OwnerReference(api_version="v1", kind="ConfigMap", name="o", uid="o")
     graph.update(kind(metadata=PartialMeta(name="o", uid="o", namespace="t")))

@@ -1,4 +1,4 @@
-"""The end of namespaces: contents go, Pods first, conditions tell how far it came, and the namespace goes last."""
+"""Namespace deletion: Pods first, then other content, progress in conditions, and the namespace last."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def pod(client: Client, name: str, **spec: object) -> None:
     await client.create_wire(Pod.resource, a_pod(name, **spec), namespace="t")
 
 
-def told(namespace: Namespace) -> dict[str, tuple[str, str]]:
+def condition_reasons(namespace: Namespace) -> dict[str, tuple[str, str]]:
     return {each.type: (each.status, each.reason) for each in namespace.status.conditions}
 
 
@@ -46,7 +46,7 @@ async def test_a_namespace_takes_its_contents_along() -> None:
         assert (await client.read_wire("/apis/example.com/v1/widgets"))["items"] == []
 
 
-async def test_what_is_held_inside_holds_the_namespace_and_is_told() -> None:
+async def test_content_with_finalizers_holds_the_namespace_and_is_reported() -> None:
     async with a_cluster() as client:
         await client.create(a_config_map("held", finalizers=("example.com/hold",)))
 
@@ -58,8 +58,14 @@ async def test_what_is_held_inside_holds_the_namespace_and_is_told() -> None:
         )
         await settled(9)
 
-        assert told(waiting)["NamespaceContentRemaining"] == ("True", "SomeResourcesRemain")
-        assert told(waiting)["NamespaceFinalizersRemaining"] == ("True", "SomeFinalizersRemain")
+        assert condition_reasons(waiting)["NamespaceContentRemaining"] == (
+            "True",
+            "SomeResourcesRemain",
+        )
+        assert condition_reasons(waiting)["NamespaceFinalizersRemaining"] == (
+            "True",
+            "SomeFinalizersRemain",
+        )
         messages = {each.type: each.message for each in waiting.status.conditions}
         assert (
             messages["NamespaceContentRemaining"]

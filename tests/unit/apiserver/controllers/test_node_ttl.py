@@ -13,7 +13,7 @@ from tests.unit.apiserver.controllers.one_controller import a_world_with
 
 
 @pytest.mark.parametrize(
-    ("nodes", "now", "wanted"),
+    ("nodes", "now", "expected"),
     [
         (1, 0, 0),
         (100, 0, 0),
@@ -28,11 +28,11 @@ from tests.unit.apiserver.controllers.one_controller import a_world_with
         (1, 300, 0),
     ],
 )
-def test_time_grows_at_once_and_shrinks_late(nodes: int, now: int, wanted: int) -> None:
-    assert node_ttl(nodes, now) == wanted
+def test_time_grows_at_once_and_shrinks_late(nodes: int, now: int, expected: int) -> None:
+    assert node_ttl(nodes, now) == expected
 
 
-async def test_every_node_is_told_and_a_changed_time_is_set_right() -> None:
+async def test_every_node_is_annotated_and_a_changed_annotation_is_restored() -> None:
     async with a_world_with(ttl.add_node_ttl) as world:
         await world.node("mac-1")
         await asyncio.sleep(1)

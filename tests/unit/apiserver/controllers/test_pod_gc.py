@@ -105,8 +105,8 @@ async def test_pods_of_a_node_that_is_gone_fail_and_go_after_the_quarantine() ->
         assert await names(world) == []
         last = seen[-1].status
         assert last.phase == "Failed"
-        told = [(each.type, each.reason, each.message) for each in last.conditions]
-        assert ("DisruptionTarget", "DeletionByPodGC", "PodGC: node no longer exists") in told
+        conditions = [(each.type, each.reason, each.message) for each in last.conditions]
+        assert ("DisruptionTarget", "DeletionByPodGC", "PodGC: node no longer exists") in conditions
 
 
 async def test_a_node_that_comes_back_within_the_quarantine_keeps_its_pods() -> None:
@@ -122,7 +122,7 @@ async def test_a_node_that_comes_back_within_the_quarantine_keeps_its_pods() -> 
         assert await names(world) == ["p"]
 
 
-async def test_a_pod_that_never_got_a_node_goes_when_it_is_told_to() -> None:
+async def test_an_unscheduled_pod_is_removed_when_it_is_deleted() -> None:
     async with a_world_with(pod_gc.add) as world:
         await world.pod("p", metadata={"finalizers": ["x.y/z"]})
         await world.kube.delete(Pod, "p", namespace="default")
@@ -130,7 +130,7 @@ async def test_a_pod_that_never_got_a_node_goes_when_it_is_told_to() -> None:
 
         pod = await world.find("p")
 
-        assert pod is not None, "a finalizer is somebody's word that he must act first"
+        assert pod is not None, "a finalizer must keep the Pod"
         assert pod.status.phase == "Failed"
 
 

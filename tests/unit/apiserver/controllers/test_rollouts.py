@@ -83,7 +83,7 @@ def test_shares_are_rounded_up_for_surge_and_down_for_loss(
         (a_set("new", 3, 0), [a_set("old", 10, 10)], {"old": 8}),
         (a_set("new", 3, 3), [a_set("old", 8, 8)], {"new": 5}),
         (a_set("new", 5, 3), [a_set("old", 8, 8)], {"old": 5}),
-        # Old ones that serve nobody go first, from the oldest.
+        # Unhealthy old ones are scaled down first, from the oldest.
         (a_set("new", 3, 0), [a_set("b", 5, 5, 1), a_set("a", 5, 3, 2)], {"a": 3}),
         # Nothing is left to do, or nothing may be done now.
         (a_set("new", 10, 10), [a_set("old", 0, 0)], {}),
@@ -99,7 +99,7 @@ def test_the_next_step_of_a_rolling_update(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "new", "olds", "expected"),
+    ("desired", "new", "olds", "expected"),
     [
         (5, a_set("new", 3, 3, desired="3"), [], {"new": 5}),
         (5, a_set("new", 0), [a_set("old", 3, 3, desired="3")], {"old": 5}),
@@ -121,13 +121,13 @@ def test_the_next_step_of_a_rolling_update(
     ],
 )
 def test_scaling_is_shared_by_size(
-    wanted: int, new: ReplicaSet | None, olds: list[ReplicaSet], expected: dict[str, int]
+    desired: int, new: ReplicaSet | None, olds: list[ReplicaSet], expected: dict[str, int]
 ) -> None:
-    assert sizes(replica_counts.rescale(a_deployment(wanted), new, olds)) == expected
+    assert sizes(replica_counts.rescale(a_deployment(desired), new, olds)) == expected
 
 
 class World:
-    """ReplicaSets whose Pods come, go and become available whenever chance wants it."""
+    """ReplicaSets whose Pods appear, disappear and become available at random."""
 
     def __init__(self, deployment: Deployment, olds: list[int]) -> None:
         self.deployment = deployment
@@ -204,16 +204,16 @@ def test_a_rollout_keeps_its_bounds_and_ends(
 
 
 @given(
-    wanted=st.integers(0, 30),
+    desired=st.integers(0, 30),
     before=st.integers(1, 30),
     part=st.integers(0, 30),
     surge=amount,
 )
 def test_scaling_in_the_middle_of_a_rollout_stays_within_the_new_size_and_surge(
-    wanted: int, before: int, part: int, surge: IntOrPercent
+    desired: int, before: int, part: int, surge: IntOrPercent
 ) -> None:
     part = min(part, before)
-    deployment = a_deployment(wanted, surge, 1)
+    deployment = a_deployment(desired, surge, 1)
     most = str(before + replica_counts.max_surge(a_deployment(before, surge, 1)))
     new = a_set("new", part, 0, desired=str(before), max=most)
     old = a_set("old", before - part, before - part, 1, desired=str(before), max=most)
@@ -223,8 +223,8 @@ def test_scaling_in_the_middle_of_a_rollout_stays_within_the_new_size_and_surge(
 
     assert all(size >= 0 for size in after.values())
     assert sum(after.values()) <= (
-        wanted + replica_counts.max_surge(deployment) if wanted else 0
-    ) or (sum(after.values()) == wanted)
+        desired + replica_counts.max_surge(deployment) if desired else 0
+    ) or (sum(after.values()) == desired)
 
 
 def test_a_template_has_one_hash_until_a_collision_is_counted() -> None:

@@ -12,7 +12,7 @@ import pytest
 from bramley.api.core import Event
 from bramley.apiserver.controllers import ttl
 from bramley.apiserver.controllers.ttl import EventTimes
-from bramley.base import virtual_time
+from tests import virtual_time
 from tests.unit.apiserver.controllers.one_controller import World, a_world, a_world_with, running
 
 NOW = datetime(2026, 6, 19, 12, tzinfo=UTC)
@@ -38,7 +38,7 @@ def test_an_event_was_updated(fields: dict[str, Any], minutes: int) -> None:
     assert NOW - found == timedelta(minutes=minutes)
 
 
-async def tell(world: World, name: str) -> None:
+async def create_event(world: World, name: str) -> None:
     body = {
         "apiVersion": "v1",
         "kind": "Event",
@@ -55,8 +55,8 @@ async def names(world: World) -> list[str]:
 
 async def test_an_event_goes_after_an_hour_and_one_that_is_updated_stays() -> None:
     async with a_world_with(ttl.add_event_ttl) as world:
-        await tell(world, "a")
-        await tell(world, "b")
+        await create_event(world, "a")
+        await create_event(world, "b")
         await asyncio.sleep(1800)
         stamp = f"{virtual_time.clock().now():%Y-%m-%dT%H:%M:%SZ}"
         await world.kube.merge_patch(Event, "b", {"lastTimestamp": stamp}, namespace="default")
@@ -74,7 +74,7 @@ async def test_an_event_goes_after_an_hour_and_one_that_is_updated_stays() -> No
 async def test_many_old_events_go_a_batch_at_a_time() -> None:
     async with a_world() as world:
         for number in range(250):
-            await tell(world, f"e{number}")
+            await create_event(world, f"e{number}")
         await asyncio.sleep(3700)
 
         async with running(world.manager(ttl.add_event_ttl)):
@@ -86,18 +86,18 @@ async def test_many_old_events_go_a_batch_at_a_time() -> None:
 
 async def test_while_nothing_can_be_due_nothing_is_listed() -> None:
     async with a_world_with(ttl.add_event_ttl) as world:
-        await tell(world, "a")
+        await create_event(world, "a")
         await asyncio.sleep(70)
-        asked: list[str] = []
+        listed: list[str] = []
         pages = world.kube.pages
 
         def counted(kind: type[EventTimes]) -> Any:
-            asked.append(kind.resource.plural)
+            listed.append(kind.resource.plural)
             return pages(kind)
 
         world.kube.pages = counted  # type: ignore[assignment,method-assign]
         await asyncio.sleep(3000)
-        assert asked == []
+        assert listed == []
 
         await asyncio.sleep(600)
-        assert asked == ["events"]
+        assert listed == ["events"]

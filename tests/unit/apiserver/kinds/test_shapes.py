@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bramley.apiserver.kinds.shapes import WrongShape, checker
 from bramley.apiserver.kinds import builtin_kinds
+from bramley.apiserver.kinds.shapes import WrongShape, checker
 
 POD = checker("v1.Pod")
 
@@ -32,7 +32,7 @@ def test_nulls_and_empty_collections_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (
             {"spec": {"containers": "x"}},
@@ -57,14 +57,14 @@ def test_nulls_and_empty_collections_are_left_out() -> None:
         ({"spec": []}, "array into Go struct field Pod.spec of type v1.PodSpec"),
     ],
 )
-def test_a_wrong_type_is_refused_in_the_words_of_go(body: dict[str, object], said: str) -> None:
+def test_a_wrong_type_is_refused_in_the_words_of_go(body: dict[str, object], message: str) -> None:
     with pytest.raises(WrongShape, match="cannot unmarshal") as refused:
         POD(body, "", [])
-    assert str(refused.value) == f"json: cannot unmarshal {said}"
+    assert str(refused.value) == f"json: cannot unmarshal {message}"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("yesterday", 'cannot parse "yesterday" as "2006"'),
         ("2026-01-01T00:00:00Z", 'cannot parse "Z" as ".000000"'),
@@ -72,10 +72,10 @@ def test_a_wrong_type_is_refused_in_the_words_of_go(body: dict[str, object], sai
         ("2026-01-01T00:00:00.000000Zx", 'extra text: "x"'),
     ],
 )
-def test_a_time_is_refused_where_it_goes_wrong(text: str, said: str) -> None:
+def test_a_time_is_refused_where_it_goes_wrong(text: str, message: str) -> None:
     with pytest.raises(WrongShape) as refused:
         checker("v1.Lease")({"spec": {"renewTime": text}}, "", [])
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_every_built_in_kind_has_a_shape() -> None:
@@ -107,7 +107,7 @@ def test_an_empty_value_of_another_kind_is_refused(body: dict[str, object]) -> N
         POD(body, "", [])
 
 
-def test_zeroes_that_go_cannot_tell_from_absent_are_left_out() -> None:
+def test_zeroes_that_go_does_not_distinguish_from_absent_are_left_out() -> None:
     pod = {
         "metadata": {"name": "", "generation": 0},
         "spec": {"restartPolicy": "", "hostNetwork": False, "enableServiceLinks": False},

@@ -1,4 +1,4 @@
-"""Agents that a test makes up: what they answer, and who asked them."""
+"""Fake agents: their responses, and the requests that they received."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from bramley.apiserver.nodes.usage import Kubelets, UsageCache
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.kube.transport import Response, Stream
+from tests import virtual_time
 from tests.unit.apiserver.world import PODS, Json, World, a_pod
 
 AT = "2026-01-02T03:04:05Z"

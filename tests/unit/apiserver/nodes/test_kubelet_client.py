@@ -20,11 +20,12 @@ from bramley.apiserver.nodes.kubelet_client import (
 )
 from bramley.apiserver.nodes.usage import kubelets
 from bramley.apiserver.pki import tls
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.base.clock import SystemClock
 from bramley.base.secret import Secret
 from bramley.kube.credentials import StaticCredentials
 from bramley.kube.transport import Stream
+from tests import virtual_time
 from tests.unit.agent.serving.scene import scene
 
 

@@ -91,7 +91,7 @@ async def test_a_client_that_loses_its_right_loses_the_log() -> None:
 async def test_who_may_not_read_logs_reaches_no_agent() -> None:
     agents = Agents()
     async with a_world(nodes=agents.nodes) as world:
-        world.users["their-token"] = "somebody"
+        world.users["their-token"] = "bob"
         await place(world, "n", "192.0.2.7")
         await bind(world, "p", "n")
 

@@ -1,4 +1,4 @@
-"""metrics.k8s.io: made of what agents say, each about its own, and what is not said is left out."""
+"""metrics.k8s.io: computed from the reports of agents, each about its own Node and Pods; missing values are left out."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_a_node_that_does_not_respond_delays_a_list_briefly() -> None:
 
         assert (await world.get(NODES)).names == ["one"]
         assert asyncio.get_running_loop().time() - began <= 5.1
-        # Nor is it asked again at once.
+        # It is not queried again at once.
         assert (await world.get(NODES)).names == ["one"]
         assert [url for url, _, _ in agents.requests].count(TWO) == 1
 
@@ -136,12 +136,12 @@ async def test_without_a_kubelet_client_metrics_are_unavailable() -> None:
 async def test_who_may_view_pods_may_see_what_they_use() -> None:
     agents = Agents()
     async with a_world(nodes=agents.nodes) as world:
-        world.users["their-token"] = "somebody"
+        world.users["their-token"] = "bob"
 
         assert (await world.ask("GET", NODES, token="their-token")).code == 403
         role = {"kind": "ClusterRole", "name": "system:aggregated-metrics-reader"}
         group = "rbac.authorization.k8s.io"
-        subject = {"kind": "User", "name": "somebody", "apiGroup": group}
+        subject = {"kind": "User", "name": "bob", "apiGroup": group}
         binding = {
             "metadata": {"name": "b"},
             "roleRef": {**role, "apiGroup": group},

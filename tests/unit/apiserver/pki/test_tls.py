@@ -12,9 +12,9 @@ import pytest
 
 from bramley.apiserver.pki import certificates
 from bramley.apiserver.pki.tls import FOLDER, Certificates, Settings
-from bramley.base import virtual_time
 from bramley.base.errors import BadConfiguration
-from bramley.base.virtual_time import EPOCH
+from tests import virtual_time
+from tests.virtual_time import EPOCH
 
 NAMES = ("ca.crt", "ca.key", "serving.crt", "serving.key")
 
@@ -42,7 +42,7 @@ def serving_facts(folder: Path) -> certificates.Facts:
 
 
 def handshake(server: ssl.SSLContext, *, trusting: bytes, name: str) -> bytes:
-    """Let a client that trusts one authority meet the server in memory; return the certificate that it saw."""
+    """Connect a client that trusts one authority to the server in memory; return the certificate that it received."""
     client = ssl.create_default_context(cadata=trusting.decode())
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     one = client.wrap_bio(to_client, to_server, server_hostname=name)

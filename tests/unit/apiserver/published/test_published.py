@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from bramley.apiserver.kinds import virtual
-from bramley.apiserver.kinds import builtin_kinds
+from bramley.apiserver.kinds import builtin_kinds, virtual
 from bramley.apiserver.openapi.documents import Documents
 from bramley.apiserver.registry import crds
 from bramley.apiserver.registry.resources import Catalog

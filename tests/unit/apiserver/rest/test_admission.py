@@ -76,9 +76,9 @@ async def test_pod_and_account_may_refuse_the_token() -> None:
 
 async def test_an_account_that_does_not_exist_is_refused() -> None:
     async with a_world(AS_A_CLUSTER) as world:
-        refused = await world.ask("POST", PODS, a_pod("a", serviceAccountName="nobody"))
+        refused = await world.ask("POST", PODS, a_pod("a", serviceAccountName="missing"))
 
-        why = 'error looking up service account t/nobody: serviceaccount "nobody" not found'
+        why = 'error looking up service account t/missing: serviceaccount "missing" not found'
         assert (refused.code, refused.message) == (403, f'pods "a" is forbidden: {why}')
 
 
@@ -97,7 +97,7 @@ async def test_a_pod_waits_a_moment_for_the_default_account() -> None:
         assert (created.result().code, refused.code) == (201, 403)
 
 
-async def test_without_a_cluster_no_account_is_asked_for() -> None:
+async def test_without_controllers_no_account_is_required() -> None:
     async with a_world() as world:
         spec = (await world.create(PODS, a_pod("a"))).json["spec"]
 

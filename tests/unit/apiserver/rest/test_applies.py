@@ -99,7 +99,7 @@ async def test_force_takes_the_field() -> None:
         assert owners(forced) == [("two", "Apply", "v1")]
 
 
-async def test_what_is_no_longer_applied_goes_unless_somebody_else_owns_it() -> None:
+async def test_fields_no_longer_applied_are_removed_unless_another_manager_owns_them() -> None:
     async with a_world() as world:
         await apply(world, config(k="v", mine="x"), "one")
         await apply(world, config(k="v"), "two")
@@ -109,7 +109,7 @@ async def test_what_is_no_longer_applied_goes_unless_somebody_else_owns_it() -> 
         assert left.json["data"] == {"k": "v"}
 
 
-async def test_objects_that_nobody_applied_to_have_no_managers() -> None:
+async def test_objects_without_an_apply_have_no_managers() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
         changed = await world.merge(f"{A}?fieldManager=editor", {"data": {"k": "v"}})
@@ -201,9 +201,9 @@ async def test_a_status_is_applied_apart_from_the_rest() -> None:
         whole = {**body, "spec": {"color": "red"}}
         await world.ask("PATCH", f"{path}?fieldManager=one", whole, content_type=APPLY)
 
-        told = {**body, "status": {"note": "x"}}
+        reported = {**body, "status": {"note": "x"}}
         query = "?fieldManager=two"
-        reply = await world.ask("PATCH", f"{path}/status{query}", told, content_type=APPLY)
+        reply = await world.ask("PATCH", f"{path}/status{query}", reported, content_type=APPLY)
 
         entry = reply.json["metadata"]["managedFields"][-1]
         assert (entry["manager"], entry["subresource"]) == ("two", "status")

@@ -8,13 +8,12 @@ import pytest
 
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.http.request_info import RequestInfo, target_of
-from bramley.apiserver.rest import writes
-from bramley.apiserver.rest import delete
+from bramley.apiserver.rest import delete, writes
 from bramley.apiserver.rest.request_options import DeleteOptions
 from bramley.apiserver.store.journal import Listener
 from bramley.apiserver.store.records import Change
 from bramley.apiserver.store.store import Store
-from bramley.base import virtual_time
+from tests import virtual_time
 from tests.unit.apiserver.world import (
     CONFIG_MAPS,
     CRDS,
@@ -145,7 +144,7 @@ async def finalize(world: World, *finalizers: str) -> None:
     await world.ask("PUT", FINALIZE, {**whole, "spec": {"finalizers": list(finalizers)}})
 
 
-async def test_a_namespace_is_only_marked_until_somebody_emptied_and_finalized_it() -> None:
+async def test_a_namespace_is_only_marked_until_it_is_emptied_and_finalized() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
 

@@ -1,4 +1,4 @@
-"""Nobody gives away what they do not have, and nobody becomes another without the right to."""
+"""Users can grant only permissions that they have, and impersonate only with the right to."""
 
 from __future__ import annotations
 
@@ -288,9 +288,9 @@ async def test_groups_without_a_user_are_refused(header: str) -> None:
 
 async def test_who_is_acted_for_decides_not_who_acts() -> None:
     async with a_world() as world:
-        told = (await world.ask("POST", SELF, {}, acting="bob", groups=("a", "b"))).json["status"]
+        found = (await world.ask("POST", SELF, {}, acting="bob", groups=("a", "b"))).json["status"]
 
-        assert told["userInfo"] == {
+        assert found["userInfo"] == {
             "username": "bob",
             "groups": ["a", "b", "system:authenticated"],
         }
@@ -332,12 +332,12 @@ async def test_a_definition_over_a_built_in_kind_from_before_is_out_of_force_and
         await damaged.put(world.store, kind, name, {"spec": twin["spec"], "status": twin["status"]})
         again = World(world.store, Settings())
 
-        told = (await again.get(f"{CRDS}/{name}")).json["status"]["conditions"]
+        conditions = (await again.get(f"{CRDS}/{name}")).json["status"]["conditions"]
         offered = await again.get(f"{RBAC[:-2]}v9/clusterroles")
         deleted = await again.delete(f"{CRDS}/{name}")
         left = await again.get(f"{RBAC}/clusterroles/cluster-admin")
 
-        assert {each["type"]: each["status"] for each in told} == {
+        assert {each["type"]: each["status"] for each in conditions} == {
             "NamesAccepted": "False",
             "Established": "False",
         }

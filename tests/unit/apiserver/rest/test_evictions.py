@@ -88,7 +88,7 @@ async def test_a_budget_that_was_not_counted_yet_asks_to_come_back() -> None:
         assert (refused.code, refused.header("retry-after")) == (429, ["10"])
 
 
-async def test_a_dry_run_spends_nothing_and_evicts_nobody() -> None:
+async def test_a_dry_run_consumes_no_budget_and_evicts_no_pod() -> None:
     async with a_world() as world:
         await a_budget(world, allowed=1)
         await a_running_pod(world, "a")

@@ -26,8 +26,8 @@ METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
-async def shown(world: World, path: str, **asked: Any) -> Reply:
-    return await world.ask("GET", path, accept=TABLE, **asked)
+async def shown(world: World, path: str, **options: Any) -> Reply:
+    return await world.ask("GET", path, accept=TABLE, **options)
 
 
 def cells(reply: Reply) -> list[list[Any]]:
@@ -47,7 +47,7 @@ async def test_ages_grow_with_the_servers_clock() -> None:
         assert cells(await shown(world, f"{CONFIG_MAPS}/a")) == [["a", 1, "2m30s"]]
 
 
-async def test_a_row_comes_with_the_metadata_unless_asked_otherwise() -> None:
+async def test_a_row_includes_the_metadata_by_default() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
 
@@ -87,7 +87,7 @@ async def test_bookmarks_are_tables_too_and_keep_their_mark() -> None:
         assert mark == {"k8s.io/initial-events-end": "true"}
 
 
-async def test_a_write_answers_in_the_form_that_was_asked_for() -> None:
+async def test_a_write_responds_in_the_requested_form() -> None:
     async with a_world() as world:
         made = await world.ask("POST", CONFIG_MAPS, a_config_map("a"), accept=TABLE)
         partial = await world.ask("POST", CONFIG_MAPS, a_config_map("b"), accept=METADATA)
@@ -186,7 +186,7 @@ async def test_discovery_that_did_not_change_is_not_sent_again() -> None:
         assert first.header("content-type") == [DISCOVERY]
 
 
-async def test_discovery_is_told_in_one_document_only_when_that_comes_first() -> None:
+async def test_discovery_is_aggregated_only_when_that_is_preferred() -> None:
     async with a_world() as world:
         first = await world.ask("GET", "/apis", accept=f"{DISCOVERY},application/json")
         last = await world.ask("GET", "/apis", accept=f"application/json,{DISCOVERY}")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.base import virtual_time
+from tests import virtual_time
 from tests.unit.apiserver.world import CONFIG_MAPS, PODS, World, a_config_map, a_pod, a_world
 
 
@@ -163,7 +163,7 @@ async def test_the_first_form_that_we_have_is_sent(accept: str, code: int, kind:
         assert (reply.code, reply.json["kind"]) == (code, kind)
 
 
-async def test_only_the_metadata_is_sent_when_asked_for() -> None:
+async def test_only_the_metadata_is_sent_when_requested() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
         accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
@@ -173,10 +173,10 @@ async def test_only_the_metadata_is_sent_when_asked_for() -> None:
         assert shown.keys() == {"kind", "apiVersion", "metadata"}
 
 
-async def test_a_continue_token_of_a_version_to_come_is_told_to_begin_again() -> None:
+async def test_a_continue_token_of_a_future_version_is_expired() -> None:
     async with a_world() as world:
-        told = b'{"v":"meta.k8s.io/v1","rv":99999999,"start":"a"}'
-        token = base64.urlsafe_b64encode(told).decode().rstrip("=")
+        token_content = b'{"v":"meta.k8s.io/v1","rv":99999999,"start":"a"}'
+        token = base64.urlsafe_b64encode(token_content).decode().rstrip("=")
 
         assert (await world.get(f"{CONFIG_MAPS}?continue={token}")).code == 410
 

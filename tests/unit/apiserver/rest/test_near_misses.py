@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.base import virtual_time
+from tests import virtual_time
 from tests.unit.apiserver.world import CRDS, MERGE, WIDGETS, Json, a_widget, a_world, widget_crd
 
 NAMESPACED = "/api/v1/namespaces/t"

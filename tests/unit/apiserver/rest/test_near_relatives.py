@@ -28,7 +28,7 @@ async def test_a_body_of_another_kind_deletes_nothing() -> None:
         assert meant.code == 200
 
 
-async def test_users_of_a_version_that_shall_go_are_told() -> None:
+async def test_requests_for_a_deprecated_version_get_a_warning() -> None:
     crd = widget_crd()
     crd["metadata"]["name"] = "gadgets.example.com"
     crd["spec"]["names"] = {"plural": "gadgets", "singular": "gadget", "kind": "Gadget"}
@@ -39,12 +39,12 @@ async def test_users_of_a_version_that_shall_go_are_told() -> None:
     async with a_world() as world:
         await world.create(DEFINITIONS, crd)
 
-        told = [
+        warnings = [
             (await world.get(f"/apis/example.com/{version}/gadgets")).header("warning")
             for version in ("v1", "v1beta1", "v1alpha1")
         ]
 
-        assert told == [
+        assert warnings == [
             [],
             ['299 - "example.com/v1beta1 Gadget is deprecated"'],
             ['299 - "use v1"'],
@@ -63,9 +63,7 @@ async def test_the_old_form_of_openapi_is_there_and_describes_nothing() -> None:
         assert other.code == 406
 
 
-async def test_a_widget_with_nonsense_for_a_count_is_told_so_once_for_its_shape_and_once_for_scaling() -> (
-    None
-):
+async def test_an_invalid_count_is_reported_once_for_its_shape_and_once_for_scaling() -> None:
     crd = widget_crd()
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     schema["x-kubernetes-validations"] = [{"rule": "self.color == 'red'"}]

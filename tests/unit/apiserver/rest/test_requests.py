@@ -16,7 +16,7 @@ from bramley.apiserver.kinds import builtin_kinds
 from bramley.apiserver.rest import bodies
 from bramley.apiserver.rest.routes import SUBRESOURCES
 from bramley.apiserver.store.errors import StorageUnavailable
-from bramley.base import virtual_time
+from tests import virtual_time
 from tests.unit.apiserver.world import (
     CONFIG_MAPS,
     CRDS,
@@ -35,7 +35,7 @@ from tests.unit.apiserver.world import (
 @pytest.mark.parametrize(
     "path", ["/healthz", "/livez", "/readyz", "/version", "/version/", "/readyz/store"]
 )
-async def test_nobody_may_ask_for_health_and_version(path: str) -> None:
+async def test_anonymous_users_may_read_health_and_version(path: str) -> None:
     async with a_world() as world:
         assert (await world.ask("GET", path, token=None)).code == 200
         assert (await world.ask("GET", path, token="wrong")).code == 401
@@ -44,7 +44,7 @@ async def test_nobody_may_ask_for_health_and_version(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/api", "/apis", "/api/v1", CONFIG_MAPS, "/metrics", "/openapi/v3", "/"]
 )
-async def test_nobody_may_ask_for_anything_else(path: str) -> None:
+async def test_anonymous_users_may_read_nothing_else(path: str) -> None:
     async with a_world() as world:
         refused = await world.ask("GET", path, token=None)
         wrong = await world.ask("GET", path, token="wrong")
@@ -55,7 +55,7 @@ async def test_nobody_may_ask_for_anything_else(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/openapi/v4", "/nothing/here", "/apis/none.example.com/v1/x"])
-async def test_a_path_outside_of_everything_is_told_in_plain_text(path: str) -> None:
+async def test_an_unknown_path_is_a_plain_text_404(path: str) -> None:
     async with a_world() as world:
         refused = await world.get(path)
 
@@ -66,17 +66,17 @@ async def test_a_version_that_is_not_served_is_a_status() -> None:
     async with a_world() as world:
         refused = await world.get("/api/v9")
 
-        told = (refused.code, refused.json["kind"], refused.json["reason"])
-        assert told == (404, "Status", "NotFound")
+        found = (refused.code, refused.json["kind"], refused.json["reason"])
+        assert found == (404, "Status", "NotFound")
 
 
-async def test_probes_tell_more_when_asked() -> None:
+async def test_probes_have_a_verbose_form() -> None:
     async with a_world() as world:
         plain = await world.get("/readyz")
-        told = await world.get("/readyz?verbose&exclude=store&exclude=nothing")
+        found = await world.get("/readyz?verbose&exclude=store&exclude=nothing")
 
         assert plain.body == b"ok"
-        assert told.body.decode().splitlines() == [
+        assert found.body.decode().splitlines() == [
             "[+]ping ok",
             "[+]store excluded: ok",
             'warn: some health checks cannot be excluded: no matches for "nothing"',
@@ -86,10 +86,10 @@ async def test_probes_tell_more_when_asked() -> None:
 
 async def test_the_version_says_what_we_are() -> None:
     async with a_world() as world:
-        told = (await world.get("/version")).json
+        found = (await world.get("/version")).json
 
-        assert (told["major"], told["minor"]) == ("1", "34")
-        assert told["gitVersion"].endswith("+bramley")
+        assert (found["major"], found["minor"]) == ("1", "34")
+        assert found["gitVersion"].endswith("+bramley")
 
 
 async def test_the_root_names_every_path_that_answers() -> None:
@@ -218,7 +218,7 @@ async def test_deep_nesting_is_refused() -> None:
         assert patched.code in {400, 422}
 
 
-async def test_a_full_disk_is_told_as_such() -> None:
+async def test_a_full_disk_is_reported() -> None:
     async with a_world() as world:
 
         async def refuse(*_args: object) -> None:

@@ -1,4 +1,4 @@
-"""Reviews answer what the authorizer would decide, are stored nowhere, and are told when they make no sense."""
+"""Reviews return what the authorizer would decide, are never stored, and are validated."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ async def test_a_review_is_a_question_and_leaves_nothing() -> None:
 async def test_a_rule_that_denies_for_good_is_shown_as_such() -> None:
     async with a_world() as world:
         no = Decision(allowed=False, reason="never", denied=True)
-        world.app.api._server.authorizer.delegates.append(lambda _asked: no)
+        world.app.api._server.authorizer.delegates.append(lambda _attributes: no)
 
         body = {"spec": {"user": "bob", "resourceAttributes": PODS}}
-        told = (await world.ask("POST", SUBJECT, body)).json["status"]
+        found = (await world.ask("POST", SUBJECT, body)).json["status"]
 
-        assert told == {"allowed": False, "denied": True, "reason": "never"}
+        assert found == {"allowed": False, "denied": True, "reason": "never"}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ async def test_one_s_own_rules_are_listed_with_those_of_the_namespace() -> None:
         assert "evaluationError" not in found
 
 
-async def test_rules_that_cannot_be_found_are_told() -> None:
+async def test_missing_roles_are_reported() -> None:
     async with a_world() as world:
         path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
         reference = {"kind": "ClusterRole", "name": "gone"}

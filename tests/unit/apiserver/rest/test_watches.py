@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.store.settings import Settings as StoreSettings
-from bramley.base import virtual_time
+from tests import virtual_time
 from tests.unit.apiserver.world import (
     CONFIG_MAPS,
     CRDS,

@@ -91,7 +91,7 @@ async def test_a_taken_generated_name_is_drawn_again() -> None:
         assert len(names) == 30
 
 
-async def test_without_a_free_name_the_client_is_told_to_come_back() -> None:
+async def test_without_a_free_name_the_response_has_retry_after() -> None:
     async with a_world(Settings(generate_name_tries=1)) as world:
         world.app.api._server.rng.choices = lambda *_args, **_more: list("bbbbb")  # type: ignore[method-assign]
         await world.create(CONFIG_MAPS, {"metadata": {"generateName": "x-"}})
@@ -126,13 +126,13 @@ async def test_status_and_spec_do_not_touch_each_other() -> None:
         await world.create(WIDGETS, {**a_widget("w"), "status": {"note": "ignored"}})
 
         await world.merge(f"{WIDGETS}/w", {"status": {"note": "ignored"}})
-        told = await world.merge(
-            f"{WIDGETS}/w/status", {"status": {"note": "told"}, "spec": {"color": "blue"}}
+        patched = await world.merge(
+            f"{WIDGETS}/w/status", {"status": {"note": "reported"}, "spec": {"color": "blue"}}
         )
         kept = await world.merge(f"{WIDGETS}/w", {"spec": {"replicas": 2}, "status": None})
 
-        assert told.json["spec"]["color"] == "red"
-        assert kept.json["status"] == {"note": "told"}
+        assert patched.json["spec"]["color"] == "red"
+        assert kept.json["status"] == {"note": "reported"}
 
 
 async def test_a_failed_json_patch_leaves_the_object_alone() -> None:

@@ -49,8 +49,8 @@ async def test_protobuf_of_a_custom_kind_is_refused() -> None:
 async def test_delete_options_in_protobuf_count() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
-        asked = encoding.message({"preconditions": {"uid": "other"}}, "meta/v1.DeleteOptions")
-        body = encoding.envelope("v1", "DeleteOptions", asked)
+        options = encoding.message({"preconditions": {"uid": "other"}}, "meta/v1.DeleteOptions")
+        body = encoding.envelope("v1", "DeleteOptions", options)
 
         refused = await world.ask("DELETE", f"{CONFIG_MAPS}/a", body, content_type=PROTOBUF)
 

@@ -1,4 +1,4 @@
-"""Rules in CEL beyond what the recorded answers show: functions, typed values and how failures are told."""
+"""Rules in CEL beyond what the recorded answers show: functions, typed values and messages of failures."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_kubernetes_functions_work(rule: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "message"),
     [
         ({"rule": "self.q == 1"}, 'Invalid value: "": no such key: q evaluating rule: self.q == 1'),
         ({"rule": "1 / self.z == 1", "message": "m"}, 'Invalid value: "": division by zero evaluating rule: m'),
@@ -70,8 +70,8 @@ def test_kubernetes_functions_work(rule: str) -> None:
         ({"rule": "self.z == 1", "message": "m", "messageExpression": "'  '"}, 'Invalid value: "": m'),
     ],
 )  # fmt: skip
-def test_failing_rule_says_why(rule: Json, told: str) -> None:
-    assert verdict(rule, {"s": "abc", "l": [1], "z": 0}) == [told]
+def test_failing_rule_says_why(rule: Json, message: str) -> None:
+    assert verdict(rule, {"s": "abc", "l": [1], "z": 0}) == [message]
 
 
 @pytest.mark.parametrize(

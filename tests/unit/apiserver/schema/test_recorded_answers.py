@@ -21,7 +21,7 @@ UPDATES = tables.load("updates")
 RATCHETING = tables.load("ratcheting")
 
 
-def told(causes: list[Cause] | tuple[Cause, ...]) -> list[list[str]]:
+def cause_lists(causes: list[Cause] | tuple[Cause, ...]) -> list[list[str]]:
     return sorted([cause.field, cause.reason, cause.message] for cause in causes)
 
 
@@ -33,7 +33,7 @@ def outcome(compiled: Structural, spec: Any, before: Any = None) -> dict[str, An
             compiled.apply_defaults(one)
             compiled.prune(one)
     causes = compiled.validate(value, old)
-    return {"causes": told(causes)} if causes else {"becomes": plain(value["spec"])}
+    return {"causes": cause_lists(causes)} if causes else {"becomes": plain(value["spec"])}
 
 
 def answer(case: dict[str, Any]) -> dict[str, Any]:
@@ -42,15 +42,15 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", DEFINITIONS, ids=lambda case: str(case["schema"])[:80])
 def test_definition_is_judged_like_a_real_server_does(case: dict[str, Any]) -> None:
-    wanted = definition(copy.deepcopy(case["schema"]), plural="judgeds")
+    crd = definition(copy.deepcopy(case["schema"]), plural="judgeds")
     found: tuple[Cause, ...] = ()
 
     try:
-        crds.admit(wanted, None)
+        crds.admit(crd, None)
     except status.ApiError as refusal:
         found = refusal.causes
 
-    assert case["causes"] == told(found)
+    assert case["causes"] == cause_lists(found)
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from bramley.apiserver.auth.signing_keys import SigningKeys
 from bramley.apiserver.server.audit import AuditLog, Settings
 from bramley.apiserver.store.store import Store
 from bramley.app import embedded
-from bramley.base import virtual_time
 from bramley.kube.transport import Request, Response
+from tests import virtual_time
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

@@ -201,7 +201,7 @@ class FullDisk:
         raise StorageUnavailable(f"no room for {len(group)}")
 
     def close(self) -> None:
-        """Let go of nothing."""
+        """Do nothing."""
 
 
 @asynccontextmanager

@@ -85,7 +85,7 @@ class Model:
         return "durable" if rv <= self.revision else "pending"
 
     def issue(self, key: Key, body: bytes | None, *, rv: int) -> None:
-        """Take note of a write that went to the journal; a body of None removes."""
+        """Record a write that was passed to the journal; a body of None removes."""
         verb: Verb = "DELETED"
         if body is not None:
             verb = "MODIFIED" if self.head(key) else "ADDED"

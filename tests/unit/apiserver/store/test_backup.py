@@ -1,4 +1,4 @@
-"""A snapshot as a file, and what nobody resumes from once its revisions were raised."""
+"""A snapshot as a file; no watch resumes from it once its revisions were raised."""
 
 from __future__ import annotations
 

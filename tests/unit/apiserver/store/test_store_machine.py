@@ -29,9 +29,9 @@ from bramley.apiserver.store.settings import HistoryLimits, Settings
 from bramley.apiserver.store.sqlite_file import SqliteFile
 from bramley.apiserver.store.store import Store
 from bramley.apiserver.store.subscriptions import Subscription
-from bramley.base.virtual_time import VirtualClock, VirtualTimeLoop
 from tests.unit.apiserver.store.doubles import Refusal, SteppedJournal
 from tests.unit.apiserver.store.model import Model, State, Step
+from tests.virtual_time import VirtualClock, VirtualTimeLoop
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ class StoreMachine(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
     def settle(self) -> None:
-        """Let every task come to where it waits, then compare each with what it must be."""
+        """Run every task until it waits, then compare each with its expected state."""
         for _ in range(4):
             self.run(asyncio.sleep(0))
         self.sent = [write for write in self.sent if not self.check(write)]

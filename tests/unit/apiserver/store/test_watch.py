@@ -11,7 +11,7 @@ from bramley.apiserver.store.errors import Closed, Compacted, FutureRevision, Ov
 from bramley.apiserver.store.records import Change, Key
 from bramley.apiserver.store.settings import HistoryLimits, Settings
 from bramley.apiserver.store.store import Store
-from bramley.base import virtual_time
+from tests import virtual_time
 from tests.unit.apiserver.store.doubles import (
     NODE,
     OTHER_POD,

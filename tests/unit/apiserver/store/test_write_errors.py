@@ -10,7 +10,7 @@ from bramley.apiserver.auth import authorizer
 from bramley.apiserver.server import non_resource
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.store import Store
-from bramley.base import virtual_time
+from tests import virtual_time
 from tests.unit.apiserver.store.doubles import (
     OTHER_POD,
     POD,

@@ -1,4 +1,4 @@
-"""Nodes that are not heard of: when that is noticed, what is said, who is evicted, and when nobody is."""
+"""Nodes without heartbeats: when they become Unknown, their conditions and events, and which Pods are evicted."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ async def test_everything_that_an_agent_says_of_a_silent_node_is_unknown() -> No
         await goes_silent(world)
 
         node = await world.kube.get(Node, "mac-1")
-        told = {each.type: (each.status, each.message) for each in node.status.conditions}
-        assert told == {
+        observed = {each.type: (each.status, each.message) for each in node.status.conditions}
+        assert observed == {
             "Ready": ("Unknown", "Kubelet stopped posting node status."),
             "MemoryPressure": ("Unknown", "Kubelet never posted node status."),
             "DiskPressure": ("Unknown", "Kubelet never posted node status."),
@@ -73,8 +73,8 @@ async def test_a_silent_node_is_tainted_and_says_so() -> None:
         await asyncio.sleep(1)
 
         assert await world.taints("mac-1") == SILENT
-        told = await world.events("mac-1")
-        assert ("NodeNotReady", "Node mac-1 status is now: NodeNotReady") in told
+        events = await world.events("mac-1")
+        assert ("NodeNotReady", "Node mac-1 status is now: NodeNotReady") in events
 
 
 async def test_a_node_that_comes_back_loses_its_taints() -> None:
@@ -150,7 +150,7 @@ async def test_a_node_that_comes_back_in_time_keeps_its_pods() -> None:
         ) in await world.events("p")
 
 
-async def test_when_no_node_is_heard_of_nobody_is_evicted() -> None:
+async def test_no_pod_is_evicted_when_no_node_is_ready() -> None:
     """An outage of the control plane's own network must not empty the fleet."""
     async with a_world_with(node_lifecycle.add) as world:
         await two_nodes(world)
@@ -194,7 +194,7 @@ async def test_nodes_are_given_up_one_after_the_other() -> None:
         assert 9 <= tainted.count(1) <= 16
 
 
-async def test_when_most_of_a_small_zone_is_silent_nobody_is_evicted() -> None:
+async def test_no_pod_is_evicted_when_most_of_a_small_zone_is_not_ready() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         for number in range(4):
             await world.node(f"mac-{number}")
@@ -247,7 +247,7 @@ async def tainted(world: World) -> None:
     await asyncio.sleep(1)
 
 
-async def test_a_pod_that_goes_already_is_told_why_once() -> None:
+async def test_a_terminating_pod_gets_its_condition_once() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await two_nodes(world)
         bears = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
@@ -280,8 +280,8 @@ async def test_the_end_of_a_pod_calls_its_eviction_off() -> None:
         await world.kube.delete(Pod, "p", namespace="default", grace=timedelta())
         await asyncio.sleep(5)
 
-        told = await world.events("p")
-        assert ("TaintManagerEviction", "Cancelling deletion of Pod default/p") in told
+        events = await world.events("p")
+        assert ("TaintManagerEviction", "Cancelling deletion of Pod default/p") in events
 
 
 async def goes(world: World) -> bool:

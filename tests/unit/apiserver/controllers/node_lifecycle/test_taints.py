@@ -59,14 +59,14 @@ NO_SCHEDULE = {
             ("pid-pressure", "NoSchedule"),
         ],
     ),
-    "nobody knows whether it is short": (a_node({"MemoryPressure": "Unknown"}), []),
+    "memory pressure unknown": (a_node({"MemoryPressure": "Unknown"}), []),
     "without a network": (
         a_node({"NetworkUnavailable": "True"}),
         [("network-unavailable", "NoSchedule")],
     ),
     "cordoned": (a_node({"Ready": "True"}, unschedulable=True), [("unschedulable", "NoSchedule")]),
     "well again": (a_node({"DiskPressure": "False"}, STALE), []),
-    "somebody else's taints stay": (a_node({"Ready": "True"}, MINE), [("mine", "NoSchedule")]),
+    "other taints stay": (a_node({"Ready": "True"}, MINE), [("mine", "NoSchedule")]),
     "those that evict stay": (
         a_node({"Ready": "True"}, ("node.kubernetes.io/not-ready", "NoExecute")),
         [("not-ready", "NoExecute")],
@@ -80,13 +80,13 @@ NO_SCHEDULE = {
 
 @pytest.mark.parametrize("case", NO_SCHEDULE)
 def test_taints_follow_from_conditions(case: str) -> None:
-    node, wanted = NO_SCHEDULE[case]
+    node, expected = NO_SCHEDULE[case]
 
-    assert pairs(taints.with_no_schedule_taints(node, now_utc=TODAY)) == wanted
+    assert pairs(taints.with_no_schedule_taints(node, now_utc=TODAY)) == expected
 
 
 @pytest.mark.parametrize(
-    ("key", "wanted"),
+    ("key", "expected"),
     [
         (taints.UNREACHABLE, [("unreachable", "NoExecute")]),
         (taints.NOT_READY, [("not-ready", "NoExecute")]),
@@ -95,11 +95,11 @@ def test_taints_follow_from_conditions(case: str) -> None:
 )
 @pytest.mark.parametrize("before", [taints.UNREACHABLE, taints.NOT_READY, None])
 def test_of_the_two_that_evict_there_is_one_at_most(
-    before: str | None, key: str | None, wanted: list[tuple[str, str]]
+    before: str | None, key: str | None, expected: list[tuple[str, str]]
 ) -> None:
     first = taints.with_no_execute_taint([], before, now_utc=TODAY)
 
-    assert pairs(taints.with_no_execute_taint(first, key, now_utc=TODAY)) == wanted
+    assert pairs(taints.with_no_execute_taint(first, key, now_utc=TODAY)) == expected
 
 
 K, L = Taint(key="k", effect="NoExecute"), Taint(key="l", effect="NoExecute")
@@ -135,14 +135,14 @@ TOLERATED: dict[str, tuple[list[dict[str, Any]], list[Taint], int | None]] = {
 
 @pytest.mark.parametrize("case", TOLERATED)
 def test_a_pod_bears_taints(case: str) -> None:
-    tolerations, given, wanted = TOLERATED[case]
+    tolerations, given, expected = TOLERATED[case]
     pod = msgspec.convert({"spec": {"tolerations": tolerations}}, Pod)
 
-    assert taints.toleration_limit(pod, given) == wanted
+    assert taints.toleration_limit(pod, given) == expected
 
 
 @pytest.mark.parametrize(
-    ("ready", "silent", "wanted"),
+    ("ready", "silent", "expected"),
     [
         (1, 0, ZoneState.NORMAL),
         (0, 1, ZoneState.FULL),
@@ -153,8 +153,8 @@ def test_a_pod_bears_taints(case: str) -> None:
         (46, 54, ZoneState.NORMAL),
     ],
 )
-def test_a_zone_is(ready: int, silent: int, wanted: ZoneState) -> None:
-    assert zone_state([True] * ready + [False] * silent, share=0.55) is wanted
+def test_a_zone_is(ready: int, silent: int, expected: ZoneState) -> None:
+    assert zone_state([True] * ready + [False] * silent, share=0.55) is expected
 
 
 def test_silence_right_after_a_start_is_no_news() -> None:
@@ -211,5 +211,5 @@ async def test_a_taint_evicts_at_once_those_who_do_not_bear_it() -> None:
         assert goes is not None
         assert stays is not None
         assert (goes.deleting, stays.deleting) == (True, False)
-        told = ("TaintManagerEviction", "Marking for deletion Pod default/goes")
-        assert told in await world.events("goes")
+        event = ("TaintManagerEviction", "Marking for deletion Pod default/goes")
+        assert event in await world.events("goes")

@@ -24,7 +24,7 @@ def requested_amount(pod: Wire, name: str) -> Fraction:
 
 
 def fits(pod: Wire, node: Wire, pods: list[Wire], nodes: list[Wire]) -> bool:
-    """Tell whether the Pod may go to the Node while these Pods are where they are."""
+    """Return whether the Pod can run on the Node with these Pods placed."""
     here = [each for each in pods if each["spec"]["nodeName"] == node["metadata"]["name"]]
     return (
         has_room(pod, node, here)
@@ -123,31 +123,31 @@ def neighbours_agree(pod: Wire, node: Wire, pods: list[Wire], nodes: list[Wire])
         for term in terms(other, "podAntiAffinity"):
             if means(term, other, pod) and same_place(other, term["topologyKey"]):
                 return False
-    wanted = terms(pod, "podAffinity")
-    return not wanted or company_agrees(pod, wanted, node, pods=pods, labels_of=labels_of)
+    required = terms(pod, "podAffinity")
+    return not required or company_agrees(pod, required, node, pods=pods, labels_of=labels_of)
 
 
 def company_agrees(
-    pod: Wire, wanted: list[Wire], node: Wire, *, pods: list[Wire], labels_of: dict[str, Wire]
+    pod: Wire, required: list[Wire], node: Wire, *, pods: list[Wire], labels_of: dict[str, Wire]
 ) -> bool:
     labels = node["metadata"]["labels"]
-    if any(term["topologyKey"] not in labels for term in wanted):
+    if any(term["topologyKey"] not in labels for term in required):
         return False
-    meant = [each for each in pods if all(means(term, pod, each) for term in wanted)]
+    selected = [each for each in pods if all(means(term, pod, each) for term in required)]
     is_near = all(
         any(
             labels_of.get(each["spec"]["nodeName"], {}).get(term["topologyKey"])
             == labels[term["topologyKey"]]
-            for each in meant
+            for each in selected
         )
-        for term in wanted
+        for term in required
     )
     placed = [
         each
-        for each in meant
-        if any(t["topologyKey"] in labels_of.get(each["spec"]["nodeName"], {}) for t in wanted)
+        for each in selected
+        if any(t["topologyKey"] in labels_of.get(each["spec"]["nodeName"], {}) for t in required)
     ]
-    return is_near or (not placed and all(means(term, pod, pod) for term in wanted))
+    return is_near or (not placed and all(means(term, pod, pod) for term in required))
 
 
 def terms(pod: Wire, kind: str) -> list[Wire]:
@@ -162,6 +162,6 @@ def terms(pod: Wire, kind: str) -> list[Wire]:
 
 def means(term: Wire, owner: Wire, other: Wire) -> bool:
     namespaces = term.get("namespaces") or [owner["metadata"]["namespace"]]
-    wanted = term["labelSelector"]["matchLabels"]
+    labels = term["labelSelector"]["matchLabels"]
     there = other["metadata"]["namespace"] in namespaces
-    return there and bool(wanted.items() <= other["metadata"]["labels"].items())
+    return there and bool(labels.items() <= other["metadata"]["labels"].items())

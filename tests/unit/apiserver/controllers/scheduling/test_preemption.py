@@ -51,13 +51,13 @@ def test_the_older_of_two_alike_may_stay() -> None:
     assert victims(decision(big(cpu="2"), [a_node("a")], pods)) == ["young"]
 
 
-def test_nobody_leaves_for_an_equal() -> None:
+def test_pods_of_equal_priority_are_not_preempted() -> None:
     found = decision(big(priority=0), [a_node("a")], [small("x", "a")])
 
     assert victims(found) == []
 
 
-def test_nobody_leaves_if_that_does_not_help() -> None:
+def test_preemption_that_does_not_help_is_not_done() -> None:
     pods = [small("x", "a", 0), small("y", "a", 99)]
 
     found = decision(big(), [a_node("a")], pods)
@@ -102,7 +102,7 @@ def test_guards_leave_for_those_they_keep_away() -> None:
     assert victims(decision(pod, [a_node("a")], pods)) == ["x"]
 
 
-def test_while_victims_leave_nobody_else_has_to() -> None:
+def test_no_more_pods_are_preempted_while_victims_terminate() -> None:
     leaving = small("x", "a", cpu="4")
     snapshot = a_snapshot([a_node("a"), a_node("b")], [leaving, small("y", "b", cpu="4")])
     snapshot.add_pod(dataclasses.replace(PodInfo.of(leaving), deleting=True), "a")

@@ -57,9 +57,9 @@ CPU: dict[str, tuple[dict[str, Any], int]] = {
 
 @pytest.mark.parametrize("case", CPU)
 def test_cpu(case: str) -> None:
-    spec, wanted = CPU[case]
+    spec, expected = CPU[case]
 
-    assert pod_info.pod_requests(msgspec.convert(spec, PodSpec))["cpu"] == wanted
+    assert pod_info.pod_requests(msgspec.convert(spec, PodSpec))["cpu"] == expected
 
 
 def test_bytes_are_whole_numbers() -> None:

@@ -52,8 +52,8 @@ async def test_a_pod_gets_a_node_and_says_so() -> None:
 
         assert await places(world) == {"p": "mac-1"}
         assert (await scheduled(world, "p"))[0] == "True"
-        told = ("Scheduled", "Successfully assigned default/p to mac-1")
-        assert await world.events("p") == [told]
+        event = ("Scheduled", "Successfully assigned default/p to mac-1")
+        assert await world.events("p") == [event]
 
 
 async def test_a_pod_that_fits_nowhere_says_why_once() -> None:
@@ -87,7 +87,7 @@ async def test_without_nodes_it_waits_and_the_first_node_takes_it() -> None:
 
 
 async def full(world: World) -> None:
-    """Let one Pod have the only place, and another one wait for it."""
+    """Fill the only Node with one Pod, and let another one wait for it."""
     await world.node("mac-1", offers={"pods": "1"})
     await world.pod("p")
     await asyncio.sleep(1)

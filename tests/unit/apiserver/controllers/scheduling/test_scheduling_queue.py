@@ -51,7 +51,7 @@ def test_the_backoff_doubles_up_to_its_most() -> None:
     assert waits == [1, 2, 4, 8, 10, 10]
 
 
-def test_nobody_is_next_before_his_backoff_ends() -> None:
+def test_no_pod_is_next_before_its_backoff_ends() -> None:
     queue = a_queue()
     great, low = waiting("great", 5), waiting("low")
     queue.record_attempt(great.key, 100)

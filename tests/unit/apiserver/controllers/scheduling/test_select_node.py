@@ -58,7 +58,7 @@ FITS: dict[str, tuple[Pod, list[Node], list[Pod]]] = {
         [a_node("yes", taints=[{"key": "k", "effect": "PreferNoSchedule"}])],
         [],
     ),
-    "a node that is not asked to stay away": (
+    "a node without soft taints": (
         PLAIN,
         [a_node("no", taints=[{"key": "k", "effect": "PreferNoSchedule"}]), a_node("yes")],
         [],
@@ -79,7 +79,7 @@ FITS: dict[str, tuple[Pod, list[Node], list[Pod]]] = {
         [a_node("no"), a_node("yes")],
         [on("no", a_pod("q", requests={"cpu": "1"}))],
     ),
-    "the emptier node though nobody asks for anything": (
+    "the emptier node for pods without requests": (
         PLAIN,
         [a_node("no"), a_node("yes")],
         [on("no", a_pod("q"))],
@@ -168,7 +168,7 @@ FITS: dict[str, tuple[Pod, list[Node], list[Pod]]] = {
         [a_node("no", labels={"zone": "z1"}), a_node("yes", labels={"zone": "z2"})],
         [on("no", a_pod("q", labels={"app": "x"}))],
     ),
-    "away from those who want nobody": (
+    "away from pods with anti-affinity": (
         a_pod("p", labels={"app": "y"}),
         [a_node("no", labels={"zone": "z1"}), a_node("yes", labels={"zone": "z2"})],
         [on("no", a_pod("q", affinity=anti_affinity_to(affinity_term("zone", app="y"))))],
@@ -186,9 +186,9 @@ FITS: dict[str, tuple[Pod, list[Node], list[Pod]]] = {
 def test_a_pod_gets(case: str) -> None:
     pod, nodes, pods = FITS[case]
     names = {node.name for node in nodes}
-    wanted = "b" if names == {"a", "b"} else "yes"
+    expected = "b" if names == {"a", "b"} else "yes"
 
-    assert decision(pod, nodes, pods) == Selected(wanted)
+    assert decision(pod, nodes, pods) == Selected(expected)
 
 
 def unhelpful(count: int, text: str) -> str:
@@ -276,7 +276,7 @@ UNFIT: dict[str, tuple[Pod, list[Node], list[Pod], str]] = {
         [on("a", a_pod("q", ports=[{"containerPort": 1, "hostPort": 80}]))],
         no_victims(1, "1 node(s) didn't have free ports for the requested pod ports"),
     ),
-    "nobody to be near to": (
+    "no pod matches the affinity": (
         a_pod("p", affinity=affinity_to(affinity_term(app="x"))),
         [a_node("a")],
         [],
@@ -288,7 +288,7 @@ UNFIT: dict[str, tuple[Pod, list[Node], list[Pod], str]] = {
         [on("a", a_pod("q", labels={"app": "x"}))],
         no_victims(1, "1 node(s) didn't match pod anti-affinity rules"),
     ),
-    "not wanted": (
+    "repelled by anti-affinity": (
         a_pod("p", labels={"app": "y"}),
         [a_node("a")],
         [on("a", a_pod("q", affinity=anti_affinity_to(affinity_term(app="y"))))],
@@ -306,7 +306,12 @@ UNFIT: dict[str, tuple[Pod, list[Node], list[Pod], str]] = {
         [on("a", HALF)],
         f"{SHORT} no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never.",
     ),
-    "somebody will leave": (a_pod("p", priority=9, **BIG), [a_node("a")], [on("a", HALF)], SHORT),
+    "a victim can be preempted": (
+        a_pod("p", priority=9, **BIG),
+        [a_node("a")],
+        [on("a", HALF)],
+        SHORT,
+    ),
 }
 
 
