@@ -1,4 +1,4 @@
-"""The reference of the file of `bramley host` names every field and every step, and no other."""
+"""The reference of the configuration file of `bramley host` lists all fields and steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIRST_CELL = re.compile(r"^\| (`[^|]+`) \|", re.MULTILINE)
 
 
 def fields_of(table: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
-    """Yield the fields of a table as people write them, those of the tables in it behind a dot."""
+    """Yield the fields of a table as they are written in the file; those of nested tables after a dot."""
     for field in msgspec.structs.fields(table):
         name = prefix + field.encode_name
         kinds = [field.type, *getattr(field.type, "__args__", ())]
@@ -26,23 +26,25 @@ def fields_of(table: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
 
 
 def field_names(cell: str) -> Iterator[str]:
-    """Yield the fields of a cell; one that begins with a dot is of the same table as the first."""
+    """Yield the fields of a cell; a name that begins with a dot belongs to the table of the first one."""
     names = re.findall(r"`([^`]+)`", cell)
     table = names[0].partition(".")[0]
     yield from (table + name if name.startswith(".") else name for name in names)
 
 
-def test_every_field_is_explained_and_no_other() -> None:
-    explained = [name for cell in _FIRST_CELL.findall(FIELDS) for name in field_names(cell)]
+def test_reference_lists_all_fields() -> None:
+    listed = [name for cell in _FIRST_CELL.findall(FIELDS) for name in field_names(cell)]
 
-    assert sorted(explained) == sorted(fields_of(HostConfig))
+    assert sorted(listed) == sorted(fields_of(HostConfig))
 
 
-def test_every_step_is_explained_in_its_order() -> None:
+def test_reference_lists_all_steps_in_order() -> None:
     assert tuple(cell.strip("`") for cell in _FIRST_CELL.findall(STEPS)) == sequence.NAMES
 
 
-def test_the_steps_of_a_preparation_are_named() -> None:
-    [named] = re.findall(r"^`bramley host prepare` knows (.*) only\.$", STEPS, re.MULTILINE)
+def test_reference_lists_the_steps_of_a_preparation() -> None:
+    [listed] = re.findall(
+        r"^`bramley host prepare` has the steps (.*) only\.$", STEPS, re.MULTILINE
+    )
 
-    assert tuple(re.findall(r"`([^`]+)`", named)) == preparation.NAMES
+    assert tuple(re.findall(r"`([^`]+)`", listed)) == preparation.NAMES
