@@ -22,14 +22,6 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
-class GuestProcess:
-    """A process that holds a VM: `tart run`, or the process that the Virtualization framework started for it."""
-
-    pid: int
-    argv: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class HostProcess:
     """Any process of this machine whose arguments are readable."""
 
@@ -60,11 +52,11 @@ class Host(Protocol):
         ...
 
     def space(self, path: Path) -> Space:
-        """Return the size of the volume that contains this path."""
+        """Return the size of the volume that contains this path, which need not exist yet."""
         ...
 
-    def guest_processes(self) -> list[GuestProcess]:
-        """Return all processes that hold a VM, also those of other programs."""
+    def guest_processes(self) -> list[HostProcess]:
+        """Return all processes that hold a VM: `tart run`, also of other programs, and those of the Virtualization framework."""
         ...
 
     def processes(self) -> list[HostProcess]:

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -25,16 +25,7 @@ _RECORD = ".json"
 _UNREADABLE = ".unreadable"
 
 
-class Versioned(Protocol):
-    """The common field of all records."""
-
-    @property
-    def version(self) -> int:
-        """Return the version of the record's format."""
-        ...
-
-
-R = TypeVar("R", bound=Versioned)
+R = TypeVar("R")
 
 
 class LedgerUnavailable(errors.Unavailable):

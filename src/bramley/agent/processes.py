@@ -14,7 +14,7 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from bramley.agent.platform import System, fd_events, system
 from bramley.agent.programs import Finished, ProgramMissing
@@ -131,14 +131,6 @@ class LineSplitter:
         self._on_line(line.rstrip(b"\r").decode(errors="replace"))
 
 
-class Sink(Protocol):
-    """Receives the output of a program."""
-
-    def feed(self, block: bytes) -> None:
-        """Append a block."""
-        ...
-
-
 class SystemPrograms:
     """Runs programs of this machine; implements `Programs`. `environment` is the agent's own."""
 
@@ -219,10 +211,11 @@ async def _communicate(
     """Read the output of a program until it ends, and shortly after while its pipes are open."""
     head, tail = HeadBuffer(), TailBuffer(MAX_STDERR_BYTES)
     lines = LineSplitter(on_line) if on_line else None
+    sinks = (head.feed, lines.feed) if lines else (head.feed,)
     async with _stopped_by(gate, process.pid), asyncio.TaskGroup() as group:
         streams = [
-            group.create_task(_read(process.stdout, [head, lines] if lines else [head])),
-            group.create_task(_read(process.stderr, [tail])),
+            group.create_task(_read(process.stdout, *sinks)),
+            group.create_task(_read(process.stderr, tail.feed)),
             group.create_task(_write(process.stdin, stdin)),
         ]
         await fd_events.wait_for_exit(process.pid)
@@ -235,7 +228,7 @@ async def _communicate(
     return Finished(code=process.wait(), stdout=head.text(), stderr=tail.text())
 
 
-async def _read(pipe: IO[bytes] | None, sinks: Sequence[Sink]) -> None:
+async def _read(pipe: IO[bytes] | None, *sinks: Callable[[bytes], None]) -> None:
     if pipe is None:
         return
     handle = pipe.fileno()
@@ -250,7 +243,7 @@ async def _read(pipe: IO[bytes] | None, sinks: Sequence[Sink]) -> None:
         if not block:
             return
         for sink in sinks:
-            sink.feed(block)
+            sink(block)
 
 
 async def _write(pipe: IO[bytes] | None, content: bytes) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bramley.agent.host import GuestProcess, Host
+from bramley.agent.host import Host, HostProcess
 from bramley.agent.ledger import Ledger, VmRecord, VmState
 from bramley.agent.runs import Runs
 from bramley.agent.tart.driver import Tart
@@ -104,7 +104,7 @@ class Slots:
         others = (self._occupied(processes) | (claims or set())) - {vm}
         return len(others) + len(self._unknown(processes))
 
-    def _occupied(self, processes: Sequence[GuestProcess]) -> set[str]:
+    def _occupied(self, processes: Sequence[HostProcess]) -> set[str]:
         named = {_vm_of(each) for each in processes}
         records = self._ledger.vms().values()
         return {each.vm for each in records if each.vm in named or self._occupies(each)}
@@ -116,7 +116,7 @@ class Slots:
         is_starting = record.state is VmState.STARTED and not self._runs.exists(vm)
         return is_starting and not record.is_adopted and record.boot_id == self._host.boot_id()
 
-    def _unknown(self, processes: Sequence[GuestProcess]) -> list[GuestProcess]:
+    def _unknown(self, processes: Sequence[HostProcess]) -> list[HostProcess]:
         """Return one process for each VM that no record explains."""
         known = self._ledger.vms()
         named = {name: each for each in processes if (name := _vm_of(each))}
@@ -144,7 +144,7 @@ class Slots:
             )
 
 
-def _vm_of(process: GuestProcess) -> str:
+def _vm_of(process: HostProcess) -> str:
     """Return the VM that a process names; empty if it names none."""
     words = process.argv
     after = words.index("run") + 1 if "run" in words else 1

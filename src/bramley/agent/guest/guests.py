@@ -20,9 +20,7 @@ from bramley.agent.guest.tokens import Tokens
 from bramley.api.pod import Pod
 
 _AMBIGUOUS = re.compile(r"(\\*)([\n\r])|(\\+)(?=[nr])")
-_ESCAPED = re.compile(r"(\\+)([nr])")
 _LETTERS = {"\n": "n", "\r": "r"}
-_BREAKS = {"n": "\n", "r": "\r"}
 
 
 def render_env_file(values: Mapping[str, str]) -> str:
@@ -30,33 +28,14 @@ def render_env_file(values: Mapping[str, str]) -> str:
     return "".join(f"{name}={escape(values[name])}\n" for name in sorted(values))
 
 
-def parse_env_file(text: str) -> dict[str, str]:
-    """Parse the file as a guest does: blank lines and comments are ignored."""
-    # Not splitlines: a value may contain the other line separators that Python knows.
-    lines = (line for line in text.split("\n") if line and not line.startswith("#"))
-    pairs = (line.partition("=") for line in lines)
-    return {name: unescape(value) for name, _, value in pairs}
-
-
 def escape(value: str) -> str:
     """Return a value on one line."""
     return _AMBIGUOUS.sub(_doubled, value)
 
 
-def unescape(value: str) -> str:
-    """Return the value that `escape` put on one line."""
-    return _ESCAPED.sub(_halved, value)
-
-
 def _doubled(found: re.Match[str]) -> str:
     before, end, only = found.groups()
     return only * 2 if only else f"{before * 2}\\{_LETTERS[end]}"
-
-
-def _halved(found: re.Match[str]) -> str:
-    backslashes, letter = found.groups()
-    kept = "\\" * (len(backslashes) // 2)
-    return f"{kept}{_BREAKS[letter] if len(backslashes) % 2 else letter}"
 
 
 class Guests:

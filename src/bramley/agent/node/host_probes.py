@@ -207,11 +207,7 @@ class HostProbes:
         await self.tart.list()
 
     async def _measure_host_disk(self) -> Space:
-        path = self.disk
-        # tart creates its home with the first image.
-        while not path.exists() and path != path.parent:
-            path = path.parent
-        return self.host.space(path)
+        return self.host.space(self.disk)
 
     async def _probe_guests(self) -> Mapping[str, float]:
         measured = await self._guest_probes.probe()

@@ -10,9 +10,8 @@ import struct
 import time
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
-from bramley.agent.host import GuestProcess, HostProcess, Space, Usage
+from bramley.agent.host import HostProcess, Usage
 from bramley.agent.platform import interfaces, locks, system
 
 # struct proc_bsdinfo: twelve numbers, two names, six numbers, and the start in seconds and microseconds.
@@ -93,8 +92,11 @@ _MAX_ARGUMENT_BYTES = 1024 * 1024
 _ROUNDING_SECONDS = 1
 
 
-class DarwinHost:
+class DarwinHost(system.PosixHost):
     """Implements `System`. The limit of two guests applies to the whole Mac, so the VMs of all users count."""
+
+    flock = locks.DARWIN
+    ioctl = interfaces.DARWIN
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None, use_errno=True)
@@ -109,21 +111,13 @@ class DarwinHost:
         )
         return answer.value.decode()
 
-    def lock_holder(self, path: Path) -> int | None:
-        """Return the process that holds the POSIX lock of a file."""
-        return locks.holder(path, locks.DARWIN)
-
-    def space(self, path: Path) -> Space:
-        """Return the size of the volume that contains this path."""
-        return system.space(path)
-
     def processes(self) -> list[HostProcess]:
         """Return the processes whose arguments are readable: those of our own user, or all for root."""
         buffer = ctypes.create_string_buffer(_MAX_ARGUMENT_BYTES)
         found = ((pid, self._arguments(pid, buffer)) for pid in self._pids())
         return [HostProcess(pid, argv) for pid, argv in found if argv]
 
-    def guest_processes(self) -> list[GuestProcess]:
+    def guest_processes(self) -> list[HostProcess]:
         """Return the processes that hold a VM."""
         return system.guest_processes_of(self.processes())
 
@@ -137,10 +131,6 @@ class DarwinHost:
         tasks = [task for each in family if (task := self._task(each)) is not None]
         ticks = sum(task.cpu_ticks for task in tasks)
         return Usage(self._duration(ticks), sum(task.resident_bytes for task in tasks))
-
-    def address(self) -> str | None:
-        """Return the first reachable address."""
-        return interfaces.first_reachable(interfaces.all_interfaces(interfaces.DARWIN))
 
     def start_time(self, pid: int) -> str | None:
         """Return the start time of a process in the format of `ps`; None if it has ended."""

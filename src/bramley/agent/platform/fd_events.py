@@ -10,34 +10,36 @@ import contextlib
 import os
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from bramley.agent import platform
+
+POLL_SECONDS = 0.05
 
 
 async def wait_readable(handle: int) -> None:
     """Return when the descriptor can be read, or its other side is closed."""
     loop = asyncio.get_running_loop()
-    event = asyncio.Event()
-    loop.add_reader(handle, event.set)
-    try:
-        await event.wait()
-    finally:
-        loop.remove_reader(handle)
+    await _wait(handle, loop.add_reader, loop.remove_reader)
 
 
 async def wait_writable(handle: int) -> None:
     """Return when the descriptor can be written, or its other side is closed."""
     loop = asyncio.get_running_loop()
+    await _wait(handle, loop.add_writer, loop.remove_writer)
+
+
+async def _wait(
+    handle: int,
+    add: Callable[[int, Callable[[], None]], None],
+    remove: Callable[[int], object],
+) -> None:
     event = asyncio.Event()
-    loop.add_writer(handle, event.set)
+    add(handle, event.set)
     try:
         await event.wait()
     finally:
-        loop.remove_writer(handle)
-
-
-POLL_SECONDS = 0.05
+        remove(handle)
 
 
 async def wait_for_exit(pid: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from bramley.agent.host import GuestProcess, HostProcess, Space, Usage
+from bramley.agent.host import HostProcess, Usage
 from bramley.agent.platform import interfaces, locks, system
 
 PROC = Path("/proc")
@@ -27,8 +27,11 @@ class ProcessStat:
     resident_pages: int
 
 
-class LinuxHost:
+class LinuxHost(system.PosixHost):
     """Implements `System`. Several simulated Macs share one Linux, so only VMs of this TART_HOME are counted."""
+
+    flock = locks.LINUX
+    ioctl = interfaces.LINUX
 
     def __init__(self, *, tart_home: Path | None = None, proc: Path = PROC) -> None:
         self._proc = proc
@@ -38,20 +41,12 @@ class LinuxHost:
         """Return the kernel's id of this boot."""
         return (self._proc / "sys/kernel/random/boot_id").read_text().strip()
 
-    def lock_holder(self, path: Path) -> int | None:
-        """Return the process that holds the POSIX lock of a file."""
-        return locks.holder(path, locks.LINUX)
-
-    def space(self, path: Path) -> Space:
-        """Return the size of the volume that contains this path."""
-        return system.space(path)
-
     def processes(self) -> list[HostProcess]:
         """Return all processes that have arguments; kernel threads have none."""
         found = ((pid, split_arguments(self._cmdline(pid))) for pid in self._pids())
         return [HostProcess(pid, argv) for pid, argv in found if argv]
 
-    def guest_processes(self) -> list[GuestProcess]:
+    def guest_processes(self) -> list[HostProcess]:
         """Return the processes that hold a VM of this TART_HOME."""
         lines = ((pid, self._cmdline(pid)) for pid in self._pids())
         # Filtered before the arguments are split, which is most of the work.
@@ -73,10 +68,6 @@ class LinuxHost:
         seconds = sum(stat.cpu_ticks for stat in stats) / os.sysconf("SC_CLK_TCK")
         pages = sum(stat.resident_pages for stat in stats)
         return Usage(timedelta(seconds=seconds), pages * os.sysconf("SC_PAGE_SIZE"))
-
-    def address(self) -> str | None:
-        """Return the first reachable address."""
-        return interfaces.first_reachable(interfaces.all_interfaces(interfaces.LINUX))
 
     def start_time(self, pid: int) -> str | None:
         """Return the clock ticks between boot and the start of a process; None if it has ended."""

@@ -7,9 +7,10 @@ import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from bramley.agent.host import GuestProcess, Host, HostProcess, Space
+from bramley.agent.host import Host, HostProcess, Space
+from bramley.agent.platform import interfaces, locks
 
 
 def signal_group(leader: int, number: signal.Signals) -> None:
@@ -31,10 +32,10 @@ def may_hold_vm(line: bytes) -> bool:
     return _TART.encode() in line or GUEST_SERVICE.encode() in line
 
 
-def guest_processes_of(processes: Iterable[HostProcess]) -> list[GuestProcess]:
+def guest_processes_of(processes: Iterable[HostProcess]) -> list[HostProcess]:
     """Return the processes that hold a VM, without the interpreter on their command lines."""
     found = ((each.pid, without_interpreter(each.argv)) for each in processes)
-    return [GuestProcess(pid, argv) for pid, argv in found if holds_vm(argv)]
+    return [HostProcess(pid, argv) for pid, argv in found if holds_vm(argv)]
 
 
 def holds_vm(argv: Sequence[str]) -> bool:
@@ -67,12 +68,26 @@ class System(Host, Protocol):
         ...
 
 
-def space(path: Path) -> Space:
-    """Return the size of the volume of a path, or of its nearest existing parent."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    stats = os.statvfs(path)
-    return Space(total=stats.f_blocks * stats.f_frsize, free=stats.f_bavail * stats.f_frsize)
+class PosixHost:
+    """The part of `System` that macOS and Linux have in common, up to the layout of structs."""
+
+    flock: ClassVar[locks.FlockLayout]
+    ioctl: ClassVar[interfaces.IoctlRequests]
+
+    def lock_holder(self, path: Path) -> int | None:
+        """Return the process that holds the POSIX lock of a file."""
+        return locks.holder(path, self.flock)
+
+    def space(self, path: Path) -> Space:
+        """Return the size of the volume of a path, or of its nearest existing parent."""
+        while not path.exists() and path != path.parent:
+            path = path.parent
+        stats = os.statvfs(path)
+        return Space(total=stats.f_blocks * stats.f_frsize, free=stats.f_bavail * stats.f_frsize)
+
+    def address(self) -> str | None:
+        """Return the first reachable address."""
+        return interfaces.first_reachable(interfaces.all_interfaces(self.ioctl))
 
 
 def descendants(root: int, parents: Mapping[int, int]) -> list[int]:

@@ -6,16 +6,18 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
 
 from bramley.agent import vm_names
 from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.guests import Guests
+from bramley.agent.gui_session import GuiSession
 from bramley.agent.host import Host
 from bramley.agent.host_clock import HostClock
-from bramley.agent.images.image_requests import Answer, ImageRequest
+from bramley.agent.images.image_requests import Answer
+from bramley.agent.images.images import Images
 from bramley.agent.ledger import Ledger, VmRecord
 from bramley.agent.metrics import AgentMetrics
+from bramley.agent.metrics_proxy import MetricsProxy
 from bramley.agent.pods import status
 from bramley.agent.pods.guest_liveness import GuestLiveness
 from bramley.agent.pods.pod_state import PodState, PodStates
@@ -36,38 +38,6 @@ from bramley.runtime.writes import FencedKube
 logger = log.get(__name__)
 
 
-class Images(Protocol):
-    """Provides golden bases."""
-
-    def request(self, request: ImageRequest, *, on_change: Callable[[], None]) -> Answer:
-        """Return the state of an image without waiting; `on_change` is called when it may have changed."""
-        ...
-
-    async def clone(self, golden: str, vm: str) -> None:
-        """Clone a VM from a golden base."""
-        ...
-
-
-class SessionCheck(Protocol):
-    """Checks the GUI session that VMs need."""
-
-    async def check(self) -> bool:
-        """Return whether a VM can start."""
-        ...
-
-    async def ensure(self, *, max_age: timedelta = timedelta()) -> None:
-        """Return when a VM can start, else raise NoSession. A result that is younger than `max_age` is reused."""
-        ...
-
-
-class MetricsProxy(Protocol):
-    """Makes the metrics of guests reachable."""
-
-    async def pod_address(self, pod: Pod, vm: str, address: str) -> str:
-        """Return the Pod IP to publish: the Node's address if it proxies the guest's metrics, else the guest's."""
-        ...
-
-
 @dataclass(slots=True, kw_only=True)
 class PodDeps:
     """The dependencies of the Pod controller. `gui_session` is None where no GUI session is managed."""
@@ -84,7 +54,7 @@ class PodDeps:
     images: Images
     data: UserData
     guests: Guests
-    gui_session: SessionCheck | None
+    gui_session: GuiSession | None
     slots: Slots
     metrics: AgentMetrics
     clock: HostClock

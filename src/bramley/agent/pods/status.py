@@ -329,11 +329,10 @@ def _with_transition_times(
 ) -> list[PodCondition]:
     """Return the conditions with the times of their last transition."""
     known = pod.status.conditions
-    return [conditions.put(known, one, now=facts.now)[_index(known, one)] for one in desired]
-
-
-def _index(known: list[PodCondition], desired: PodCondition) -> int:
-    return next((at for at, one in enumerate(known) if one.type == desired.type), -1)
+    return [
+        conditions.put([old for old in known if old.type == one.type], one, now=facts.now)[0]
+        for one in desired
+    ]
 
 
 def _comparable(condition: PodCondition | None) -> tuple[Any, ...] | None:

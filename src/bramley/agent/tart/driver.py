@@ -59,12 +59,6 @@ class RunOptions:
     root_disk: str = EPHEMERAL_DISK_OPTIONS
 
 
-def run_arguments(binary: str, vm: str, options: RunOptions) -> tuple[str, ...]:
-    """Return the command line of `tart run`."""
-    shares = [part for share in options.shares for part in ("--dir", share.argument())]
-    return (binary, "run", vm, "--no-graphics", "--root-disk-opts", options.root_disk, *shares)
-
-
 def tart_environment(home: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment of every tart: its home, and the setting that keeps it from pruning images."""
     return {"TART_HOME": str(home), "TART_NO_AUTO_PRUNE": "1", **(more or {})}
@@ -260,7 +254,10 @@ class Tart:
         self, vm: str, options: RunOptions | None = None
     ) -> tuple[tuple[str, ...], dict[str, str]]:
         """Return the command line and the environment of `tart run`, for a supervisor to start."""
-        argv = run_arguments(self._binary, vm, options or RunOptions())
+        options = options or RunOptions()
+        shares = [word for share in options.shares for word in ("--dir", share.argument())]
+        disk = ("--root-disk-opts", options.root_disk)
+        argv = (self._binary, "run", vm, "--no-graphics", *disk, *shares)
         return argv, tart_environment(self.home)
 
     def resolve(self, image: str) -> str | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bramley.agent.host import GuestProcess, HostProcess, Space, Usage
+from bramley.agent.host import HostProcess, Space, Usage
 from bramley.agent.platform import system
 from bramley.agent.programs import Finished
 from bramley.kube.transport import Request, Response, Stream, Transport
@@ -205,10 +205,10 @@ class SimulatedHost:
         """Return the space of the only volume."""
         return self._mac.space()
 
-    def guest_processes(self) -> list[GuestProcess]:
+    def guest_processes(self) -> list[HostProcess]:
         """Return the processes of guests and of the tarts that run them."""
         living = self._mac.table.living()
-        return [GuestProcess(each.pid, each.argv) for each in living if system.holds_vm(each.argv)]
+        return [HostProcess(each.pid, each.argv) for each in living if system.holds_vm(each.argv)]
 
     def processes(self) -> list[HostProcess]:
         """Return all processes."""

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bramley.agent.guest import guests
+from tests.unit.agent.guest.env_file import parse_env_file, unescape
 
 # Mostly of the characters that matter.
 VALUES = st.text(st.sampled_from("\\nr\n\rx=#") | st.characters(codec="utf-8"), max_size=12)
@@ -19,12 +20,12 @@ def read_by_an_old_guest(value: str) -> str:
 
 @given(st.dictionaries(NAMES, VALUES))
 def test_file_round_trips(values: dict[str, str]) -> None:
-    assert guests.parse_env_file(guests.render_env_file(values)) == values
+    assert parse_env_file(guests.render_env_file(values)) == values
 
 
 @given(VALUES)
 def test_value_round_trips(value: str) -> None:
-    assert guests.unescape(guests.escape(value)) == value
+    assert unescape(guests.escape(value)) == value
 
 
 @given(VALUES)
@@ -68,4 +69,4 @@ def test_same_variables_give_the_same_file() -> None:
 
 
 def test_comments_and_blank_lines_are_ignored() -> None:
-    assert guests.parse_env_file("# of the host\n\nA=1\n") == {"A": "1"}
+    assert parse_env_file("# of the host\n\nA=1\n") == {"A": "1"}

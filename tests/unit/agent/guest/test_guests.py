@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bramley.agent.guest import environment, guests
+from bramley.agent.guest import environment
 from bramley.agent.guest.environment import Unresolved
 from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.guests import Guests
@@ -18,6 +18,7 @@ from bramley.agent.guest.tokens import Tokens
 from bramley.agent.metrics import AgentMetrics
 from bramley.api.pod import Pod
 from tests import virtual_time
+from tests.unit.agent.guest.env_file import parse_env_file
 from tests.unit.agent.guest.pods import a_pod
 from tests.unit.agent.guest.test_environment import Objects, from_field, from_secret
 from tests.unit.agent.guest.test_tokens import Issuer
@@ -88,7 +89,7 @@ async def test_address_is_written_once_it_is_known(tmp_path: Path) -> None:
     await all_guests.write_address(a_pod(env=env, status={"podIP": "192.168.64.9"}), VM)
 
     assert before == ""
-    assert guests.parse_env_file((shares.env / "tuist.env").read_text()) == {"A": "192.168.64.9"}
+    assert parse_env_file((shares.env / "tuist.env").read_text()) == {"A": "192.168.64.9"}
 
 
 async def test_address_that_no_variable_uses_is_not_written(tmp_path: Path) -> None:
