@@ -1,4 +1,4 @@
-"""Everybody and everything that the API serves: the scene, and one harmless request for each verb on each resource.
+"""All users and resources of the API, and one harmless request for each verb on each resource.
 
 Objects stand in places: `own` is what belongs to the Node `mac-1`, `other` what belongs to `mac-2`, both in the namespace
 `ns` in which the roles are bound; `here` is that namespace as a whole, `elsewhere` another one, `everywhere` all of them.

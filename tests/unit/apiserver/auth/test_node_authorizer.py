@@ -1,4 +1,4 @@
-"""What the agent's rule knows of a store: kept up with each commit, read only when an agent asks."""
+"""The node authorizer's view of the store: updated with each commit, built at the first request of an agent."""
 
 from __future__ import annotations
 

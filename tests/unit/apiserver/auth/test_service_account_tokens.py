@@ -1,4 +1,4 @@
-"""A ServiceAccount's token is good for its audiences, for its time, and while everything lives that it speaks of."""
+"""A ServiceAccount's token is valid for its audiences, for its lifetime, and while its bound objects exist."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from bramley.api.core import Event, Pod
 from bramley.api.meta import Resource
 from bramley.kube.client import Client
 from tests import virtual_time
-from tests.unit.apiserver.controllers.a_cluster import a_cluster, is_there, settled
+from tests.unit.apiserver.controllers.cluster_world import a_cluster, is_there, settled
 
 READY = {"type": "Ready", "status": "True"}
 PODS = Pod.resource

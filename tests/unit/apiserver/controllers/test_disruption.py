@@ -1,4 +1,4 @@
-"""Disruption budgets: what they allow, as a table and with evictions on the embedded API; and roles made of others."""
+"""Disruption budgets: what they allow, as a table and with evictions on the embedded API; and aggregated ClusterRoles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bramley.api.policy import (
 from bramley.api.rbac import AggregationRule, ClusterRole, PolicyRule
 from bramley.apiserver.controllers import clusterrole_aggregation, disruption
 from bramley.base import errors
-from tests.unit.apiserver.controllers.a_cluster import a_cluster, settled
+from tests.unit.apiserver.controllers.cluster_world import a_cluster, settled
 from tests.unit.apiserver.controllers.test_deployments import a_deployment, a_world
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -101,7 +101,7 @@ def test_a_pod_that_was_evicted_counts_as_gone_but_not_for_ever() -> None:
     }
 
 
-def test_a_budget_that_cannot_be_counted_says_so() -> None:
+def test_a_budget_that_cannot_be_calculated_reports_that() -> None:
     old = Condition(type="DisruptionAllowed", status="False", last_transition_time=NOW)
     budget = PodDisruptionBudget(status=PodDisruptionBudgetStatus(conditions=[old]))
 

@@ -8,7 +8,7 @@ from bramley.api.apiextensions import CustomResourceDefinition
 from bramley.api.core import ConfigMap, Event, Namespace, Node, Secret
 from bramley.api.meta import ObjectMeta, Resource
 from bramley.kube.client import Client
-from tests.unit.apiserver.controllers.a_cluster import (
+from tests.unit.apiserver.controllers.cluster_world import (
     a_cluster,
     a_config_map,
     is_there,

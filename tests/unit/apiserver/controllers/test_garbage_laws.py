@@ -34,7 +34,12 @@ from bramley.apiserver.controllers.garbage.graph_builder import (
 from bramley.base import errors
 from tests import virtual_time
 from tests.unit import example_counts
-from tests.unit.apiserver.controllers.a_cluster import a_cluster, a_config_map, owned_by, settled
+from tests.unit.apiserver.controllers.cluster_world import (
+    a_cluster,
+    a_config_map,
+    owned_by,
+    settled,
+)
 
 MAPS = Resource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 Propagation = Literal["Background", "Foreground"]

@@ -10,7 +10,7 @@ from bramley.api.meta import Condition, ObjectMeta, Resource
 from bramley.apiserver.controllers import namespaces
 from bramley.apiserver.controllers.namespaces import DeletionResult
 from bramley.kube.client import Client
-from tests.unit.apiserver.controllers.a_cluster import (
+from tests.unit.apiserver.controllers.cluster_world import (
     a_cluster,
     a_config_map,
     is_there,
@@ -30,7 +30,7 @@ def condition_reasons(namespace: Namespace) -> dict[str, tuple[str, str]]:
     return {each.type: (each.status, each.reason) for each in namespace.status.conditions}
 
 
-async def test_a_namespace_takes_its_contents_along() -> None:
+async def test_a_deleted_namespace_loses_its_content() -> None:
     async with a_cluster() as client:
         await client.create_wire(CustomResourceDefinition.resource, widget_crd())
         await client.create_wire(WIDGETS, a_widget("w"), namespace="t")
@@ -74,7 +74,7 @@ async def test_content_with_finalizers_holds_the_namespace_and_is_reported() -> 
         assert not await is_there(client, Namespace, "t")
 
 
-async def test_pods_go_before_all_else() -> None:
+async def test_pods_are_deleted_first() -> None:
     async with a_cluster() as client:
         await client.create(a_config_map("needed"))
         await pod(client, "p", nodeName="n", terminationGracePeriodSeconds=20)
@@ -101,7 +101,7 @@ async def test_every_namespace_has_its_default_account_and_gets_it_back() -> Non
         assert await is_there(client, ServiceAccount, "default", "kube-system")
 
 
-def test_an_attempt_without_trouble_says_five_times_that_all_is_well() -> None:
+def test_a_successful_attempt_sets_all_five_conditions() -> None:
     conditions = namespaces.deletion_conditions([], DeletionResult(), now=NOW)
 
     assert [each.status for each in conditions] == ["False"] * 5

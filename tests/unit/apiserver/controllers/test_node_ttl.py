@@ -9,7 +9,7 @@ import pytest
 from bramley.api.core import Node
 from bramley.apiserver.controllers import ttl
 from bramley.apiserver.controllers.ttl import TTL_ANNOTATION, node_ttl
-from tests.unit.apiserver.controllers.one_controller import a_world_with
+from tests.unit.apiserver.controllers.controller_world import a_world_with
 
 
 @pytest.mark.parametrize(

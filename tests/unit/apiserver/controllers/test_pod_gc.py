@@ -13,7 +13,7 @@ import pytest
 from bramley.api.core import Node, Pod
 from bramley.apiserver.controllers import pod_gc
 from bramley.apiserver.controllers.timings import DEFAULT
-from tests.unit.apiserver.controllers.one_controller import World, a_world_with
+from tests.unit.apiserver.controllers.controller_world import World, a_world_with
 
 BEGIN = datetime(2026, 6, 19, tzinfo=UTC)
 OUT = {"key": "node.kubernetes.io/out-of-service", "value": "x", "effect": "NoExecute"}

@@ -13,7 +13,7 @@ from bramley.api.core import Event
 from bramley.apiserver.controllers import ttl
 from bramley.apiserver.controllers.ttl import EventTimes
 from tests import virtual_time
-from tests.unit.apiserver.controllers.one_controller import World, a_world, a_world_with, running
+from tests.unit.apiserver.controllers.controller_world import World, a_world, a_world_with, running
 
 NOW = datetime(2026, 6, 19, 12, tzinfo=UTC)
 TEXT = "2026-06-19T11:{:02}:00.000000Z"

@@ -1,4 +1,4 @@
-"""Label selectors in objects: whom they mean, how they read, and what is wrong with some."""
+"""Label selectors in objects: matching, their text form, and validation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def requirement(operator: str, *values: str) -> Json:
         (requirement("Perhaps"), {"k": ""}, False),
     ],
 )
-def test_whom_a_selector_means(selector: Json | None, labels: dict[str, str], means: bool) -> None:
+def test_matching(selector: Json | None, labels: dict[str, str], means: bool) -> None:
     assert label_selectors.matches(selector, labels) is means
 
 

@@ -1,4 +1,4 @@
-"""Where agents are, who the API is to them, and the lines between."""
+"""The addresses of agents, the credentials of the API server, and their connections."""
 
 from __future__ import annotations
 

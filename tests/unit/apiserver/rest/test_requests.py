@@ -1,4 +1,4 @@
-"""Requests as such: who may ask, what is too much, and that nonsense never changes the store."""
+"""Requests: anonymous access, limits, and that malformed requests never change the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches: every change once and in order, truthful bookmarks, ends that say why."""
+"""Watches: every change once and in order, correct bookmarks, and errors with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log tells who did what, in bounded files, and never what anything held."""
+"""The audit log records who did what, in bounded files, and never the content of objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/metrics` tells what the API did and how its store is, to whom it may concern, in a bounded number of series."""
+"""`/metrics` reports requests and the state of the store to authorized users, in a bounded number of series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journals and disks that tests steer: a commit happens when the test says so, or fails when it says so."""
+"""Journals and disks that tests control: a commit happens or fails on command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file with a damaged object in it: the object is set aside, and everything else is there as before."""
+"""A file with a damaged object in it: the object is quarantined, and everything else is served as before."""
 
 from __future__ import annotations
 

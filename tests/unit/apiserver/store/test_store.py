@@ -1,4 +1,4 @@
-"""What the store promises to those who read and write, under virtual time."""
+"""Guarantees of the store to readers and writers, under virtual time."""
 
 from __future__ import annotations
 

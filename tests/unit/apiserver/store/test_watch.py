@@ -1,4 +1,4 @@
-"""What a watcher may rely on: order, no gap, no double, truthful revisions, and a clear word when it was too slow."""
+"""Guarantees of a watch: order, no gap, no duplicate, correct revisions, and an error for a watcher that is too slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taints as tables: which follow from conditions, how lists of them change, and for how long Pods bear them."""
+"""Taints as tables: which follow from conditions, how lists of them change, and for how long Pods tolerate them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bramley.apiserver.controllers.node_lifecycle.zones import (
     zone_state,
 )
 from bramley.apiserver.controllers.timings import Timings
-from tests.unit.apiserver.controllers.one_controller import a_world_with
+from tests.unit.apiserver.controllers.controller_world import a_world_with
 
 TODAY = datetime(2026, 6, 19, tzinfo=UTC)
 
@@ -94,7 +94,7 @@ def test_taints_follow_from_conditions(case: str) -> None:
     ],
 )
 @pytest.mark.parametrize("before", [taints.UNREACHABLE, taints.NOT_READY, None])
-def test_of_the_two_that_evict_there_is_one_at_most(
+def test_at_most_one_eviction_taint_is_set(
     before: str | None, key: str | None, expected: list[tuple[str, str]]
 ) -> None:
     first = taints.with_no_execute_taint([], before, now_utc=TODAY)
@@ -134,7 +134,7 @@ TOLERATED: dict[str, tuple[list[dict[str, Any]], list[Taint], int | None]] = {
 
 
 @pytest.mark.parametrize("case", TOLERATED)
-def test_a_pod_bears_taints(case: str) -> None:
+def test_toleration_limit(case: str) -> None:
     tolerations, given, expected = TOLERATED[case]
     pod = msgspec.convert({"spec": {"tolerations": tolerations}}, Pod)
 
@@ -153,11 +153,11 @@ def test_a_pod_bears_taints(case: str) -> None:
         (46, 54, ZoneState.NORMAL),
     ],
 )
-def test_a_zone_is(ready: int, silent: int, expected: ZoneState) -> None:
+def test_zone_state(ready: int, silent: int, expected: ZoneState) -> None:
     assert zone_state([True] * ready + [False] * silent, share=0.55) is expected
 
 
-def test_silence_right_after_a_start_is_no_news() -> None:
+def test_missing_heartbeats_right_after_a_start_are_not_a_change() -> None:
     zones = Zones(Timings())
 
     first = zones.update({"": [False, False]})
@@ -196,7 +196,7 @@ async def test_a_new_node_is_free_when_it_is_ready() -> None:
         assert await world.taints("mac-1") == set()
 
 
-async def test_a_taint_evicts_at_once_those_who_do_not_bear_it() -> None:
+async def test_a_taint_evicts_pods_without_toleration_at_once() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await world.node("mac-1")
         await world.pod("goes", node="mac-1")

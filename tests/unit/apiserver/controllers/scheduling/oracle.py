@@ -1,4 +1,4 @@
-"""A second opinion on where a Pod may go: slow, from the manifests alone, written apart from everything that the scheduler uses."""
+"""An independent, slow implementation of the filters, from the manifests alone, which shares no code with the scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of scheduling, on random clusters: it agrees with a slow second opinion, and whatever it keeps in mind stays true."""
+"""Laws of scheduling, on random clusters: it agrees with a slow independent implementation, and its snapshot stays correct."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ PODS = st.lists(a_wire_pod(), max_size=12)
 
 
 @given(nodes(), PODS, st.randoms(use_true_random=False))
-def test_each_pod_goes_where_it_may_and_stays_only_if_it_may_nowhere(
+def test_decisions_agree_with_the_oracle(
     cluster: list[dict[str, Any]], arriving: list[dict[str, Any]], rng: random.Random
 ) -> None:
     snapshot = Snapshot()
@@ -139,7 +139,7 @@ def test_each_pod_goes_where_it_may_and_stays_only_if_it_may_nowhere(
 
 
 @given(nodes(), PODS)
-def test_a_board_that_everybody_left_is_as_it_was(
+def test_a_snapshot_without_its_pods_equals_the_initial_one(
     cluster: list[dict[str, Any]], arriving: list[dict[str, Any]]
 ) -> None:
     snapshot = Snapshot()

@@ -1,4 +1,4 @@
-"""Who has to leave for a more important Pod: as few and as unimportant as can be."""
+"""Preemption: the fewest Pods of the lowest priority are the victims."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def victims(found: object) -> list[str]:
     return [victim.key.name for victim in found.victims]
 
 
-def test_all_who_are_in_the_way_leave() -> None:
+def test_all_pods_in_the_way_are_preempted() -> None:
     found = decision(big(), [a_node("a")], [small("x", "a"), small("y", "a")])
 
     assert sorted(victims(found)) == ["x", "y"]
@@ -85,14 +85,14 @@ def test_fewer_victims_of_the_same_kind_are_better() -> None:
     assert victims(decision(big(), nodes, pods)) == ["x"]
 
 
-def test_victims_can_be_unloved_neighbours() -> None:
+def test_pods_that_anti_affinity_repels_can_be_victims() -> None:
     pod = a_pod("p", priority=10, affinity=anti_affinity_to(affinity_term(app="x")))
     pods = [on("a", a_pod("x", labels={"app": "x"})), on("a", a_pod("y"))]
 
     assert victims(decision(pod, [a_node("a")], pods)) == ["x"]
 
 
-def test_guards_leave_for_those_they_keep_away() -> None:
+def test_pods_whose_anti_affinity_repels_the_preemptor_can_be_victims() -> None:
     pod = a_pod("p", priority=10, labels={"app": "y"})
     pods = [
         on("a", a_pod("x", affinity=anti_affinity_to(affinity_term(app="y")))),
@@ -115,7 +115,7 @@ def test_no_more_pods_are_preempted_while_victims_terminate() -> None:
     assert (found.victims, found.nominated_node) == ((), "a")
 
 
-def test_a_place_that_was_freed_is_kept_for_whom_it_was_freed() -> None:
+def test_a_nominated_node_is_reserved_for_the_preemptor() -> None:
     snapshot = a_snapshot([a_node("a")])
     waiting = PodInfo.of(big())
     snapshot.nominate(waiting, "a")
@@ -130,7 +130,7 @@ def test_a_place_that_was_freed_is_kept_for_whom_it_was_freed() -> None:
     assert select_node.decide(waiting, snapshot, random.Random(0)) == Selected("a")
 
 
-def test_a_pod_goes_where_room_was_made_for_it_though_elsewhere_is_more() -> None:
+def test_the_nominated_node_is_preferred() -> None:
     snapshot = a_snapshot([a_node("a", cpu="5"), a_node("b", cpu="50")])
     pod = a_pod("p", requests={"cpu": "4"}, status={"nominatedNodeName": "a"})
 

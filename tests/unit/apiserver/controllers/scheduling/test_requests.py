@@ -1,4 +1,4 @@
-"""How much a Pod asks for, container by container."""
+"""The resources that a Pod requests, container by container."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def test_bytes_are_whole_numbers() -> None:
     assert pod_info.parse_amounts({"memory": "1Gi", "pods": 3}) == {"memory": 1024 * MI, "pods": 3}
 
 
-def test_scoring_takes_a_silent_container_for_something() -> None:
+def test_scoring_assumes_requests_for_a_container_without_any() -> None:
     spec = msgspec.convert({"containers": [{"name": "a"}, container("1")]}, PodSpec)
 
     assert pod_info.nonzero_requests(spec) == (1100, 400 * MI)
 
 
-def test_a_pod_without_containers_asks_for_nothing() -> None:
+def test_a_pod_without_containers_requests_nothing() -> None:
     """No server takes one today, but an older one may have."""
     assert pod_info.nonzero_requests(PodSpec()) == (0, 0)

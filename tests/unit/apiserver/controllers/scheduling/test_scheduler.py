@@ -1,4 +1,4 @@
-"""The scheduler on the embedded API: who gets which Node, what is written down, and when a Pod is tried again."""
+"""The scheduler on the embedded API: bindings, conditions and events, and when a Pod is scheduled again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bramley.api.core import Namespace, Node, Pod
 from bramley.api.meta import ObjectMeta
 from bramley.apiserver.controllers.scheduling import scheduler
 from bramley.base import errors
-from tests.unit.apiserver.controllers.one_controller import World, a_world, a_world_with, running
+from tests.unit.apiserver.controllers.controller_world import World, a_world, a_world_with, running
 from tests.unit.apiserver.controllers.scheduling.builders import affinity_term, anti_affinity_to
 
 FULL = (
@@ -44,7 +44,7 @@ async def remove(world: World, name: str) -> None:
     await world.kube.delete(Pod, name, namespace="default", grace=timedelta())
 
 
-async def test_a_pod_gets_a_node_and_says_so() -> None:
+async def test_a_pod_is_bound_and_has_an_event() -> None:
     async with a_world_with(scheduler.add) as world:
         await world.node("mac-1")
         await world.pod("p")
@@ -56,7 +56,7 @@ async def test_a_pod_gets_a_node_and_says_so() -> None:
         assert await world.events("p") == [event]
 
 
-async def test_a_pod_that_fits_nowhere_says_why_once() -> None:
+async def test_an_unschedulable_pod_has_one_event_with_the_reason() -> None:
     async with a_world_with(scheduler.add) as world:
         await world.node("mac-1", offers={"pods": "1"})
         await world.pod("p")
@@ -96,7 +96,7 @@ async def full(world: World) -> None:
     assert await places(world) == {"p": "mac-1", "q": ""}
 
 
-async def test_a_place_that_is_left_is_taken_at_once() -> None:
+async def test_freed_capacity_is_used_at_once() -> None:
     async with a_world_with(scheduler.add) as world:
         await full(world)
 
@@ -106,7 +106,7 @@ async def test_a_place_that_is_left_is_taken_at_once() -> None:
         assert await places(world) == {"q": "mac-1"}
 
 
-async def test_a_pod_that_ended_leaves_its_place() -> None:
+async def test_an_ended_pod_frees_its_capacity() -> None:
     async with a_world_with(scheduler.add) as world:
         await full(world)
 
@@ -201,7 +201,7 @@ async def test_a_term_can_mean_namespaces_by_their_labels() -> None:
         {"nodeName": "elsewhere"},
     ],
 )
-async def test_some_pods_are_none_of_ours(spec: dict[str, Any]) -> None:
+async def test_pods_of_other_schedulers_are_ignored(spec: dict[str, Any]) -> None:
     async with a_world_with(scheduler.add) as world:
         await world.node("mac-1")
         await world.pod("p", **spec)
@@ -211,7 +211,7 @@ async def test_some_pods_are_none_of_ours(spec: dict[str, Any]) -> None:
         assert await world.events("p") == []
 
 
-async def test_importance_decides_who_gets_the_last_place() -> None:
+async def test_priority_decides_which_pod_gets_the_last_capacity() -> None:
     async with a_world() as world:
         await world.node("mac-1", offers={"pods": "2"})
         for name, priority in (("a", 0), ("b", 5), ("c", 0), ("d", 9)):
@@ -238,7 +238,7 @@ async def test_the_more_important_of_those_that_wait_gets_the_next_place() -> No
         assert await places(world) == {"q": "", "great": "mac-1"}
 
 
-async def test_a_more_important_pod_sends_another_away_and_takes_its_place() -> None:
+async def test_a_pod_of_higher_priority_preempts_another() -> None:
     async with a_world_with(scheduler.add) as world:
         await full(world)
         await world.pod("great", priority=9)

@@ -1,4 +1,4 @@
-"""Who is next: importance, age, and the backoff of those who were tried in vain."""
+"""The order of the scheduling queue: priority, age, and the backoff of unschedulable Pods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def order(queue: SchedulingQueue, now: float) -> list[str]:
     return found
 
 
-def test_importance_goes_before_age() -> None:
+def test_priority_is_compared_before_age() -> None:
     queue = a_queue()
     for pod in (waiting("young"), waiting("old", age=9), waiting("great", 5), waiting("low", -1)):
         queue.add(pod, 0)
@@ -32,7 +32,7 @@ def test_importance_goes_before_age() -> None:
     assert order(queue, 0) == ["great", "old", "young", "low"]
 
 
-def test_a_pod_waits_once_however_often_it_comes() -> None:
+def test_a_pod_is_queued_once() -> None:
     queue, pod = a_queue(), waiting("p")
     queue.add(pod, 0)
     queue.add(pod, 0)
@@ -63,7 +63,7 @@ def test_no_pod_is_next_before_its_backoff_ends() -> None:
     assert queue.pop(101) is great
 
 
-def test_those_whose_backoff_ends_together_are_ordered_too() -> None:
+def test_pods_whose_backoff_ends_together_are_ordered() -> None:
     queue = a_queue()
     for pod in (waiting("low"), waiting("great", 5)):
         queue.record_attempt(pod.key, 100)
@@ -72,7 +72,7 @@ def test_those_whose_backoff_ends_together_are_ordered_too() -> None:
     assert order(queue, 101) == ["great", "low"]
 
 
-def test_who_left_the_line_is_not_called_and_has_no_past() -> None:
+def test_a_removed_pod_is_not_returned_and_has_no_backoff() -> None:
     queue, pod = a_queue(), waiting("p")
     queue.record_attempt(pod.key, 100)
     queue.add(pod, 100)

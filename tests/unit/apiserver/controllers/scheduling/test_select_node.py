@@ -1,4 +1,4 @@
-"""Decisions as a table: which of the Nodes a Pod may go to, and what people read when there is none."""
+"""Scheduling decisions as a table: the selected Node, and the message when there is none."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def test_terms_that_name_different_nodes_conflict() -> None:
     assert found == Unschedulable("0/2 nodes are available: pod affinity terms conflict. not found")
 
 
-def test_alike_nodes_share_the_pods_by_chance_and_not_by_name() -> None:
+def test_equal_nodes_are_selected_at_random() -> None:
     snapshot = a_snapshot([a_node(name) for name in "abcd"])
     chosen = {
         select_node.decide(PodInfo.of(PLAIN), snapshot, random.Random(seed)) for seed in range(100)

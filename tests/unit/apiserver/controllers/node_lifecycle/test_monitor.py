@@ -9,7 +9,7 @@ from bramley.api import conditions
 from bramley.api.core import Event, Node, Pod
 from bramley.apiserver.controllers import node_lifecycle
 from tests.unit import example_counts
-from tests.unit.apiserver.controllers.one_controller import World, a_world, a_world_with, running
+from tests.unit.apiserver.controllers.controller_world import World, a_world, a_world_with, running
 
 SILENT = {("unreachable", "NoSchedule"), ("unreachable", "NoExecute")}
 
@@ -36,7 +36,7 @@ async def test_a_node_that_renews_its_lease_stays_ready_for_hours() -> None:
         assert await world.taints("mac-1") == set()
 
 
-async def test_silence_is_noticed_after_its_grace_and_not_before() -> None:
+async def test_missing_heartbeats_are_detected_after_the_grace_period() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await two_nodes(world)
         await world.beat("mac-1")
@@ -49,7 +49,7 @@ async def test_silence_is_noticed_after_its_grace_and_not_before() -> None:
         assert await world.ready("mac-2") == ("True", "KubeletReady")
 
 
-async def test_everything_that_an_agent_says_of_a_silent_node_is_unknown() -> None:
+async def test_conditions_of_a_node_without_heartbeats_are_unknown() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await two_nodes(world)
 
@@ -65,7 +65,7 @@ async def test_everything_that_an_agent_says_of_a_silent_node_is_unknown() -> No
         }
 
 
-async def test_a_silent_node_is_tainted_and_says_so() -> None:
+async def test_a_node_without_heartbeats_is_tainted_and_has_an_event() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await two_nodes(world)
 
@@ -103,7 +103,7 @@ async def test_a_node_that_never_posted_a_status_has_a_longer_grace() -> None:
         assert await world.ready("new") == ("Unknown", "NodeStatusNeverUpdated")
 
 
-async def test_pods_of_a_silent_node_are_marked_at_once_and_evicted_after_their_toleration() -> (
+async def test_pods_of_a_lost_node_are_not_ready_at_once_and_evicted_after_their_toleration() -> (
     None
 ):
     async with a_world_with(node_lifecycle.add) as world:
@@ -166,7 +166,7 @@ async def test_no_pod_is_evicted_when_no_node_is_ready() -> None:
         assert not pod.deleting
 
 
-async def test_taints_that_evict_go_when_the_last_node_falls_silent_too() -> None:
+async def test_eviction_taints_are_removed_when_the_last_node_is_lost() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await two_nodes(world)
         await goes_silent(world)
@@ -177,7 +177,7 @@ async def test_taints_that_evict_go_when_the_last_node_falls_silent_too() -> Non
         assert await world.taints("mac-1") == {("unreachable", "NoSchedule")}
 
 
-async def test_nodes_are_given_up_one_after_the_other() -> None:
+async def test_nodes_are_tainted_one_per_interval() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         for number in range(10):
             await world.node(f"mac-{number}")
@@ -207,7 +207,7 @@ async def test_no_pod_is_evicted_when_most_of_a_small_zone_is_not_ready() -> Non
             assert ("unreachable", "NoExecute") not in await world.taints(f"mac-{number}")
 
 
-async def test_a_controller_that_starts_anew_waits_a_whole_grace() -> None:
+async def test_a_restarted_controller_waits_a_whole_grace_period() -> None:
     async with a_world() as world:
         await two_nodes(world)
         world.alive.discard("mac-1")
@@ -221,7 +221,7 @@ async def test_a_controller_that_starts_anew_waits_a_whole_grace() -> None:
             assert await world.ready("mac-1") == ("Unknown", "NodeStatusUnknown")
 
 
-async def test_time_that_pods_bear_a_taint_begins_anew_with_the_controller() -> None:
+async def test_toleration_time_restarts_with_the_controller() -> None:
     async with a_world() as world:
         await two_nodes(world)
         taint = {"key": "k", "effect": "NoExecute"}
@@ -270,7 +270,7 @@ async def test_a_terminating_pod_gets_its_condition_once() -> None:
         assert [each.count for each in events if each.reason == "TaintManagerEviction"] == [1]
 
 
-async def test_the_end_of_a_pod_calls_its_eviction_off() -> None:
+async def test_the_end_of_a_pod_cancels_its_eviction() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await two_nodes(world)
         bears = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
@@ -290,7 +290,7 @@ async def goes(world: World) -> bool:
     return pod.deleting
 
 
-async def test_a_second_taint_leaves_the_time_that_runs_as_it_is() -> None:
+async def test_a_second_tolerated_taint_does_not_change_the_deadline() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await two_nodes(world)
         bears = [
@@ -310,7 +310,7 @@ async def test_a_second_taint_leaves_the_time_that_runs_as_it_is() -> None:
         assert await goes(world)
 
 
-async def test_a_second_taint_that_is_not_borne_evicts_at_once() -> None:
+async def test_a_second_untolerated_taint_evicts_at_once() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await two_nodes(world)
         bears = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}

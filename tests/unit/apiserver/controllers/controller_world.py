@@ -1,4 +1,4 @@
-"""The embedded API in memory with only the controllers that a test is about, in virtual time, and Nodes that show life or not."""
+"""The embedded API in memory with only the controllers that a test is about, in virtual time, and Nodes with or without heartbeats."""
 
 from __future__ import annotations
 

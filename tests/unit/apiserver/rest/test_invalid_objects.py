@@ -1,4 +1,4 @@
-"""Valid objects of every kind with one thing wrong: refused or taken, never a fault of the server, never half stored."""
+"""Valid objects of every kind with one error: refused or accepted, never a 500, never stored in part."""
 
 from __future__ import annotations
 

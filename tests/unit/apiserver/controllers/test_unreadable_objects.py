@@ -12,14 +12,14 @@ from bramley.runtime.cache import Handler
 from bramley.runtime.keys import Key
 from tests import virtual_time
 from tests.unit.apiserver import damaged
-from tests.unit.apiserver.controllers.a_cluster import a_config_map, is_there, settled
+from tests.unit.apiserver.controllers.cluster_world import a_config_map, is_there, settled
 from tests.unit.apiserver.controllers.test_deployments import a_deployment
 
 AMOUNTS = {"cpu": "4", "memory": "8Gi", "pods": "9"}
 READY = {"type": "Ready", "status": "True"}
 
 
-async def test_controllers_work_on_among_misfits_of_every_kind() -> None:
+async def test_controllers_work_with_unreadable_objects_of_every_kind() -> None:
     clock = virtual_time.clock()
     async with (
         embedded.running(clock=clock, controllers=True) as (api, token),
@@ -66,7 +66,7 @@ async def _check_namespaces(client: Client) -> None:
     assert not await is_there(client, ConfigMap, "kept", namespace="v")
 
 
-async def test_a_handler_that_stumbles_over_one_object_is_called_for_the_next() -> None:
+async def test_a_handler_that_fails_for_one_object_is_called_for_the_next() -> None:
     seen: list[str] = []
 
     def handler(key: Key, _old: Pod | None, _new: Pod | None) -> None:

@@ -1,4 +1,4 @@
-"""What is nearly right: a deletion with another kind's body, a version that shall go, a document of the old form."""
+"""Requests of other releases and clients: another kind's delete options, deprecated versions, old document forms."""
 
 from __future__ import annotations
 
