@@ -1,4 +1,4 @@
-"""Scripts that live on Macs are shell that shellcheck has nothing to say about."""
+"""shellcheck reports nothing for the scripts that are installed on Macs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from bramley.host import scripts
 FILES = sorted(Path(scripts.__file__).parent.glob("*.sh"))
 
 
-def test_shellcheck_has_nothing_to_say() -> None:
+def test_installed_scripts_are_clean() -> None:
     assert FILES
-    said = subprocess.run(
+    checked = subprocess.run(
         ["shellcheck", "--shell=sh", *map(str, FILES)],
         capture_output=True,
         text=True,
@@ -20,4 +20,4 @@ def test_shellcheck_has_nothing_to_say() -> None:
         check=False,
     )
 
-    assert (said.returncode, said.stdout) == (0, "")
+    assert (checked.returncode, checked.stdout) == (0, "")

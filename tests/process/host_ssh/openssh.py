@@ -1,7 +1,6 @@
-"""OpenSSH's own server on this machine, with its own settings and keys, and stand-ins for what only a Mac or root has.
+"""OpenSSH's server on this machine with its own configuration and keys, and stand-ins for programs that need a Mac or root.
 
-Its users come to a folder of programs first: sudo that lets in as the folder says, a sync that costs nothing, and a dscl that
-asks on the terminal.
+The stand-ins come first in PATH: a sudo that is configured by files, a sync without effect, and a dscl that prompts on the terminal.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from bramley.base.secret import Secret
 from bramley.host.ssh import Credentials, HostKeys, Pin, Target
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-# Of a busy machine: it is only waited for in full when something is wrong.
-PATIENCE = 180.0
-_TRIES = 5
-_BANNER_WITHIN = 10.0
+# For a busy machine; it passes only when a test fails.
+TIMEOUT = 180.0
+_MAX_STARTS = 5
+_BANNER_TIMEOUT = 10.0
 PROGRAMS = {
-    # Takes a password as sudo does: one line of its input and not a byte more, three times at most.
+    # Reads a password like sudo: one line of its input and not a byte more, at most three times.
     "sudo": """
 home=${0%/*}/..
 may_ask=no prompt='Password:'
@@ -84,17 +83,17 @@ class Server:
     port: int
     key: asyncssh.SSHKey
     process: asyncio.subprocess.Process
-    # It greets with this, by which it is told from whoever else may listen on its port.
-    mark: str
+    # A part of its banner, which distinguishes it from another server on the same port.
+    banner_token: str
 
     @property
     def owner(self) -> str:
-        """Return the owner that files may get here."""
+        """Return the owner that files may have here."""
         return f"{getpass.getuser()}:{grp.getgrgid(os.getgid()).gr_name}"
 
     @property
     def credentials(self) -> Credentials:
-        """Return a key that the server lets in."""
+        """Return a key that the server accepts."""
         return Credentials(private_keys=(private(self.key),))
 
     def target(
@@ -102,22 +101,22 @@ class Server:
         *,
         credentials: Credentials | None = None,
         host_keys: HostKeys | None = None,
-        through: Target | None = None,
+        jump: Target | None = None,
         port: int = 0,
     ) -> Target:
-        """Return this machine as a Mac."""
+        """Return this server as a target."""
         return Target(
             host="127.0.0.1",
             port=port or self.port,
             user=getpass.getuser(),
             credentials=credentials or self.credentials,
             host_keys=host_keys or Pin(),
-            through=through,
+            jump=jump,
             name="mac",
         )
 
     async def stop(self) -> None:
-        """End the server; connections that are open stay with their own processes."""
+        """Stop the server; open connections have their own processes and stay."""
         with contextlib.suppress(ProcessLookupError):
             self.process.terminate()
         await self.process.wait()
@@ -134,8 +133,8 @@ def new_key() -> asyncssh.SSHKey:
 
 
 @contextlib.contextmanager
-def port_of_nobody() -> Iterator[int]:
-    """Give a port on which nobody listens, and nobody else can as long as this is entered."""
+def unused_port() -> Iterator[int]:
+    """Yield a port on which no process listens or can listen while this context is active."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield int(held.getsockname()[1])
@@ -145,32 +144,32 @@ def port_of_nobody() -> Iterator[int]:
 async def serving(home: Path) -> AsyncIterator[Server]:
     """Run an sshd whose files are in a folder."""
     key, host_key = new_key(), new_key()
-    for _ in range(_TRIES):
-        # sshd takes no port that we hold, so that somebody else may be faster; then it ends, and there are other ports.
-        server = await _started(home, key, host_key)
+    for _ in range(_MAX_STARTS):
+        # The port is free until sshd binds it, so another process may bind it first; then sshd exits and another port is tried.
+        server = await _start(home, key, host_key)
         try:
-            if await _answers(server):
+            if await _is_listening(server):
                 yield server
                 return
         finally:
             await server.stop()
-    raise AssertionError("sshd ended at once")
+    raise AssertionError("sshd exits at once")
 
 
-async def _started(home: Path, key: asyncssh.SSHKey, host_key: asyncssh.SSHKey) -> Server:
-    with port_of_nobody() as port:
-        mark = secrets.token_hex(8)
-        _lay_out(home, key, host_key, f"Port {port}\nVersionAddendum {mark}\n")
+async def _start(home: Path, key: asyncssh.SSHKey, host_key: asyncssh.SSHKey) -> Server:
+    with unused_port() as port:
+        token = secrets.token_hex(8)
+        _lay_out(home, key, host_key, f"Port {port}\nVersionAddendum {token}\n")
     process = await asyncio.create_subprocess_exec(
-        *_alone(), str(shutil.which("sshd", path=PATH)), "-D", "-e", "-f", str(home / "sshd_config"),
+        *_sandbox(), str(shutil.which("sshd", path=PATH)), "-D", "-e", "-f", str(home / "sshd_config"),
         stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True,
     )  # fmt: skip
-    return Server(home, port, key, process, mark)
+    return Server(home, port, key, process, token)
 
 
-def _alone() -> list[str]:
-    """Return what starts sshd as root with the empty folder that it insists on, without making one on this machine."""
+def _sandbox() -> list[str]:
+    """Return a wrapper that gives sshd as root the empty folder it requires, without creating one on this machine."""
     if os.geteuid():
         return []
     return [
@@ -203,21 +202,21 @@ def _lay_out(home: Path, key: asyncssh.SSHKey, host_key: asyncssh.SSHKey, more: 
     )
 
 
-async def _answers(server: Server) -> bool:
-    """Wait until it is this server that greets on its port; false if it has ended before."""
-    async with asyncio.timeout(PATIENCE):
+async def _is_listening(server: Server) -> bool:
+    """Wait until this server listens on its port; false if it exits before."""
+    async with asyncio.timeout(TIMEOUT):
         while server.process.returncode is None:
             with contextlib.suppress(OSError):
-                if server.mark.encode() in await _greeting(server.port):
+                if server.banner_token.encode() in await _banner(server.port):
                     return True
             await asyncio.sleep(0.05)
     return False
 
 
-async def _greeting(port: int) -> bytes:
+async def _banner(port: int) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        async with asyncio.timeout(_BANNER_WITHIN):
+        async with asyncio.timeout(_BANNER_TIMEOUT):
             return await reader.readline()
     finally:
         writer.close()
