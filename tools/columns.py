@@ -23,7 +23,7 @@ DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLis
 Json = dict[str, Any]
 
 
-async def ask(transport: HttpTransport, path: str, accept: str) -> Json:
+async def read_json(transport: HttpTransport, path: str, accept: str) -> Json:
     """Return what the server answers."""
     response = await transport.send(Request("GET", path, accept=accept))
     answer: Json = json.loads(response.body)
@@ -36,7 +36,7 @@ async def listable(transport: HttpTransport) -> dict[str, str]:
     """Return the path of each kind's collection, for all namespaces, by its qualified name; the preferred version wins."""
     found: dict[str, str] = {}
     for root in ("api", "apis"):
-        for group in (await ask(transport, f"/{root}", DISCOVERY))["items"]:
+        for group in (await read_json(transport, f"/{root}", DISCOVERY))["items"]:
             name = group["metadata"].get("name", "")
             for version in group["versions"]:
                 base = "/".join(filter(None, [f"/{root}", name, version["version"]]))
@@ -72,7 +72,10 @@ async def collect(kubeconfig: Path) -> Json:
     try:
         paths = await listable(transport)
         return cut(
-            {name: await ask(transport, f"{path}?limit=1", TABLE) for name, path in paths.items()}
+            {
+                name: await read_json(transport, f"{path}?limit=1", TABLE)
+                for name, path in paths.items()
+            }
         )
     finally:
         await transport.close()

@@ -62,7 +62,7 @@ async def test_a_store_full_of_misfits_is_listed_watched_and_shown() -> None:
                 world.store.list(resource.stored_name, "t" if resource.namespaced else None)
             )
             for form in FORMS:
-                reply = await world.ask("GET", path, accept=form, token="reader")
+                reply = await world.request("GET", path, accept=form, token="reader")
                 assert reply.code == 200, (path, form, reply.body)
                 assert len(reply.json.get("items", reply.json.get("rows"))) == expected_count
             async with world.watching(
@@ -129,7 +129,7 @@ async def test_an_unreadable_role_cannot_be_bound() -> None:
 
         body = {"metadata": {"name": "b"}, "roleRef": role}
         place = f"{RBAC}/namespaces/t/rolebindings"
-        reply = await world.ask("POST", place, body, token="reader")
+        reply = await world.request("POST", place, body, token="reader")
 
     assert reply.code == 404, reply.body
 

@@ -133,7 +133,7 @@ class World:
             return User(self.users[token])
         return ADMIN if token == TOKEN and self.is_admin_known else None
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -193,18 +193,18 @@ class World:
         }
 
     async def get(self, path: str) -> Reply:
-        return await self.ask("GET", path)
+        return await self.request("GET", path)
 
     async def create(self, path: str, body: Json) -> Reply:
-        reply = await self.ask("POST", path, body)
+        reply = await self.request("POST", path, body)
         assert reply.code == 201, reply.body
         return reply
 
     async def merge(self, path: str, body: Json) -> Reply:
-        return await self.ask("PATCH", path, body, content_type=MERGE)
+        return await self.request("PATCH", path, body, content_type=MERGE)
 
     async def delete(self, path: str, body: Json | None = None) -> Reply:
-        return await self.ask("DELETE", path, body)
+        return await self.request("DELETE", path, body)
 
     @asynccontextmanager
     async def watching(

@@ -83,15 +83,15 @@ async def test_two_credentials_are_none_whichever_comes_last(second: str) -> Non
     async with a_world() as world:
         further = (("authorization", f"Bearer {second}"),)
 
-        assert (await world.ask("GET", CONFIG_MAPS, headers=further)).code == 401
+        assert (await world.request("GET", CONFIG_MAPS, headers=further)).code == 401
 
 
 async def test_a_header_that_comes_many_times_counts_each_time() -> None:
     async with a_world(Settings(header_limit_bytes=1000)) as world:
         once, often = (("x-a", "a" * 100),), (("x-a", "a" * 100),) * 10
 
-        assert (await world.ask("GET", CONFIG_MAPS, headers=once)).code == 200
-        assert (await world.ask("GET", CONFIG_MAPS, headers=often)).code == 431
+        assert (await world.request("GET", CONFIG_MAPS, headers=once)).code == 200
+        assert (await world.request("GET", CONFIG_MAPS, headers=often)).code == 431
 
 
 async def test_a_certificate_that_ended_on_an_open_connection_is_refused() -> None:

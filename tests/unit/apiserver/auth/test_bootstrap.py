@@ -25,7 +25,7 @@ async def may(world: World, user: str, verb: str, resource: str, group: str = ""
     attributes = {"verb": verb, "resource": resource, "group": group, "namespace": "t"}
     if "/" in resource:
         attributes["resource"], attributes["subresource"] = resource.split("/")
-    reply = await world.ask(
+    reply = await world.request(
         "POST", ACCESS, {"spec": {"user": user, "resourceAttributes": attributes}}
     )
     return bool(reply.json["status"]["allowed"])

@@ -26,20 +26,20 @@ SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 async def minted(world: World, account: str = "robot", **spec: Any) -> str:
     if (await world.get(f"{ACCOUNTS}/{account}")).code == 404:
         await world.create(ACCOUNTS, {"metadata": {"name": account}})
-    reply = await world.ask("POST", f"{ACCOUNTS}/{account}/token", {"spec": spec})
+    reply = await world.request("POST", f"{ACCOUNTS}/{account}/token", {"spec": spec})
     assert reply.code == 201, reply.body
     return str(reply.json["status"]["token"])
 
 
 async def owner(world: World, token: str) -> str:
     """Return whom the API takes the token's bearer for, or the code of its refusal."""
-    reply = await world.ask("POST", SELF, {}, token=token)
+    reply = await world.request("POST", SELF, {}, token=token)
     return str(reply.json["status"]["userInfo"]["username"] if reply.code == 201 else reply.code)
 
 
 async def complaint(world: World, token: str, *audiences: str) -> str:
     body = {"spec": {"token": token, "audiences": list(audiences)}}
-    status = (await world.ask("POST", REVIEWS, body)).json["status"]
+    status = (await world.request("POST", REVIEWS, body)).json["status"]
     assert status.get("authenticated", False) is ("error" not in status)
     assert token not in status.get("error", "")
     return str(status.get("error", ""))
@@ -60,7 +60,7 @@ async def test_a_token_identifies_its_account_pod_and_node() -> None:
         uid = (await world.create(PODS, pod)).json["metadata"]["uid"]
         token = await minted(world, **bound_to("Pod", "p", uid))
 
-        status = (await world.ask("POST", SELF, {}, token=token)).json["status"]["userInfo"]
+        status = (await world.request("POST", SELF, {}, token=token)).json["status"]["userInfo"]
 
         credential = status["extra"].pop("authentication.kubernetes.io/credential-id")
         assert credential[0].startswith("JTI=")
@@ -253,7 +253,7 @@ async def test_how_long_a_token_may_live(seconds: int | None, code: int) -> None
         await world.create(ACCOUNTS, {"metadata": {"name": "robot"}})
 
         body = {"spec": {"expirationSeconds": seconds}}
-        reply = await world.ask("POST", f"{ACCOUNTS}/robot/token", body)
+        reply = await world.request("POST", f"{ACCOUNTS}/robot/token", body)
 
         assert reply.code == code
 
@@ -263,7 +263,7 @@ async def test_a_lifetime_over_the_limit_is_shortened_with_a_warning() -> None:
         await world.create(ACCOUNTS, {"metadata": {"name": "robot"}})
 
         body = {"spec": {"expirationSeconds": 1 << 31}}
-        reply = await world.ask("POST", f"{ACCOUNTS}/robot/token", body)
+        reply = await world.request("POST", f"{ACCOUNTS}/robot/token", body)
 
         year = int(timedelta(days=365).total_seconds())
         assert reply.json["spec"]["expirationSeconds"] == year
@@ -276,7 +276,7 @@ async def test_a_token_is_not_bound_to_a_pod_of_another_account() -> None:
         await world.create(ACCOUNTS, {"metadata": {"name": "robot"}})
 
         body = {"spec": bound_to("Pod", "p")}
-        reply = await world.ask("POST", f"{ACCOUNTS}/robot/token", body)
+        reply = await world.request("POST", f"{ACCOUNTS}/robot/token", body)
 
         assert (reply.code, "different serviceaccount name" in reply.message) == (400, True)
 
@@ -297,7 +297,7 @@ async def test_a_known_signature_is_not_verified_again_and_little_is_kept() -> N
 async def test_static_tokens_are_reviewed_for_this_api_only() -> None:
     async with a_world() as world:
         body = {"spec": {"token": "let-me-in"}}
-        status = (await world.ask("POST", REVIEWS, body)).json["status"]
+        status = (await world.request("POST", REVIEWS, body)).json["status"]
 
         assert (status["authenticated"], status["user"]["username"]) == (True, "admin")
         assert await complaint(world, "let-me-in", "vault") == "invalid bearer token"
@@ -307,8 +307,10 @@ async def test_accounts_read_how_to_verify_tokens_and_others_do_not() -> None:
     async with a_world() as world:
         token = await minted(world)
 
-        document = (await world.ask("GET", "/.well-known/openid-configuration", token=token)).json
-        keys = (await world.ask("GET", "/openid/v1/jwks", token=token)).json["keys"]
+        document = (
+            await world.request("GET", "/.well-known/openid-configuration", token=token)
+        ).json
+        keys = (await world.request("GET", "/openid/v1/jwks", token=token)).json["keys"]
 
         assert document["issuer"] == ISSUER
         assert document["jwks_uri"].endswith("/openid/v1/jwks")
@@ -318,4 +320,4 @@ async def test_accounts_read_how_to_verify_tokens_and_others_do_not() -> None:
         claims = jwt.decode(token, key, ["ES256"], audience=ISSUER, options={"verify_exp": False})
         assert claims["sub"] == ROBOT
         assert "d" not in keys[0]
-        assert (await world.ask("GET", "/openid/v1/jwks", acting="bob")).code == 403
+        assert (await world.request("GET", "/openid/v1/jwks", acting="bob")).code == 403

@@ -65,7 +65,7 @@ async def test_rotation_keeps_old_tokens_good_for_as_long_as_they_can_live() -> 
     async with a_world() as world:
         old = await minted(world)
 
-        rotated = (await world.ask("POST", ROTATE)).json["keys"]
+        rotated = (await world.request("POST", ROTATE)).json["keys"]
         new = await minted(world)
 
         assert [await owner(world, old), await owner(world, new)] == [ROBOT, ROBOT]
@@ -91,7 +91,7 @@ async def test_rotation_can_void_what_was_signed_before() -> None:
     async with a_world() as world:
         old = await minted(world)
 
-        rotated = (await world.ask("POST", f"{ROTATE}?voidOld=true")).json["keys"]
+        rotated = (await world.request("POST", f"{ROTATE}?voidOld=true")).json["keys"]
 
         assert await owner(world, old) == "401"
         assert await owner(world, await minted(world)) == ROBOT
@@ -109,9 +109,9 @@ async def test_only_masters_rotate_keys() -> None:
         before = await published(world)
 
         codes = [
-            (await world.ask("POST", ROTATE, token=token)).code,
-            (await world.ask("GET", ROTATE)).code,
-            (await world.ask("POST", ROTATE, token="wrong")).code,
+            (await world.request("POST", ROTATE, token=token)).code,
+            (await world.request("GET", ROTATE)).code,
+            (await world.request("POST", ROTATE, token="wrong")).code,
         ]
 
         assert codes == [403, 405, 401]

@@ -136,8 +136,8 @@ def test_malformed_paths_name_no_resource(path: str) -> None:
 @pytest.mark.parametrize("path", [path for path in MALFORMED if path.startswith("/api")])
 async def test_malformed_paths_are_not_found(path: str) -> None:
     async with a_world() as world:
-        assert (await world.ask("GET", unquote(path))).code == 404
-        assert (await world.ask("GET", unquote(path), acting="bob")).code == 404
+        assert (await world.request("GET", unquote(path))).code == 404
+        assert (await world.request("GET", unquote(path), acting="bob")).code == 404
 
 
 @pytest.mark.parametrize(

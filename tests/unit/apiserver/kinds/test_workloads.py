@@ -29,7 +29,7 @@ async def test_a_selector_must_mean_the_template(kind: str) -> None:
     async with a_world() as world:
         body = a_workload(selector={"matchLabels": {"x": "z"}})
 
-        refused = await world.ask("POST", f"{APPS}/{kind}", body)
+        refused = await world.request("POST", f"{APPS}/{kind}", body)
 
         assert refused.causes == [("spec.template.metadata.labels", "FieldValueInvalid")]
 
@@ -104,7 +104,7 @@ async def test_an_unchanged_workload_uses_up_no_version() -> None:
         for kind in KINDS:
             made = await world.create(f"{APPS}/{kind}", a_workload())
 
-            again = await world.ask("PUT", f"{APPS}/{kind}/a", made.json)
+            again = await world.request("PUT", f"{APPS}/{kind}/a", made.json)
 
             assert (kind, again.version) == (kind, made.version)
 

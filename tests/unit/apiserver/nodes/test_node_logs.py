@@ -95,7 +95,7 @@ async def test_who_may_not_read_logs_reaches_no_agent() -> None:
         await place(world, "n", "192.0.2.7")
         await bind(world, "p", "n")
 
-        assert (await world.ask("GET", LOG, token="their-token")).code == 403
+        assert (await world.request("GET", LOG, token="their-token")).code == 403
         assert agents.requests == []
 
 

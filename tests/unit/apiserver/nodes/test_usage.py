@@ -118,7 +118,7 @@ async def test_they_can_only_be_read() -> None:
         body = {"metadata": {"name": "x"}}
 
         codes = [
-            (await world.ask(method, path, body)).code
+            (await world.request(method, path, body)).code
             for method, path in (("POST", NODES), ("PUT", f"{NODES}/x"), ("DELETE", f"{NODES}/x"))
         ]
         assert codes == [405, 405, 405]
@@ -138,7 +138,7 @@ async def test_who_may_view_pods_may_see_what_they_use() -> None:
     async with a_world(nodes=agents.nodes) as world:
         world.users["their-token"] = "bob"
 
-        assert (await world.ask("GET", NODES, token="their-token")).code == 403
+        assert (await world.request("GET", NODES, token="their-token")).code == 403
         role = {"kind": "ClusterRole", "name": "system:aggregated-metrics-reader"}
         group = "rbac.authorization.k8s.io"
         subject = {"kind": "User", "name": "bob", "apiGroup": group}
@@ -148,4 +148,4 @@ async def test_who_may_view_pods_may_see_what_they_use() -> None:
             "subjects": [subject],
         }
         await world.create(f"/apis/{group}/v1/clusterrolebindings", binding)
-        assert (await world.ask("GET", NODES, token="their-token")).code == 200
+        assert (await world.request("GET", NODES, token="their-token")).code == 200

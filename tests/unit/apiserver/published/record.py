@@ -33,7 +33,7 @@ def definition() -> Json:
     return recorded
 
 
-async def ask(transport: HttpTransport, path: str, accept: str = "application/json") -> Json:
+async def read_json(transport: HttpTransport, path: str, accept: str = "application/json") -> Json:
     """Return what the server answers."""
     answer: Json = json.loads((await transport.send(Request("GET", path, accept=accept))).body)
     return answer
@@ -44,7 +44,7 @@ async def installed(transport: HttpTransport) -> None:
     body = json.dumps(definition()).encode()
     await transport.send(Request("POST", CRDS, body=body, content_type="application/json"))
     async with asyncio.timeout(60):
-        while f"apis/{GROUP}/v1beta1" not in (await ask(transport, "/openapi/v3"))["paths"]:
+        while f"apis/{GROUP}/v1beta1" not in (await read_json(transport, "/openapi/v3"))["paths"]:
             await asyncio.sleep(0.5)
     await asyncio.sleep(2)
 
@@ -54,11 +54,11 @@ async def record(kubeconfig: Path) -> Json:
     transport = HttpTransport(config_loader.load(kubeconfig, environment={}))
     try:
         await installed(transport)
-        roots = [await ask(transport, path, AGGREGATED) for path in ("/api", "/apis")]
-        paths = (await ask(transport, "/openapi/v3"))["paths"]
+        roots = [await read_json(transport, path, AGGREGATED) for path in ("/api", "/apis")]
+        paths = (await read_json(transport, "/openapi/v3"))["paths"]
         versions = [path for path in paths if path == "api/v1" or path.startswith("apis/")]
         versions = [path for path in versions if path == "api/v1" or path.count("/") == 2]
-        documents = {path: await ask(transport, f"/openapi/v3/{path}") for path in versions}
+        documents = {path: await read_json(transport, f"/openapi/v3/{path}") for path in versions}
     finally:
         await transport.close()
     own = {path: each for path, each in documents.items() if GROUP in path}

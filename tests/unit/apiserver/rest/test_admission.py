@@ -76,7 +76,7 @@ async def test_pod_and_account_may_refuse_the_token() -> None:
 
 async def test_an_account_that_does_not_exist_is_refused() -> None:
     async with a_world(AS_A_CLUSTER) as world:
-        refused = await world.ask("POST", PODS, a_pod("a", serviceAccountName="missing"))
+        refused = await world.request("POST", PODS, a_pod("a", serviceAccountName="missing"))
 
         why = 'error looking up service account t/missing: serviceaccount "missing" not found'
         assert (refused.code, refused.message) == (403, f'pods "a" is forbidden: {why}')
@@ -91,8 +91,8 @@ async def test_a_pod_waits_a_moment_for_the_default_account() -> None:
 
         async with asyncio.TaskGroup() as group:
             group.create_task(late())
-            created = group.create_task(world.ask("POST", PODS, a_pod("a")))
-        refused = await world.ask("POST", "/api/v1/namespaces/default/pods", a_pod("b"))
+            created = group.create_task(world.request("POST", PODS, a_pod("a")))
+        refused = await world.request("POST", "/api/v1/namespaces/default/pods", a_pod("b"))
 
         assert (created.result().code, refused.code) == (201, 403)
 
@@ -123,7 +123,7 @@ async def test_a_pod_keeps_the_priority_of_its_class() -> None:
         await world.create(PODS, a_pod("a", priorityClassName="high"))
         whole = a_pod("a", priorityClassName="high")
 
-        replaced = await world.ask("PUT", f"{PODS}/a", whole)
+        replaced = await world.request("PUT", f"{PODS}/a", whole)
 
         assert (replaced.code, replaced.json["spec"]["priority"]) == (200, 9)
 
@@ -142,7 +142,7 @@ async def test_every_service_gets_an_address_of_its_own() -> None:
     async with a_world() as world:
         bodies = [a_service(f"s{number}") for number in range(40)]
 
-        made = await asyncio.gather(*(world.ask("POST", SERVICES, body) for body in bodies))
+        made = await asyncio.gather(*(world.request("POST", SERVICES, body) for body in bodies))
 
         found = [each.json["spec"]["clusterIP"] for each in made]
         assert len(set(found)) == 40
@@ -156,7 +156,7 @@ async def test_a_full_range_refuses_and_an_address_comes_back() -> None:
         for number in range(5):
             await world.create(SERVICES, a_service(f"s{number}"))
 
-        refused = await world.ask("POST", SERVICES, a_service("more"))
+        refused = await world.request("POST", SERVICES, a_service("more"))
         freed = (await world.delete(f"{SERVICES}/s3")).json["spec"]["clusterIP"]
         again = await world.create(SERVICES, a_service("more"))
 
@@ -167,10 +167,10 @@ async def test_a_full_range_refuses_and_an_address_comes_back() -> None:
 async def test_trying_or_failing_keeps_no_address() -> None:
     async with a_world(Settings(service_range="192.0.2.0/30")) as world:
         for _ in range(3):
-            await world.ask("POST", f"{SERVICES}?dryRun=All", a_service("a"))
-            await world.ask("POST", SERVICES, a_service("a", type="Perhaps"))
+            await world.request("POST", f"{SERVICES}?dryRun=All", a_service("a"))
+            await world.request("POST", SERVICES, a_service("a", type="Perhaps"))
 
-        assert (await world.ask("POST", SERVICES, a_service("a"))).code == 201
+        assert (await world.request("POST", SERVICES, a_service("a"))).code == 201
 
 
 async def test_services_that_come_and_go_use_no_address_up() -> None:
@@ -185,7 +185,9 @@ async def test_ports_on_nodes_are_given_and_kept() -> None:
         made = (await world.create(SERVICES, a_service("a", type="NodePort"))).json
         port = made["spec"]["ports"][0]["nodePort"]
 
-        replaced = (await world.ask("PUT", f"{SERVICES}/a", a_service("a", type="NodePort"))).json
+        replaced = (
+            await world.request("PUT", f"{SERVICES}/a", a_service("a", type="NodePort"))
+        ).json
 
         assert 30000 <= port < 32768
         assert replaced["spec"]["ports"][0]["nodePort"] == port

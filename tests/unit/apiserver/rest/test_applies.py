@@ -34,7 +34,7 @@ def config(**data: str) -> Json:
 
 async def apply(world: World, body: Json | bytes, manager: str, query: str = "") -> Reply:
     path = f"{A}?fieldManager={manager}{query}"
-    return await world.ask("PATCH", path, body, content_type=APPLY)
+    return await world.request("PATCH", path, body, content_type=APPLY)
 
 
 def owners(reply: Reply) -> list[tuple[str, str, str]]:
@@ -143,7 +143,7 @@ async def test_a_replacement_does_not_lose_the_managers() -> None:
     async with a_world() as world:
         await apply(world, config(k="v"), "me")
 
-        replaced = await world.ask("PUT", A, config(k="v"))
+        replaced = await world.request("PUT", A, config(k="v"))
 
         assert owners(replaced) == [("me", "Apply", "v1")]
 
@@ -159,7 +159,7 @@ async def test_managers_are_forgotten_on_request() -> None:
 
 async def test_an_apply_must_say_who_applies() -> None:
     async with a_world() as world:
-        refused = await world.ask("PATCH", A, config(), content_type=APPLY)
+        refused = await world.request("PATCH", A, config(), content_type=APPLY)
 
         assert refused.code == 422
         assert refused.causes == [("fieldManager", "FieldValueRequired")]
@@ -188,7 +188,7 @@ async def test_lists_of_custom_kinds_are_owned_as_their_schema_says() -> None:
                 "spec": {"color": "red", "tags": [tag]},
             }
             path = f"{WIDGETS}/w?fieldManager={manager}"
-            reply = await world.ask("PATCH", path, body, content_type=APPLY)
+            reply = await world.request("PATCH", path, body, content_type=APPLY)
 
         assert reply.json["spec"]["tags"] == ["a", "b"]
 
@@ -199,11 +199,11 @@ async def test_a_status_is_applied_apart_from_the_rest() -> None:
         body = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}
         path = f"{WIDGETS}/w"
         whole = {**body, "spec": {"color": "red"}}
-        await world.ask("PATCH", f"{path}?fieldManager=one", whole, content_type=APPLY)
+        await world.request("PATCH", f"{path}?fieldManager=one", whole, content_type=APPLY)
 
         reported = {**body, "status": {"note": "x"}}
         query = "?fieldManager=two"
-        reply = await world.ask("PATCH", f"{path}/status{query}", reported, content_type=APPLY)
+        reply = await world.request("PATCH", f"{path}/status{query}", reported, content_type=APPLY)
 
         entry = reply.json["metadata"]["managedFields"][-1]
         assert (entry["manager"], entry["subresource"]) == ("two", "status")
@@ -233,7 +233,7 @@ async def test_a_repeated_field_in_a_strict_patch_is_refused() -> None:
 
         text = b'{"data":{"k":"x","k":"y"}}'
         path = f"{A}?fieldValidation=Strict"
-        refused = await world.ask("PATCH", path, text, content_type=MERGE)
+        refused = await world.request("PATCH", path, text, content_type=MERGE)
 
         assert refused.code == 422
         assert 'duplicate field "data.k"' in refused.message

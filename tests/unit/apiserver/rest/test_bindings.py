@@ -13,7 +13,7 @@ GATE = [{"name": "example.com/gate"}]
 
 async def bind(world: World, name: str, node: str, **metadata: object) -> Reply:
     body: Json = {"metadata": {"name": name, **metadata}, "target": {"kind": "Node", "name": node}}
-    return await world.ask("POST", f"{PODS}/{name}/binding", body)
+    return await world.request("POST", f"{PODS}/{name}/binding", body)
 
 
 async def test_a_pod_is_bound_once_and_says_since_when() -> None:
@@ -59,7 +59,7 @@ async def test_a_dry_run_binds_nothing() -> None:
         await world.create(PODS, a_pod("a"))
 
         body = {"metadata": {"name": "a"}, "target": {"name": "n"}}
-        tried = await world.ask("POST", f"{PODS}/a/binding?dryRun=All", body)
+        tried = await world.request("POST", f"{PODS}/a/binding?dryRun=All", body)
 
         assert tried.code == 201
         assert "nodeName" not in (await world.get(f"{PODS}/a")).json["spec"]
@@ -70,7 +70,7 @@ async def test_the_older_path_binds_too() -> None:
         await world.create(PODS, a_pod("a"))
 
         body = {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}}
-        bound = await world.ask("POST", "/api/v1/namespaces/t/bindings", body)
+        bound = await world.request("POST", "/api/v1/namespaces/t/bindings", body)
 
         assert bound.code == 201
         assert (await world.get(f"{PODS}?fieldSelector=spec.nodeName=n")).names == ["a"]
@@ -81,7 +81,7 @@ async def test_what_needs_a_node_says_when_there_is_none(part: str) -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("a"))
 
-        refused = await world.ask("POST", f"{PODS}/a/{part}")
+        refused = await world.request("POST", f"{PODS}/a/{part}")
 
         assert (refused.code, refused.message) == (400, "pod a does not have a host assigned")
 

@@ -53,9 +53,9 @@ async def test_requests_for_a_deprecated_version_get_a_warning() -> None:
 
 async def test_the_old_form_of_openapi_is_there_and_describes_nothing() -> None:
     async with a_world() as world:
-        plain = await world.ask("GET", "/openapi/v2", accept="application/json")
-        binary = await world.ask("GET", "/openapi/v2", accept=OLD_BINARY)
-        other = await world.ask("GET", "/openapi/v2", accept="text/html")
+        plain = await world.request("GET", "/openapi/v2", accept="application/json")
+        binary = await world.request("GET", "/openapi/v2", accept=OLD_BINARY)
+        other = await world.request("GET", "/openapi/v2", accept="text/html")
 
         assert msgspec.json.decode(plain.body)["paths"] == {}
         assert binary.body == b"\n\x032.0\x12\x12\n\nKubernetes\x12\x041.34"
@@ -70,7 +70,7 @@ async def test_an_invalid_count_is_reported_once_for_its_shape_and_once_for_scal
     async with a_world() as world:
         await world.create(DEFINITIONS, crd)
 
-        refused = await world.ask(
+        refused = await world.request(
             "POST",
             "/apis/example.com/v1/namespaces/default/widgets",
             a_widget("a", replicas="x"),

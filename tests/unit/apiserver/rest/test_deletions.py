@@ -141,7 +141,7 @@ FINALIZE = f"{NAMESPACE}/finalize"
 
 async def finalize(world: World, *finalizers: str) -> None:
     whole = (await world.get(NAMESPACE)).json
-    await world.ask("PUT", FINALIZE, {**whole, "spec": {"finalizers": list(finalizers)}})
+    await world.request("PUT", FINALIZE, {**whole, "spec": {"finalizers": list(finalizers)}})
 
 
 async def test_a_namespace_is_only_marked_until_it_is_emptied_and_finalized() -> None:
@@ -162,7 +162,7 @@ async def test_a_namespace_that_is_ending_takes_nothing_new() -> None:
     async with a_world() as world:
         await world.delete(NAMESPACE)
 
-        late = await world.ask("POST", CONFIG_MAPS, a_config_map("late"))
+        late = await world.request("POST", CONFIG_MAPS, a_config_map("late"))
         labelled = await world.merge(NAMESPACE, {"metadata": {"labels": {"x": "y"}}})
 
         cause = late.json["details"]["causes"][0]["reason"]
@@ -222,7 +222,7 @@ async def test_nothing_slips_into_a_namespace_while_its_end_is_on_its_way_to_the
         async with asyncio.TaskGroup() as group:
             group.create_task(world.delete(NAMESPACE))
             await asyncio.sleep(0.5)
-            late = await world.ask("POST", CONFIG_MAPS, a_config_map("late"))
+            late = await world.request("POST", CONFIG_MAPS, a_config_map("late"))
 
         assert late.code == 403
         assert (await world.get("/api/v1/configmaps")).names == []
@@ -266,7 +266,7 @@ async def test_a_kind_that_is_ending_takes_nothing_new() -> None:
         await world.create(WIDGETS, {**a_widget("w"), "metadata": {"name": "w", **HELD}})
         await world.delete(f"{CRDS}/widgets.example.com")
 
-        refused = await world.ask("POST", WIDGETS, a_widget("late"))
+        refused = await world.request("POST", WIDGETS, a_widget("late"))
         await world.merge(f"{WIDGETS}/w", {"metadata": {"finalizers": []}})
 
         assert (refused.code, refused.json["reason"]) == (405, "MethodNotAllowed")
@@ -280,7 +280,7 @@ async def test_a_namespace_that_is_ending_is_closed_after_a_restart_too() -> Non
         await before.delete(NAMESPACE)
 
         after = World(store, Settings())
-        refused = await after.ask("POST", CONFIG_MAPS, a_config_map("late"))
+        refused = await after.request("POST", CONFIG_MAPS, a_config_map("late"))
 
         assert refused.code == 403
 

@@ -58,8 +58,10 @@ async def test_a_role_may_hold_what_its_author_has_and_no_more() -> None:
     async with a_world() as world:
         await give(world, "dora", GIVE, PODS_RULE)
 
-        small = await world.ask("POST", ROLES, role("small", PODS_RULE), acting="dora")
-        big = await world.ask("POST", ROLES, role("big", PODS_RULE, SECRETS_RULE), acting="dora")
+        small = await world.request("POST", ROLES, role("small", PODS_RULE), acting="dora")
+        big = await world.request(
+            "POST", ROLES, role("big", PODS_RULE, SECRETS_RULE), acting="dora"
+        )
 
         assert (small.code, big.code) == (201, 403)
         assert big.message == (
@@ -78,7 +80,7 @@ async def test_a_role_does_not_grow_beyond_its_author(method: str) -> None:
 
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         grown = role("r", PODS_RULE, SECRETS_RULE)
-        reply = await world.ask(method, f"{ROLES}/r", grown, content_type=kind, acting="dora")
+        reply = await world.request(method, f"{ROLES}/r", grown, content_type=kind, acting="dora")
 
         assert reply.code == 403
         assert (await world.get(f"{ROLES}/r")).json["rules"] == [PODS_RULE]
@@ -94,9 +96,11 @@ async def test_a_foreign_role_can_be_let_go_but_not_relabelled() -> None:
         finalizers: list[Json] = [{"finalizers": ["example.com/x"]}, {"finalizers": []}]
         for meta in (*finalizers, {"labels": {"a": "b"}}):
             body = {"metadata": meta}
-            reply = await world.ask("PATCH", f"{ROLES}/r", body, content_type=merge, acting="dora")
+            reply = await world.request(
+                "PATCH", f"{ROLES}/r", body, content_type=merge, acting="dora"
+            )
             codes.append(reply.code)
-        codes.append((await world.ask("DELETE", f"{ROLES}/r", acting="dora")).code)
+        codes.append((await world.request("DELETE", f"{ROLES}/r", acting="dora")).code)
 
         assert codes == [200, 200, 403, 200]
 
@@ -106,7 +110,7 @@ async def test_the_right_to_escalate_lifts_the_guard() -> None:
         escalate = {**GIVE, "verbs": [*ON_ROLES, "escalate"]}
         await give(world, "dora", escalate)
 
-        reply = await world.ask("POST", ROLES, role("big", SECRETS_RULE), acting="dora")
+        reply = await world.request("POST", ROLES, role("big", SECRETS_RULE), acting="dora")
 
         assert reply.code == 201
 
@@ -124,7 +128,7 @@ async def test_a_binding_gives_only_what_its_author_has(place: str, name: str, k
         await give(world, "dora", GIVE)
         await world.create(ROLES, role("r", SECRETS_RULE))
 
-        given = await world.ask("POST", place, binding("b", name, "erin", kind), acting="dora")
+        given = await world.request("POST", place, binding("b", name, "erin", kind), acting="dora")
 
         assert given.code == 403
         assert "is attempting to grant RBAC permissions not currently held" in given.message
@@ -138,7 +142,7 @@ async def test_a_binding_does_not_grow_beyond_its_author() -> None:
         await world.create(BINDINGS, binding("b", "r", "erin", "Role"))
 
         more = binding("b", "r", "dora", "Role")
-        reply = await world.ask("PUT", f"{BINDINGS}/b", more, acting="dora")
+        reply = await world.request("PUT", f"{BINDINGS}/b", more, acting="dora")
 
         assert reply.code == 403
 
@@ -154,7 +158,7 @@ async def test_the_right_to_bind_one_role_is_for_that_role() -> None:
         await give(world, "dora", GIVE, bind)
 
         codes = [
-            (await world.ask("POST", BINDINGS, binding(name, name, "erin"), acting="dora")).code
+            (await world.request("POST", BINDINGS, binding(name, name, "erin"), acting="dora")).code
             for name in ("view", "edit")
         ]
 
@@ -167,8 +171,8 @@ async def test_only_full_rights_may_aggregate() -> None:
         selector = {"clusterRoleSelectors": [{"matchLabels": {"x": "y"}}]}
         whole = role("all", aggregationRule=selector)
 
-        refused = await world.ask("POST", CLUSTER_ROLES, whole, acting="dora")
-        allowed = await world.ask(
+        refused = await world.request("POST", CLUSTER_ROLES, whole, acting="dora")
+        allowed = await world.request(
             "POST", CLUSTER_ROLES, whole, acting="root", groups=("system:masters",)
         )
 
@@ -183,7 +187,7 @@ async def test_an_update_that_creates_needs_the_right_to_create() -> None:
         update = {**GIVE, "verbs": ["update"]}
         await give(world, "dora", update)
 
-        reply = await world.ask("PUT", f"{ROLES}/new", role("new"), acting="dora")
+        reply = await world.request("PUT", f"{ROLES}/new", role("new"), acting="dora")
 
         assert (reply.code, "cannot create resource" in reply.message) == (403, True)
         assert (await world.get(f"{ROLES}/new")).code == 404
@@ -201,7 +205,7 @@ async def test_a_role_gives_just_what_it_names_over_http() -> None:
         await give(world, "dora", one)
 
         async def code(path: str, method: str = "GET") -> int:
-            return (await world.ask(method, path, acting="dora")).code
+            return (await world.request(method, path, acting="dora")).code
 
         assert await code(f"{CONFIG_MAPS}/a") == 200
         assert await code(f"{CONFIG_MAPS}?fieldSelector=metadata.name%3Da") == 200
@@ -218,7 +222,7 @@ async def test_who_may_watch_may_not_write_by_the_old_paths() -> None:
         path = CONFIG_MAPS.replace("/v1/", "/v1/watch/")
 
         codes = [
-            (await world.ask(method, f"{path}{rest}", a_config_map("x"), acting="dora")).code
+            (await world.request(method, f"{path}{rest}", a_config_map("x"), acting="dora")).code
             for method, rest in (("POST", ""), ("DELETE", ""), ("PUT", "/x"), ("DELETE", "/x"))
         ]
 
@@ -256,10 +260,10 @@ async def test_acting_for_others_needs_a_right_for_every_header(
 ) -> None:
     async with a_world() as world:
         world.users["dora-token"] = "dora"
-        refused = await world.ask("POST", SELF, {}, token="dora-token", headers=headers)
+        refused = await world.request("POST", SELF, {}, token="dora-token", headers=headers)
         await give(world, "dora", {"apiGroups": [""], "verbs": ["impersonate"], **right})
 
-        allowed = await world.ask("POST", SELF, {}, token="dora-token", headers=headers)
+        allowed = await world.request("POST", SELF, {}, token="dora-token", headers=headers)
 
         assert (refused.code, "cannot impersonate resource" in refused.message) == (403, True)
         assert allowed.json["status"]["userInfo"]["username"] == headers[0][1]
@@ -273,7 +277,7 @@ async def test_a_missing_right_for_one_header_refuses_the_whole() -> None:
         )
         headers = (("impersonate-user", "eve"), ("impersonate-group", "system:masters"))
 
-        reply = await world.ask("POST", SELF, {}, token="dora-token", headers=headers)
+        reply = await world.request("POST", SELF, {}, token="dora-token", headers=headers)
 
         assert (reply.code, '"groups"' in reply.message) == (403, True)
 
@@ -281,20 +285,22 @@ async def test_a_missing_right_for_one_header_refuses_the_whole() -> None:
 @pytest.mark.parametrize("header", ["impersonate-group", "impersonate-uid", "impersonate-extra-a"])
 async def test_groups_without_a_user_are_refused(header: str) -> None:
     async with a_world() as world:
-        reply = await world.ask("POST", SELF, {}, headers=((header, "x"),))
+        reply = await world.request("POST", SELF, {}, headers=((header, "x"),))
 
         assert reply.code == 500
 
 
 async def test_who_is_acted_for_decides_not_who_acts() -> None:
     async with a_world() as world:
-        found = (await world.ask("POST", SELF, {}, acting="bob", groups=("a", "b"))).json["status"]
+        found = (await world.request("POST", SELF, {}, acting="bob", groups=("a", "b"))).json[
+            "status"
+        ]
 
         assert found["userInfo"] == {
             "username": "bob",
             "groups": ["a", "b", "system:authenticated"],
         }
-        assert (await world.ask("GET", CONFIG_MAPS, acting="bob", groups=("a",))).code == 403
+        assert (await world.request("GET", CONFIG_MAPS, acting="bob", groups=("a",))).code == 403
 
 
 def a_twin(plural: str, kind: str, version: str) -> Json:
@@ -315,7 +321,7 @@ async def test_no_definition_gives_a_way_to_roles_past_their_rules(version: str)
     async with a_world() as world:
         twin = a_twin("clusterrolebindings", "ClusterRoleBinding", version)
 
-        refused = await world.ask("POST", CRDS, twin)
+        refused = await world.request("POST", CRDS, twin)
 
         assert refused.code == 422
         assert "built in" in refused.message

@@ -31,7 +31,7 @@ async def a_budget(world: World, *, allowed: int, **spec: Any) -> None:
 
 async def evict(world: World, name: str, **options: Any) -> Reply:
     body: Json = {"metadata": {"name": name}, "deleteOptions": options}
-    return await world.ask("POST", f"{PODS}/{name}/eviction", body)
+    return await world.request("POST", f"{PODS}/{name}/eviction", body)
 
 
 async def status_of(world: World) -> Json:

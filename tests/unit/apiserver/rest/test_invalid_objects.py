@@ -169,12 +169,12 @@ def test_a_near_miss_is_refused_or_taken_but_never_a_fault(
             before = world.store.revision
 
             if how == "POST":
-                reply = await world.ask("POST", path, bad)
+                reply = await world.request("POST", path, bad)
             elif how == "PUT":
-                reply = await world.ask("PUT", f"{path}/x", bad)
+                reply = await world.request("PUT", f"{path}/x", bad)
             else:
                 name = f"{path}/x/status" if how == "STATUS" else f"{path}/x"
-                reply = await world.ask("PATCH", name, bad, content_type=MERGE)
+                reply = await world.request("PATCH", name, bad, content_type=MERGE)
 
             assert reply.code != 500 or "reason" not in reply.json, reply.body
             if reply.code >= 400:

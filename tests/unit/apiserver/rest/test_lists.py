@@ -67,7 +67,7 @@ def test_pages_together_are_the_list_at_their_version(
 async def apply(world: World, write: tuple[str, str]) -> None:
     verb, name = write
     if verb == "put":
-        await world.ask("POST", CONFIG_MAPS, a_config_map(name))
+        await world.request("POST", CONFIG_MAPS, a_config_map(name))
     else:
         await world.delete(f"{CONFIG_MAPS}/{name}")
 
@@ -158,7 +158,7 @@ async def test_the_first_form_that_we_have_is_sent(accept: str, code: int, kind:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
 
-        reply = await world.ask("GET", CONFIG_MAPS, accept=accept)
+        reply = await world.request("GET", CONFIG_MAPS, accept=accept)
 
         assert (reply.code, reply.json["kind"]) == (code, kind)
 
@@ -168,7 +168,7 @@ async def test_only_the_metadata_is_sent_when_requested() -> None:
         await world.create(CONFIG_MAPS, a_config_map("a"))
         accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 
-        shown: dict[str, Any] = (await world.ask("GET", f"{CONFIG_MAPS}/a", accept=accept)).json
+        shown: dict[str, Any] = (await world.request("GET", f"{CONFIG_MAPS}/a", accept=accept)).json
 
         assert shown.keys() == {"kind", "apiVersion", "metadata"}
 

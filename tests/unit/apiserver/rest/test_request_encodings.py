@@ -28,7 +28,7 @@ def protobuf(kind: str, body: dict[str, Any]) -> bytes:
 async def test_an_object_in_protobuf_is_stored_as_json() -> None:
     async with a_world() as world:
         sent = protobuf("ConfigMap", a_config_map("a", x="y"))
-        made = await world.ask("POST", CONFIG_MAPS, sent, content_type=PROTOBUF)
+        made = await world.request("POST", CONFIG_MAPS, sent, content_type=PROTOBUF)
 
         assert made.code == 201
         stored = (await world.get(f"{CONFIG_MAPS}/a")).json
@@ -40,7 +40,7 @@ async def test_protobuf_of_a_custom_kind_is_refused() -> None:
     async with a_world() as world:
         await world.create(CRDS, widget_crd())
 
-        refused = await world.ask("POST", WIDGETS, b"k8s\0\x12\x00", content_type=PROTOBUF)
+        refused = await world.request("POST", WIDGETS, b"k8s\0\x12\x00", content_type=PROTOBUF)
 
         assert refused.code == 415
         assert "application/json, application/yaml" in refused.message
@@ -52,7 +52,7 @@ async def test_delete_options_in_protobuf_count() -> None:
         options = encoding.message({"preconditions": {"uid": "other"}}, "meta/v1.DeleteOptions")
         body = encoding.envelope("v1", "DeleteOptions", options)
 
-        refused = await world.ask("DELETE", f"{CONFIG_MAPS}/a", body, content_type=PROTOBUF)
+        refused = await world.request("DELETE", f"{CONFIG_MAPS}/a", body, content_type=PROTOBUF)
 
         assert refused.code == 409
 
@@ -63,7 +63,7 @@ async def test_a_strategic_patch_changes_one_container_of_two() -> None:
         await world.create(PODS, a_pod("a", containers=pair))
 
         patch = {"spec": {"containers": [{"name": "side", "image": "three"}]}}
-        patched = await world.ask("PATCH", f"{PODS}/a", patch, content_type=STRATEGIC)
+        patched = await world.request("PATCH", f"{PODS}/a", patch, content_type=STRATEGIC)
 
         assert [each["image"] for each in patched.json["spec"]["containers"]] == ["one", "three"]
 
@@ -73,7 +73,7 @@ async def test_a_strategic_patch_of_a_custom_kind_is_refused() -> None:
         await world.create(CRDS, widget_crd())
         await world.create(WIDGETS, a_widget("a"))
 
-        refused = await world.ask("PATCH", f"{WIDGETS}/a", {}, content_type=STRATEGIC)
+        refused = await world.request("PATCH", f"{WIDGETS}/a", {}, content_type=STRATEGIC)
 
         assert refused.code == 415
 
@@ -89,7 +89,7 @@ async def test_a_custom_kind_named_like_a_built_in_one_has_no_merge_keys() -> No
         body = a_widget("a") | {"apiVersion": "apps.example.com/v1", "kind": "Deployment"}
         await world.create(path, body)
 
-        refused = await world.ask("PATCH", f"{path}/a", {}, content_type=STRATEGIC)
+        refused = await world.request("PATCH", f"{path}/a", {}, content_type=STRATEGIC)
 
         assert refused.code == 415
 
@@ -99,7 +99,7 @@ async def test_a_strategic_patch_that_misfits_is_shown_as_go_prints_it() -> None
         await world.create(CONFIG_MAPS, a_config_map("a"))
 
         patch = {"data": {"k": 5}}
-        refused = await world.ask("PATCH", f"{CONFIG_MAPS}/a", patch, content_type=STRATEGIC)
+        refused = await world.request("PATCH", f"{CONFIG_MAPS}/a", patch, content_type=STRATEGIC)
 
         assert refused.code == 422
         assert '"map[data:map[k:5]]": cannot convert int64 to string' in refused.message
@@ -110,6 +110,6 @@ async def test_a_strategic_patch_that_changes_nothing_uses_up_no_version() -> No
         before = await world.create(CONFIG_MAPS, a_config_map("a"))
 
         patch = {"data": {"key": "value"}}
-        after = await world.ask("PATCH", f"{CONFIG_MAPS}/a", patch, content_type=STRATEGIC)
+        after = await world.request("PATCH", f"{CONFIG_MAPS}/a", patch, content_type=STRATEGIC)
 
         assert after.version == before.version

@@ -37,8 +37,8 @@ from tests.unit.apiserver.world import (
 )
 async def test_anonymous_users_may_read_health_and_version(path: str) -> None:
     async with a_world() as world:
-        assert (await world.ask("GET", path, token=None)).code == 200
-        assert (await world.ask("GET", path, token="wrong")).code == 401
+        assert (await world.request("GET", path, token=None)).code == 200
+        assert (await world.request("GET", path, token="wrong")).code == 401
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ async def test_anonymous_users_may_read_health_and_version(path: str) -> None:
 )
 async def test_anonymous_users_may_read_nothing_else(path: str) -> None:
     async with a_world() as world:
-        refused = await world.ask("GET", path, token=None)
-        wrong = await world.ask("GET", path, token="wrong")
+        refused = await world.request("GET", path, token=None)
+        wrong = await world.request("GET", path, token="wrong")
 
         assert (refused.code, refused.json["reason"]) == (403, "Forbidden")
         assert 'User "system:anonymous" cannot ' in refused.message
@@ -170,14 +170,16 @@ async def test_a_body_that_never_comes_is_not_waited_for() -> None:
 
 async def test_headers_over_the_limit_are_refused() -> None:
     async with a_world(Settings(header_limit_bytes=500)) as world:
-        assert (await world.ask("GET", CONFIG_MAPS, accept="application/json," * 100)).code == 431
+        assert (
+            await world.request("GET", CONFIG_MAPS, accept="application/json," * 100)
+        ).code == 431
 
 
 async def test_an_object_over_the_limit_is_refused() -> None:
     async with a_world(Settings(object_limit_bytes=2000)) as world:
         body = {"metadata": {"name": "a", "annotations": {"x": "y" * 3000}}}
 
-        refused = await world.ask("POST", CONFIG_MAPS, body)
+        refused = await world.request("POST", CONFIG_MAPS, body)
 
         assert (refused.code, refused.json["reason"]) == (413, "RequestEntityTooLarge")
 
@@ -185,7 +187,7 @@ async def test_an_object_over_the_limit_is_refused() -> None:
 async def test_bytes_that_are_no_protobuf_are_refused_in_words() -> None:
     async with a_world() as world:
         kind = "application/vnd.kubernetes.protobuf"
-        refused = await world.ask("POST", CONFIG_MAPS, b"k8s\0", content_type=kind)
+        refused = await world.request("POST", CONFIG_MAPS, b"k8s\0", content_type=kind)
 
         assert refused.code == 400
         assert "empty body" in refused.message
@@ -202,7 +204,7 @@ def test_json_that_comes_as_yaml_is_read_as_json() -> None:
 async def test_yaml_with_aliases_is_refused() -> None:
     async with a_world() as world:
         bomb = b"metadata: {name: a, labels: &x {a: b}, annotations: *x}\n"
-        refused = await world.ask("POST", CONFIG_MAPS, bomb, content_type="application/yaml")
+        refused = await world.request("POST", CONFIG_MAPS, bomb, content_type="application/yaml")
 
         assert refused.code == 400
 
@@ -211,10 +213,10 @@ async def test_deep_nesting_is_refused() -> None:
     async with a_world() as world:
         deep = b'{"metadata":{"name":"a"},"data":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
 
-        assert (await world.ask("POST", CONFIG_MAPS, deep)).code == 400
+        assert (await world.request("POST", CONFIG_MAPS, deep)).code == 400
         await world.create(CONFIG_MAPS, a_config_map("a"))
         nested = b'{"data":' + b'{"a":' * 900 + b"1" + b"}" * 901
-        patched = await world.ask("PATCH", f"{CONFIG_MAPS}/a", nested, content_type=MERGE)
+        patched = await world.request("PATCH", f"{CONFIG_MAPS}/a", nested, content_type=MERGE)
         assert patched.code in {400, 422}
 
 
@@ -226,7 +228,7 @@ async def test_a_full_disk_is_reported() -> None:
 
         world.store.write = refuse  # type: ignore[method-assign, assignment]
 
-        refused = await world.ask("POST", CONFIG_MAPS, a_config_map("a"))
+        refused = await world.request("POST", CONFIG_MAPS, a_config_map("a"))
 
         assert refused.code == 507
         assert (await world.get(CONFIG_MAPS)).code == 200
@@ -236,7 +238,7 @@ async def test_a_warning_cannot_forge_a_header() -> None:
     async with a_world() as world:
         body = {"metadata": {"name": "a"}, 'x"\r\nset-cookie: é': 1}
 
-        reply = await world.ask("POST", CONFIG_MAPS, body)
+        reply = await world.request("POST", CONFIG_MAPS, body)
 
         (warning,) = reply.header("warning")
         assert reply.code == 201
@@ -380,7 +382,7 @@ def test_nonsense_is_refused_and_leaves_the_store_as_it_was(
             text = "&".join(f"{key}={value}" for key, value in query)
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
 
-            reply = await world.ask(method, f"{path}?{text}", data, content_type=kind)
+            reply = await world.request(method, f"{path}?{text}", data, content_type=kind)
 
             assert reply.code != 500 or reply.json.get("reason") != "InternalError", reply.body
             if reply.code >= 400:

@@ -27,7 +27,7 @@ DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLis
 
 
 async def shown(world: World, path: str, **options: Any) -> Reply:
-    return await world.ask("GET", path, accept=TABLE, **options)
+    return await world.request("GET", path, accept=TABLE, **options)
 
 
 def cells(reply: Reply) -> list[list[Any]]:
@@ -89,9 +89,9 @@ async def test_bookmarks_are_tables_too_and_keep_their_mark() -> None:
 
 async def test_a_write_responds_in_the_requested_form() -> None:
     async with a_world() as world:
-        made = await world.ask("POST", CONFIG_MAPS, a_config_map("a"), accept=TABLE)
-        partial = await world.ask("POST", CONFIG_MAPS, a_config_map("b"), accept=METADATA)
-        gone = await world.ask("DELETE", f"{CONFIG_MAPS}/a", accept=TABLE)
+        made = await world.request("POST", CONFIG_MAPS, a_config_map("a"), accept=TABLE)
+        partial = await world.request("POST", CONFIG_MAPS, a_config_map("b"), accept=METADATA)
+        gone = await world.request("DELETE", f"{CONFIG_MAPS}/a", accept=TABLE)
 
         assert (made.code, cells(made)) == (201, [["a", 1, "0s"]])
         assert (partial.code, partial.json["kind"]) == (201, "PartialObjectMetadata")
@@ -100,7 +100,7 @@ async def test_a_write_responds_in_the_requested_form() -> None:
 
 async def test_a_form_that_we_do_not_have_is_refused_before_anything_is_written() -> None:
     async with a_world() as world:
-        refused = await world.ask("POST", CONFIG_MAPS, a_config_map("a"), accept="text/html")
+        refused = await world.request("POST", CONFIG_MAPS, a_config_map("a"), accept="text/html")
 
         assert refused.code == 406
         assert (await world.get(f"{CONFIG_MAPS}/a")).code == 404
@@ -109,7 +109,7 @@ async def test_a_form_that_we_do_not_have_is_refused_before_anything_is_written(
 async def test_a_row_that_makes_no_sense_is_refused_before_anything_is_written() -> None:
     async with a_world() as world:
         place = f"{CONFIG_MAPS}?includeObject=Some"
-        refused = await world.ask("POST", place, a_config_map("a"), accept=TABLE)
+        refused = await world.request("POST", place, a_config_map("a"), accept=TABLE)
 
         assert refused.code == 400
         assert (await world.get(f"{CONFIG_MAPS}/a")).code == 404
@@ -124,7 +124,7 @@ async def test_new_columns_of_a_definition_are_shown_at_once() -> None:
         column = {"name": "Color", "type": "string", "jsonPath": ".spec.color"}
         crd["spec"]["versions"][0]["additionalPrinterColumns"] = [column]
 
-        await world.ask("PUT", f"{CRDS}/widgets.example.com", crd)
+        await world.request("PUT", f"{CRDS}/widgets.example.com", crd)
 
         after = await shown(world, WIDGETS)
         assert (headings(before), headings(after)) == (["Name", "Age"], ["Name", "Color"])
@@ -172,13 +172,13 @@ async def test_columns_have_the_priorities_of_the_real_server() -> None:
 
 async def test_discovery_that_did_not_change_is_not_sent_again() -> None:
     async with a_world() as world:
-        first = await world.ask("GET", "/apis", accept=DISCOVERY)
+        first = await world.request("GET", "/apis", accept=DISCOVERY)
         tag = first.header("etag")[0]
         known = (("if-none-match", tag),)
 
-        second = await world.ask("GET", "/apis", accept=DISCOVERY, headers=known)
+        second = await world.request("GET", "/apis", accept=DISCOVERY, headers=known)
         await world.create(CRDS, widget_crd())
-        third = await world.ask("GET", "/apis", accept=DISCOVERY, headers=known)
+        third = await world.request("GET", "/apis", accept=DISCOVERY, headers=known)
 
         assert (first.code, second.code, third.code) == (200, 304, 200)
         # What a 304 says replaces what the client keeps: a type of no content would spoil it.
@@ -188,9 +188,9 @@ async def test_discovery_that_did_not_change_is_not_sent_again() -> None:
 
 async def test_discovery_is_aggregated_only_when_that_is_preferred() -> None:
     async with a_world() as world:
-        first = await world.ask("GET", "/apis", accept=f"{DISCOVERY},application/json")
-        last = await world.ask("GET", "/apis", accept=f"application/json,{DISCOVERY}")
-        table = await world.ask("GET", "/apis", accept=TABLE)
+        first = await world.request("GET", "/apis", accept=f"{DISCOVERY},application/json")
+        last = await world.request("GET", "/apis", accept=f"application/json,{DISCOVERY}")
+        table = await world.request("GET", "/apis", accept=TABLE)
 
         assert first.json["kind"] == "APIGroupDiscoveryList"
         assert last.json["kind"] == "APIGroupList"
@@ -219,7 +219,7 @@ async def test_a_changed_definition_gets_another_address_and_others_keep_theirs(
         schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         schema["properties"]["spec"]["properties"]["added"] = {"type": "string"}
 
-        await world.ask("PUT", f"{CRDS}/widgets.example.com", crd)
+        await world.request("PUT", f"{CRDS}/widgets.example.com", crd)
 
         new = (await world.get("/openapi/v3")).json["paths"]
         assert [path for path in new if new[path] != old[path]] == ["apis/example.com/v1"]
@@ -234,7 +234,7 @@ async def test_a_described_version_is_kept_by_its_tag() -> None:
         first = await world.get(path)
         tag = first.header("etag")[0]
 
-        second = await world.ask("GET", path, headers=(("if-none-match", tag),))
+        second = await world.request("GET", path, headers=(("if-none-match", tag),))
         by_hash = await world.get(f"{path}?hash={json.loads(tag)}")
 
         assert (first.code, second.code, second.body) == (200, 304, b"")

@@ -50,7 +50,7 @@ async def test_a_dry_run_scales_nothing() -> None:
         await world.create(CRDS, widget_crd())
         await world.create(WIDGETS, a_widget("w"))
 
-        tried = await world.ask(
+        tried = await world.request(
             "PATCH", f"{SCALE}?dryRun=All", {"spec": {"replicas": 9}}, content_type=MERGE
         )
 

@@ -40,8 +40,8 @@ async def test_only_finalize_changes_what_holds_a_namespace() -> None:
         path = "/api/v1/namespaces/held"
         body = {"metadata": {"name": "held"}, "spec": {"finalizers": ["example.com/own"]}}
 
-        updated = await world.ask("PUT", path, body)
-        finalized = await world.ask("PUT", f"{path}/finalize", body)
+        updated = await world.request("PUT", path, body)
+        finalized = await world.request("PUT", f"{path}/finalize", body)
 
         assert updated.json["spec"] == {"finalizers": ["kubernetes"]}
         assert finalized.json["spec"] == {"finalizers": ["example.com/own"]}
@@ -51,7 +51,7 @@ async def test_finalize_takes_no_patch_and_needs_a_namespace() -> None:
     async with a_world() as world:
         body = {"metadata": {"name": "nowhere"}}
 
-        missing = await world.ask("PUT", "/api/v1/namespaces/nowhere/finalize", body)
+        missing = await world.request("PUT", "/api/v1/namespaces/nowhere/finalize", body)
         patched = await world.merge("/api/v1/namespaces/default/finalize", {"spec": {}})
 
         assert (missing.code, patched.code) == (404, 405)
@@ -67,7 +67,7 @@ async def test_streams_into_pods_are_refused_as_not_there_yet(what: str) -> None
         pods = "/api/v1/namespaces/default/pods"
         await world.create(pods, {"metadata": {"name": "a"}, "spec": spec})
 
-        refused = await world.ask("POST", f"{pods}/a/{what}")
+        refused = await world.request("POST", f"{pods}/a/{what}")
 
         assert refused.code == 500
         assert refused.message.endswith(

@@ -22,7 +22,7 @@ async def test_a_review_is_a_question_and_leaves_nothing() -> None:
         before = world.store.revision
 
         body = {"spec": {"user": "system:kube-scheduler", "resourceAttributes": PODS}}
-        reply = await world.ask("POST", SUBJECT, body)
+        reply = await world.request("POST", SUBJECT, body)
 
         assert (reply.code, reply.json["status"]["allowed"]) == (201, True)
         assert reply.json["status"]["reason"].startswith("RBAC: allowed by ClusterRoleBinding")
@@ -35,7 +35,7 @@ async def test_a_rule_that_denies_for_good_is_shown_as_such() -> None:
         world.app.api._server.authorizer.delegates.append(lambda _attributes: no)
 
         body = {"spec": {"user": "bob", "resourceAttributes": PODS}}
-        found = (await world.ask("POST", SUBJECT, body)).json["status"]
+        found = (await world.request("POST", SUBJECT, body)).json["status"]
 
         assert found == {"allowed": False, "denied": True, "reason": "never"}
 
@@ -51,7 +51,7 @@ async def test_a_rule_that_denies_for_good_is_shown_as_such() -> None:
 async def test_a_review_has_no_name(path: str, meta: dict[str, Any], detail: str) -> None:
     async with a_world() as world:
         body = {"metadata": meta, "spec": {"user": "bob", "resourceAttributes": PODS}}
-        reply = await world.ask("POST", path, body)
+        reply = await world.request("POST", path, body)
 
         assert reply.code == 422
         assert reply.message.endswith(detail)
@@ -67,8 +67,8 @@ async def test_one_s_own_rules_are_listed_with_those_of_the_namespace() -> None:
         binding = {"metadata": {"name": "b"}, "roleRef": reference, "subjects": [subject, subject]}
         await world.create(f"{rbac}/rolebindings", binding)
 
-        here = await world.ask("POST", RULES, {"spec": {"namespace": "t"}}, acting="bob")
-        there = await world.ask("POST", RULES, {"spec": {"namespace": "other"}}, acting="bob")
+        here = await world.request("POST", RULES, {"spec": {"namespace": "t"}}, acting="bob")
+        there = await world.request("POST", RULES, {"spec": {"namespace": "other"}}, acting="bob")
 
         found = here.json["status"]
         assert found["resourceRules"].count(own) == 1
@@ -89,7 +89,7 @@ async def test_missing_roles_are_reported() -> None:
         }
         await world.create(path, binding)
 
-        reply = await world.ask("POST", RULES, {"spec": {"namespace": "t"}}, acting="bob")
+        reply = await world.request("POST", RULES, {"spec": {"namespace": "t"}}, acting="bob")
 
         expected = 'clusterrole.rbac.authorization.k8s.io "gone" not found'
         assert reply.json["status"]["evaluationError"] == expected
@@ -99,9 +99,9 @@ async def test_asking_for_others_needs_the_right_to() -> None:
     async with a_world() as world:
         body = {"spec": {"user": "eve", "resourceAttributes": PODS}}
 
-        assert (await world.ask("POST", SUBJECT, body, acting="bob")).code == 403
+        assert (await world.request("POST", SUBJECT, body, acting="bob")).code == 403
         assert (
-            await world.ask(
+            await world.request(
                 "POST", SELF, body | {"spec": {"resourceAttributes": PODS}}, acting="bob"
             )
         ).code == 201

@@ -155,7 +155,7 @@ def replay(watcher: Watcher, state: dict[str, Json], version: str) -> str:
 async def apply(world: World, write: tuple[str, str]) -> None:
     verb, name = write
     if verb == "put":
-        await world.ask("POST", CONFIG_MAPS, a_config_map(name, on="yes"))
+        await world.request("POST", CONFIG_MAPS, a_config_map(name, on="yes"))
     elif verb == "drop":
         await world.delete(f"{CONFIG_MAPS}/{name}")
     else:

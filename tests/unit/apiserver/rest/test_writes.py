@@ -75,7 +75,7 @@ async def test_only_one_of_two_replacements_of_a_version_counts() -> None:
         created = await world.create(CONFIG_MAPS, a_config_map("a"))
         bodies = [{**created.json, "data": {"who": who}} for who in ("me", "you")]
 
-        replies = [await world.ask("PUT", f"{CONFIG_MAPS}/a", body) for body in bodies]
+        replies = [await world.request("PUT", f"{CONFIG_MAPS}/a", body) for body in bodies]
 
         assert [reply.code for reply in replies] == [200, 409]
         assert (await world.get(f"{CONFIG_MAPS}/a")).json["data"] == {"who": "me"}
@@ -96,7 +96,7 @@ async def test_without_a_free_name_the_response_has_retry_after() -> None:
         world.app.api._server.rng.choices = lambda *_args, **_more: list("bbbbb")  # type: ignore[method-assign]
         await world.create(CONFIG_MAPS, {"metadata": {"generateName": "x-"}})
 
-        refused = await world.ask("POST", CONFIG_MAPS, {"metadata": {"generateName": "x-"}})
+        refused = await world.request("POST", CONFIG_MAPS, {"metadata": {"generateName": "x-"}})
 
         assert (refused.code, refused.json["reason"]) == (409, "AlreadyExists")
         assert refused.header("retry-after") == ["1"]
@@ -143,7 +143,9 @@ async def test_a_failed_json_patch_leaves_the_object_alone() -> None:
             {"op": "test", "path": "/data/key", "value": "value"},
         ]
 
-        refused = await world.ask("PATCH", f"{CONFIG_MAPS}/a", operations, content_type=JSON_PATCH)
+        refused = await world.request(
+            "PATCH", f"{CONFIG_MAPS}/a", operations, content_type=JSON_PATCH
+        )
 
         assert (refused.code, refused.json["reason"]) == (422, "Invalid")
         assert (await world.get(f"{CONFIG_MAPS}/a")).json["data"] == {"key": "value"}
@@ -154,8 +156,8 @@ async def test_a_dry_run_tells_what_would_be_and_stores_nothing() -> None:
         await world.create(CONFIG_MAPS, a_config_map("a"))
         before = world.store.revision
 
-        created = await world.ask("POST", f"{CONFIG_MAPS}?dryRun=All", a_config_map("b"))
-        patched = await world.ask(
+        created = await world.request("POST", f"{CONFIG_MAPS}?dryRun=All", a_config_map("b"))
+        patched = await world.request(
             "PATCH", f"{CONFIG_MAPS}/a?dryRun=All", {"data": {"k": "v"}}, content_type=MERGE
         )
         deleted = await world.delete(f"{CONFIG_MAPS}/a?dryRun=All")
@@ -165,7 +167,7 @@ async def test_a_dry_run_tells_what_would_be_and_stores_nothing() -> None:
         assert (created.code, patched.json["data"]["k"]) == (201, "v")
         assert [deleted.code, many.code, ended.code] == [200, 200, 200]
         assert world.store.revision == before
-        assert (await world.ask("POST", CONFIG_MAPS, a_config_map("b"))).code == 201
+        assert (await world.request("POST", CONFIG_MAPS, a_config_map("b"))).code == 201
 
 
 async def test_every_version_of_a_kind_shows_the_same_object() -> None:

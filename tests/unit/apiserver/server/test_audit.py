@@ -45,7 +45,7 @@ class Audited:
             keys=SigningKeys.open(folder / "keys", clock=clock),
         ).api
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -85,11 +85,11 @@ def sizes_in(folder: Path) -> dict[str, int]:
 async def test_only_writes_and_privileged_reads_are_logged(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     async with audited(path) as api:
-        await api.ask("POST", CONFIG_MAPS, {"metadata": {"name": "x"}})
-        await api.ask("GET", f"{CONFIG_MAPS}/x")
-        await api.ask("GET", SECRETS)
-        await api.ask("DELETE", f"{CONFIG_MAPS}/absent")
-        await api.ask("GET", f"{CONFIG_MAPS}/x", headers=(("Impersonate-User", "jane"),))
+        await api.request("POST", CONFIG_MAPS, {"metadata": {"name": "x"}})
+        await api.request("GET", f"{CONFIG_MAPS}/x")
+        await api.request("GET", SECRETS)
+        await api.request("DELETE", f"{CONFIG_MAPS}/absent")
+        await api.request("GET", f"{CONFIG_MAPS}/x", headers=(("Impersonate-User", "jane"),))
 
     started, *entries = lines(path)
     assert started["started"]
@@ -116,13 +116,13 @@ async def test_no_marker_of_a_secret_gets_into_the_log(tmp_path: Path) -> None:
     marker = "c2VjcmV0LW1hcmtlcg=="
     async with audited(path) as api:
         secret = {"metadata": {"name": "s"}, "data": {"k": marker}}
-        made = await api.ask("POST", SECRETS, secret)
+        made = await api.request("POST", SECRETS, secret)
         assert made.status == 201
-        await api.ask("PATCH", f"{SECRETS}/s", {"data": {"k2": marker}}, kind=MERGE)
+        await api.request("PATCH", f"{SECRETS}/s", {"data": {"k2": marker}}, kind=MERGE)
         account = {"metadata": {"name": "a"}}
         accounts = "/api/v1/namespaces/default/serviceaccounts"
-        await api.ask("POST", accounts, account)
-        token = await api.ask("POST", f"{accounts}/a/token", {"spec": {}})
+        await api.request("POST", accounts, account)
+        token = await api.request("POST", f"{accounts}/a/token", {"spec": {}})
         issued = json.loads(token.body)["status"]["token"]
 
     content = path.read_text()
@@ -138,11 +138,11 @@ async def test_no_marker_of_a_secret_gets_into_the_log(tmp_path: Path) -> None:
 async def test_heartbeats_do_not_fill_the_log(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     async with audited(path) as api:
-        await api.ask("POST", LEASES, {"metadata": {"name": "l"}})
+        await api.request("POST", LEASES, {"metadata": {"name": "l"}})
         for number in range(3):
             patch = {"spec": {"leaseTransitions": number}}
-            await api.ask("PATCH", f"{LEASES}/l", patch, kind=MERGE)
-        await api.ask("DELETE", f"{LEASES}/l")
+            await api.request("PATCH", f"{LEASES}/l", patch, kind=MERGE)
+        await api.request("DELETE", f"{LEASES}/l")
 
     assert [line["verb"] for line in lines(path)[1:]] == ["create", "delete"]
 
@@ -152,7 +152,7 @@ async def test_files_are_bounded_in_size_and_number(tmp_path: Path) -> None:
     settings = Settings(file_bytes=2000, files=3, flush_interval=timedelta(seconds=0.01))
     async with audited(path, settings) as api:
         for number in range(60):
-            await api.ask("POST", CONFIG_MAPS, {"metadata": {"name": f"x-{number}"}})
+            await api.request("POST", CONFIG_MAPS, {"metadata": {"name": f"x-{number}"}})
             await asyncio.sleep(0.1)
 
     sizes = sizes_in(tmp_path)
@@ -167,7 +167,7 @@ async def test_lines_that_cannot_be_kept_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     async with audited(path, Settings(queue_limit=2)) as api:
         for number in range(5):
-            await api.ask("POST", CONFIG_MAPS, {"metadata": {"name": f"x-{number}"}})
+            await api.request("POST", CONFIG_MAPS, {"metadata": {"name": f"x-{number}"}})
 
     assert sum(line.get("lost", 0) for line in lines(path)) == 3
 
@@ -176,8 +176,8 @@ async def test_refused_backups_are_logged(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     async with audited(path) as api:
         acting = (("impersonate-user", "bob"),)
-        assert (await api.ask("GET", PATH, headers=acting)).status == 403
-        assert (await api.ask("POST", PATH)).status == 405
+        assert (await api.request("GET", PATH, headers=acting)).status == 403
+        assert (await api.request("POST", PATH)).status == 405
 
     entries = [each for each in lines(path) if each.get("path") == PATH]
     assert [(each["user"], each["verb"], each["code"]) for each in entries] == [
@@ -191,12 +191,12 @@ async def test_key_rotations_are_logged_with_every_result(tmp_path: Path) -> Non
     path = tmp_path / "audit.log"
     async with audited(path) as api:
         acting = (("impersonate-user", "bob"),)
-        assert (await api.ask("POST", ROTATE, headers=acting)).status == 403
-        assert (await api.ask("GET", ROTATE)).status == 405
-        assert (await api.ask("POST", ROTATE)).status == 200
+        assert (await api.request("POST", ROTATE, headers=acting)).status == 403
+        assert (await api.request("GET", ROTATE)).status == 405
+        assert (await api.request("POST", ROTATE)).status == 200
         shutil.rmtree(tmp_path / "keys")
         (tmp_path / "keys").touch()
-        failed = await api.ask("POST", ROTATE)
+        failed = await api.request("POST", ROTATE)
 
     entries = [each for each in lines(path) if each.get("path") == ROTATE]
     assert [(each["user"], each["code"]) for each in entries] == [

@@ -85,7 +85,7 @@ async def test_flood_of_requests_stops_neither_heartbeats_nor_deletions_nor_prob
         await world.create(CONFIG_MAPS, a_config_map("x"))
         async with slow_writers(world, 2):
             assert (await world.get(CONFIG_MAPS)).code == 429
-            assert (await world.ask("POST", LEASES, A_LEASE)).code == 201
+            assert (await world.request("POST", LEASES, A_LEASE)).code == 201
             assert (
                 await world.merge(f"{LEASES}/mac-1", {"spec": {"leaseTransitions": 1}})
             ).code == 200
@@ -178,10 +178,10 @@ async def test_impersonation_does_not_raise_the_limit_of_the_sender() -> None:
 
         async with slow_writers(world, 2, token="t", acting="one"):
             codes = [
-                (await world.ask("GET", CONFIG_MAPS, token="t", acting=name)).code
+                (await world.request("GET", CONFIG_MAPS, token="t", acting=name)).code
                 for name in ("one", "two")
             ]
             # An administrator who acts for another stays within the other's limits.
-            others = (await world.ask("GET", CONFIG_MAPS, acting="two")).code
+            others = (await world.request("GET", CONFIG_MAPS, acting="two")).code
 
         assert (codes, others) == ([429, 429], 200)

@@ -64,7 +64,7 @@ async def test_requests_are_counted_by_what_they_did_and_how_they_were_answered(
     async with a_world() as world:
         before = await scraped(world)
         await world.create(CONFIG_MAPS, a_config_map("a"))
-        await world.ask("POST", CONFIG_MAPS, a_config_map("a"))
+        await world.request("POST", CONFIG_MAPS, a_config_map("a"))
         for path in (CONFIG_MAPS, f"{CONFIG_MAPS}/a", f"{CONFIG_MAPS}/b"):
             await world.get(path)
         await world.delete(CONFIG_MAPS)
@@ -88,7 +88,7 @@ async def test_applies_are_counted_apart_from_other_patches() -> None:
     async with a_world() as world:
         path = f"{CONFIG_MAPS}/a?fieldManager=me"
         whole = {"apiVersion": "v1", "kind": "ConfigMap", **a_config_map("a")}
-        await world.ask("PATCH", path, whole, content_type="application/apply-patch+yaml")
+        await world.request("PATCH", path, whole, content_type="application/apply-patch+yaml")
         await world.merge(f"{CONFIG_MAPS}/a", {"data": {"key": "other"}})
         found = await scraped(world)
 
@@ -112,8 +112,8 @@ async def test_a_watch_is_seen_while_it_lasts_and_counted_when_it_ends() -> None
 
 async def test_refused_requests_are_counted_by_their_resource() -> None:
     async with a_world() as world:
-        await world.ask("GET", CONFIG_MAPS, token="wrong")
-        await world.ask("GET", CONFIG_MAPS, token=None)
+        await world.request("GET", CONFIG_MAPS, token="wrong")
+        await world.request("GET", CONFIG_MAPS, token=None)
         found = await scraped(world)
 
     assert sample(found, names.API_REQUESTS, resource="configmaps", code="401") == 1
@@ -128,7 +128,7 @@ async def test_no_text_of_a_path_becomes_a_label() -> None:
             await world.get(f"/apis/x{number}.example.com/v1/things")
             await world.get(f"{CONFIG_MAPS}/a/x{number}")
             await world.get(f"{CONFIG_MAPS}/x{number}")
-            await world.ask(f"X{number}", CONFIG_MAPS)
+            await world.request(f"X{number}", CONFIG_MAPS)
         found = await scraped(world)
 
     values = {value for _, labels in found for _, value in labels}
@@ -151,13 +151,13 @@ async def test_beyond_a_limit_all_further_requests_share_one_series() -> None:
 async def test_only_who_has_a_right_to_the_path_reads_it() -> None:
     async with a_world() as world:
         world.users["prometheus"] = "prometheus"
-        refused = await world.ask("GET", "/metrics", token="prometheus")
+        refused = await world.request("GET", "/metrics", token="prometheus")
         subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "prometheus"}
         role = {"apiGroup": subject["apiGroup"], "kind": "ClusterRole", "name": "system:monitoring"}
         body = {"metadata": {"name": "scraping"}, "roleRef": role, "subjects": [subject]}
         await world.create(f"{RBAC}/clusterrolebindings", body)
-        allowed = await world.ask("GET", "/metrics", token="prometheus")
-        changed = await world.ask("POST", "/metrics")
+        allowed = await world.request("GET", "/metrics", token="prometheus")
+        changed = await world.request("POST", "/metrics")
 
     assert (refused.code, allowed.code, changed.code) == (403, 200, 405)
     assert 'cannot get path "/metrics"' in refused.message

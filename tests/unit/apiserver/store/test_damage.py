@@ -76,7 +76,7 @@ async def test_a_damaged_object_is_quarantined_and_can_only_be_deleted(
         assert read.code == 500
         assert "damaged in the store" in read.message
         assert (await world.merge(WRONG, {"data": {"a": "b"}})).code == 500
-        assert (await world.ask("POST", CONFIG_MAPS, a_config_map("wrong"))).code == 500
+        assert (await world.request("POST", CONFIG_MAPS, a_config_map("wrong"))).code == 500
         certain = {"preconditions": {"uid": "u"}}
         assert (await world.delete(WRONG, certain)).code == 500
         assert (await world.delete(f"{WRONG}?dryRun=All")).code == 200
