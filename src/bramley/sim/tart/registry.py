@@ -167,20 +167,15 @@ def _folder(context: Context, reference: Reference) -> str:
 
 def check_login(context: Context, reference: Reference, facts: Mapping[str, Any]) -> None:
     """Fail without the right credentials for an image that needs them."""
-    requested = facts["needs_login"]
+    requested, host = facts["needs_login"], reference.host
     if not requested:
         return
-
-    given = find_credentials(context, reference.host)
-    if given is None or (isinstance(requested, str) and given != requested):
-        raise Failed(1, 'Error: AuthFailed(why: "received unexpected HTTP 401", details: "")')
-
-
-def find_credentials(context: Context, host: str) -> str | None:
-    """Return `user:password` for a registry, or None."""
-    return (
+    # In tart's order: environment, Docker's file, keychain.
+    given = (
         _of_environment(context, host) or _of_docker(context, host) or _keychain(context).get(host)
     )
+    if given is None or (isinstance(requested, str) and given != requested):
+        raise Failed(1, 'Error: AuthFailed(why: "received unexpected HTTP 401", details: "")')
 
 
 def _of_environment(context: Context, host: str) -> str | None:

@@ -48,7 +48,7 @@ def run(arguments: Arguments, context: Context) -> Steps:
     yield effects.Unflock(context.home)
     yield effects.Sleep(context.settings.seconds("start"))
     yield from _check_start(context, name, shares)
-    slot = yield from take_slot(context, name, is_macos=config["os"] == "darwin")
+    slot = yield from _take_slot(context, name, is_macos=config["os"] == "darwin")
     outlives = context.fault("run", name, "outlives") is not None
     _restore(bundle)
     plan = effects.Plan(name, config["macAddress"], dict(shares), outlives)
@@ -131,7 +131,7 @@ def _check_start(
     if context.fault("run", name, "softnet_died"):
         raise Failed(1, "Softnet process terminated prematurely")
     if context.fault("run", name, "limit"):
-        raise (yield from limit_failure(context))
+        raise (yield from _limit_failure(context))
     if not all(os.path.isdir(share["path"]) for _, share in shares):
         raise virtualization(2, "The directory sharing device configuration is invalid.")
     if bundles.disk_content(layout.vm(context.home, name)).get("facts", {}).get("is_too_new"):
@@ -260,21 +260,16 @@ def has_session(context: Context) -> bool:
     return bool(context.settings.host["has_session"]) and not is_dead
 
 
-def slots_folder(context: Context) -> str:
-    """Return the folder of slots in use."""
-    return os.path.join(context.hidden, "slots")
-
-
-def take_slot(context: Context, name: str, *, is_macos: bool) -> Generator[Effect, Any, str]:
+def _take_slot(context: Context, name: str, *, is_macos: bool) -> Generator[Effect, Any, str]:
     """Return a slot with its lock, for the guest to inherit; a third macOS guest fails."""
-    place = slots_folder(context)
+    place = os.path.join(context.hidden, "slots")
     os.makedirs(place, exist_ok=True)
     # The lock on the folder must be held until the slot exists: two processes must not count at the same time.
     yield effects.Flock(place, wait=True)
-    used = yield from _used(context)
+    used = yield from _used(place)
     allowed = int(context.settings.host["macos_guests"])
     if is_macos and used + int(context.settings.host["leaked_slots"]) >= allowed:
-        raise (yield from limit_failure(context))
+        raise (yield from _limit_failure(context))
     slot = os.path.join(place, context.entropy(8).hex())
     with open(slot, "w", encoding="utf-8") as file:
         json.dump({"vm": name, "is_macos": is_macos}, file)
@@ -283,10 +278,10 @@ def take_slot(context: Context, name: str, *, is_macos: bool) -> Generator[Effec
     return slot
 
 
-def _used(context: Context) -> Generator[Effect, Any, int]:
+def _used(place: str) -> Generator[Effect, Any, int]:
     used = 0
-    for entry in os.listdir(slots_folder(context)):
-        slot = os.path.join(slots_folder(context), entry)
+    for entry in os.listdir(place):
+        slot = os.path.join(place, entry)
         is_held: bool = yield effects.IsFlocked(slot)
         if not is_held:
             os.unlink(slot)
@@ -296,7 +291,7 @@ def _used(context: Context) -> Generator[Effect, Any, int]:
     return used
 
 
-def limit_failure(context: Context) -> Generator[Effect, Any, Failed]:
+def _limit_failure(context: Context) -> Generator[Effect, Any, Failed]:
     """Return the failure of a third VM; it names the running VMs, which a leaked slot is not."""
     if not context.settings.is_at_least("2.18.1"):
         return virtualization(
