@@ -12,22 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 M = TypeVar("M", Counter, Gauge, Histogram)
 
 LATENCY_BUCKETS = (
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    2.5,
-    5,
-    10,
-    30,
-    60,
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1),
+    *(0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
 
 

@@ -24,6 +24,7 @@ from bramley.api.meta import K, Object, Resource, to_wire
 from bramley.base.clock import Clock, SystemClock
 from bramley.kube import api_requests, selectors
 from bramley.kube.api_calls import ApiCalls, RetryPolicy, log_chunks
+from bramley.kube.api_requests import collection_path, namespaced_path, object_path, without_none
 from bramley.kube.codec import Fetch, Listing, codec_of, decode_json, list_all, list_pages
 from bramley.kube.selectors import Selector
 from bramley.kube.transport import Request, Transport
@@ -90,8 +91,8 @@ class Client:
         resource_version: str | None = None,
     ) -> K:
         """Return one object; given a version, the server may use a cache that is at least as fresh."""
-        path = api_requests.object_path(kind.resource, name, namespace=namespace)
-        query = api_requests.without_none(resourceVersion=resource_version)
+        path = object_path(kind.resource, name, namespace=namespace)
+        query = without_none(resourceVersion=resource_version)
         return codec_of(kind).object(await self._calls.read(Request("GET", path, query)))
 
     async def list(
@@ -106,8 +107,8 @@ class Client:
     ) -> Listing[K]:
         """Return all objects that match, fetched in pages; a list that expires meanwhile starts over once."""
         query = selectors.query(labels, fields) | {"limit": str(page_size)}
-        query |= api_requests.without_none(resourceVersion=resource_version)
-        first = Request("GET", api_requests.collection_path(kind.resource, namespace), query)
+        query |= without_none(resourceVersion=resource_version)
+        first = Request("GET", collection_path(kind.resource, namespace), query)
         return await list_all(first, self._page_fetcher(kind))
 
     def pages(
@@ -122,8 +123,8 @@ class Client:
     ) -> AsyncGenerator[Listing[K], None]:
         """Yield the objects that match page by page; raise Gone when the list expires meanwhile."""
         query = selectors.query(labels, fields) | {"limit": str(page_size)}
-        query |= api_requests.without_none(resourceVersion=resource_version)
-        first = Request("GET", api_requests.collection_path(kind.resource, namespace), query)
+        query |= without_none(resourceVersion=resource_version)
+        first = Request("GET", collection_path(kind.resource, namespace), query)
         return list_pages(first, self._page_fetcher(kind))
 
     def _page_fetcher(self, kind: type[K]) -> Fetch[K]:
@@ -147,12 +148,10 @@ class Client:
         timeout: timedelta = timedelta(minutes=5),  # noqa: ASYNC109 - the server's own limit of the watch
     ) -> AsyncIterator[Watch[K]]:
         """Open a watch, for `async for event in watch` or `async for events in watch.batches()`."""
-        query = selectors.query(labels, fields) | api_requests.without_none(
-            resourceVersion=resource_version
-        )
+        query = selectors.query(labels, fields) | without_none(resourceVersion=resource_version)
         query |= {"watch": "true", "timeoutSeconds": str(max(int(timeout.total_seconds()), 1))}
         query |= {"allowWatchBookmarks": "true"} if bookmarks else {}
-        request = Request("GET", api_requests.collection_path(kind.resource, namespace), query)
+        request = Request("GET", collection_path(kind.resource, namespace), query)
         longest = timeout + self._settings.watch_margin
         async with self._calls.stream(request) as stream:
             ends = asyncio.get_running_loop().time() + longest.total_seconds()
@@ -184,9 +183,7 @@ class Client:
     ) -> dict[str, Any]:
         """Replace an object that was read as plain JSON values; a newer version on the server is a Conflict."""
         name = body["metadata"]["name"]
-        path = api_requests.object_path(
-            resource, name, namespace=namespace, subresource=subresource
-        )
+        path = object_path(resource, name, namespace=namespace, subresource=subresource)
         return decode_json(resource, await self._calls.write(_json_request("PUT", path, body)))
 
     async def merge_patch(
@@ -201,9 +198,7 @@ class Client:
         uid: str | None = None,
     ) -> K:
         """Change the fields given; with a version or uid, only if the object is still that one, else Conflict."""
-        path = api_requests.object_path(
-            kind.resource, name, namespace=namespace, subresource=subresource
-        )
+        path = object_path(kind.resource, name, namespace=namespace, subresource=subresource)
         body = api_requests.with_preconditions(patch, resource_version=resource_version, uid=uid)
         with api_requests.uid_mismatch_as_conflict():
             return codec_of(kind).object(await self._patch(path, body, MERGE_PATCH))
@@ -218,9 +213,7 @@ class Client:
         subresource: str | None = None,
     ) -> K:
         """Apply all of the operations to an object, or none; a `test` that fails is InvalidSpec."""
-        path = api_requests.object_path(
-            kind.resource, name, namespace=namespace, subresource=subresource
-        )
+        path = object_path(kind.resource, name, namespace=namespace, subresource=subresource)
         return codec_of(kind).object(await self._patch(path, operations, JSON_PATCH))
 
     async def apply(
@@ -235,9 +228,7 @@ class Client:
         subresource: str | None = None,
     ) -> K:
         """Apply server-side: own exactly these fields, creating the object if necessary; a field of another manager is a Conflict."""
-        path = api_requests.object_path(
-            kind.resource, name, namespace=namespace, subresource=subresource
-        )
+        path = object_path(kind.resource, name, namespace=namespace, subresource=subresource)
         whole = api_requests.with_identity(kind.resource, body, name=name, namespace=namespace)
         query = {"fieldManager": manager, "force": "true" if force else "false"}
         return codec_of(kind).object(await self._patch(path, whole, APPLY_PATCH, query))
@@ -254,7 +245,7 @@ class Client:
         propagation: str | None = None,
     ) -> None:
         """Delete an object; with a version or uid, only if it is still that one, else Conflict."""
-        path = api_requests.object_path(kind.resource, name, namespace=namespace)
+        path = object_path(kind.resource, name, namespace=namespace)
         options = api_requests.delete_options(
             uid=uid, resource_version=resource_version, grace=grace, propagation=propagation
         )
@@ -270,7 +261,7 @@ class Client:
         propagation: str | None = None,
     ) -> None:
         """Delete every object that matches."""
-        path = api_requests.namespaced_path(kind.resource, namespace)
+        path = namespaced_path(kind.resource, namespace)
         options = _json_request(
             "DELETE", path, api_requests.delete_options(propagation=propagation)
         )
@@ -281,34 +272,26 @@ class Client:
         self, kind: type[Object], name: str, *, namespace: str | None = None
     ) -> Scale:
         """Return the desired and observed number of replicas of an object."""
-        path = api_requests.object_path(
-            kind.resource, name, namespace=namespace, subresource="scale"
-        )
+        path = object_path(kind.resource, name, namespace=namespace, subresource="scale")
         return codec_of(Scale).object(await self._calls.read(Request("GET", path)))
 
     async def scale(
         self, kind: type[Object], name: str, *, namespace: str | None = None, replicas: int
     ) -> Scale:
         """Set the desired number of replicas of an object, whatever its kind."""
-        path = api_requests.object_path(
-            kind.resource, name, namespace=namespace, subresource="scale"
-        )
+        path = object_path(kind.resource, name, namespace=namespace, subresource="scale")
         body = {"spec": {"replicas": replicas}}
         return codec_of(Scale).object(await self._patch(path, body, MERGE_PATCH))
 
     async def evict(self, pod_name: str, namespace: str, *, grace: timedelta | None = None) -> None:
         """Delete a Pod if its disruption budget allows it; RateLimited when it does not at present."""
-        path = api_requests.object_path(
-            Pod.resource, pod_name, namespace=namespace, subresource="eviction"
-        )
+        path = object_path(Pod.resource, pod_name, namespace=namespace, subresource="eviction")
         body = api_requests.eviction(pod_name, namespace, grace)
         await self._calls.write_once(_json_request("POST", path, body))
 
     async def bind(self, pod: Pod, node: str) -> None:
         """Bind exactly this Pod to a Node; a Pod that is bound already is a Conflict."""
-        path = api_requests.object_path(
-            Pod.resource, pod.name, namespace=pod.namespace, subresource="binding"
-        )
+        path = object_path(Pod.resource, pod.name, namespace=pod.namespace, subresource="binding")
         await self._calls.write(_json_request("POST", path, api_requests.binding(pod, node)))
 
     async def request_token(
@@ -321,7 +304,7 @@ class Client:
         bound_to: Object | None = None,
     ) -> api_requests.IssuedToken:
         """Return a new token of a ServiceAccount; bound to an object, it is invalid once that is deleted."""
-        path = api_requests.object_path(
+        path = object_path(
             ServiceAccount.resource, service_account, namespace=namespace, subresource="token"
         )
         body = api_requests.token_request(audiences, expires, bound_to)
@@ -337,8 +320,8 @@ class Client:
         tail: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """Yield a container's output as it arrives; close the generator to end it early."""
-        path = api_requests.object_path(Pod.resource, name, namespace=namespace, subresource="log")
-        query = api_requests.without_none(container=container, follow="true" if follow else None)
+        path = object_path(Pod.resource, name, namespace=namespace, subresource="log")
+        query = without_none(container=container, follow="true" if follow else None)
         query |= {} if tail is None else {"tailLines": str(tail)}
         request = Request("GET", path, query, accept="*/*")
         retry_policy = self._settings.retry_policy
@@ -348,7 +331,7 @@ class Client:
     async def _post(
         self, resource: Resource, body: Mapping[str, Any], *, namespace: str | None
     ) -> bytes:
-        path = api_requests.namespaced_path(resource, namespace)
+        path = namespaced_path(resource, namespace)
         return await self._calls.write(_json_request("POST", path, body))
 
     async def _patch(

@@ -133,7 +133,7 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[P]):
-    """A part of a kubeconfig and files it was found."""
+    """A part of a kubeconfig and the file it was found in."""
 
     part: P
     file: Path
