@@ -27,7 +27,9 @@ from bramley.sim.macos.connection import ModelConnection
 from tests.unit.sim.macos.harness import LOGINWINDOW, PASSWORD, connected
 
 WRITE = Write(path="/opt/file", content=b"new", purpose="write a file")
-KICK = Run(argv=("launchctl", "kickstart", "-k", LOGINWINDOW), purpose="kick", as_root=True)
+KICKSTART = Run(
+    argv=("launchctl", "kickstart", "-k", LOGINWINDOW), purpose="restart loginwindow", as_root=True
+)
 SESSION = RunProbe(("launchctl", "print", "gui/501"))
 
 
@@ -114,7 +116,7 @@ async def test_nothing_is_changed_without_sudo(tmp_path: Path) -> None:
         Remove(path="/etc/pf.conf", purpose="p"),
         Stream(artifact=an_artifact(tmp_path), path="/opt/a", purpose="p"),
         Reboot(purpose="p"),
-        KICK,
+        KICKSTART,
     ]
 
     for command in commands:

@@ -24,7 +24,7 @@ def has_session(harness: MacHarness) -> bool:
     return result.code == 0 and "session = Aqua" in result.out
 
 
-def kick(harness: MacHarness) -> None:
+def kickstart(harness: MacHarness) -> None:
     assert harness.as_root(*KICK).code == 0
 
 
@@ -37,7 +37,7 @@ def test_bare_mac_has_no_session(harness: MacHarness) -> None:
 def test_kickstart_logs_the_user_in_after_two_seconds(harness: MacHarness) -> None:
     harness.set_up_login()
 
-    kick(harness)
+    kickstart(harness)
 
     assert not has_session(harness)
     harness.clock.advance(1.9)
@@ -69,14 +69,14 @@ def test_wrong_password_is_silently_replaced_by_the_marker(harness: MacHarness) 
 
 def test_marker_stays_until_a_password_is_written(harness: MacHarness) -> None:
     harness.set_up_login("not the password")
-    kick(harness)
+    kickstart(harness)
     harness.clock.advance(3)
-    kick(harness)
+    kickstart(harness)
     harness.clock.advance(3)
     assert harness.mac.files.read("/etc/kcpassword") == SEALED
 
     harness.set_up_login()
-    kick(harness)
+    kickstart(harness)
     harness.clock.advance(3)
 
     assert has_session(harness)
@@ -88,7 +88,7 @@ def test_changed_password_is_replaced_by_the_marker_at_the_next_login(harness: M
         state["users"]["m1"]["password"] = "another one"
 
     assert has_session(harness)
-    kick(harness)
+    kickstart(harness)
     harness.clock.advance(3)
 
     assert harness.mac.files.read("/etc/kcpassword") == SEALED
@@ -105,7 +105,7 @@ def test_automatic_login_needs_both_the_user_and_the_password(
     }
     harness.mac.files.remove(paths[missing])
 
-    kick(harness)
+    kickstart(harness)
     harness.clock.advance(3)
 
     assert not has_session(harness)
@@ -118,7 +118,7 @@ def test_unreadable_preferences_disable_automatic_login(
     harness.set_up_login()
     harness.mac.files.write("/Library/Preferences/com.apple.loginwindow.plist", content)
 
-    kick(harness)
+    kickstart(harness)
     harness.clock.advance(3)
 
     assert not has_session(harness)
@@ -127,7 +127,7 @@ def test_unreadable_preferences_disable_automatic_login(
 def test_root_has_no_password(harness: MacHarness) -> None:
     harness.set_up_login("*", user="root")
 
-    kick(harness)
+    kickstart(harness)
     harness.clock.advance(3)
 
     assert harness.mac.state["console"]["user"] is None
@@ -138,7 +138,7 @@ def test_filevault_prevents_automatic_login(tmp_path: Path) -> None:
     harness = MacHarness(tmp_path, filevault=True)
     harness.set_up_login()
 
-    kick(harness)
+    kickstart(harness)
     harness.clock.advance(3)
 
     assert not has_session(harness)
@@ -156,7 +156,7 @@ def test_kickstart_ends_the_session_and_its_processes(harness: MacHarness) -> No
         state["processes"].append({"pid": 77, "command": "/usr/local/bin/tart run vm"})
     assert harness.run("pgrep", "-f", "tart run ").code == 0
 
-    kick(harness)
+    kickstart(harness)
 
     assert not has_session(harness)
     assert harness.run("pgrep", "-f", "tart run ").code == 1
@@ -182,7 +182,7 @@ def test_second_hang_up_finds_no_process_and_kickstart_starts_one(harness: MacHa
     result = harness.as_root("killall", "-HUP", "loginwindow")
     assert (result.code, result.err) == (1, "No matching processes were found\n")
 
-    kick(harness)
+    kickstart(harness)
     harness.clock.advance(3)
     assert has_session(harness)
 
@@ -214,7 +214,7 @@ def test_password_may_have_any_length(tmp_path: Path) -> None:
         harness = MacHarness(tmp_path / str(length), password="p" * length)
         harness.set_up_login("p" * length)
 
-        kick(harness)
+        kickstart(harness)
         harness.clock.advance(3)
 
         assert has_session(harness), length

@@ -17,7 +17,9 @@ from bramley.sim.macos import faults
 from tests.unit.sim.macos.harness import LOGINWINDOW, PASSWORD, connected
 
 WRITE = Write(path="/opt/file", content=b"new", purpose="write a file")
-KICK = Run(argv=("launchctl", "kickstart", "-k", LOGINWINDOW), purpose="kick", as_root=True)
+KICKSTART = Run(
+    argv=("launchctl", "kickstart", "-k", LOGINWINDOW), purpose="restart loginwindow", as_root=True
+)
 SESSION = RunProbe(("launchctl", "print", "gui/501"))
 
 
@@ -105,7 +107,7 @@ async def test_wait_ends_when_the_probe_succeeds(tmp_path: Path) -> None:
         )
     )
 
-    await connection.do(KICK)
+    await connection.do(KICKSTART)
     await connection.do(Wait(probe=SESSION, text="session = Aqua", purpose="wait for the session"))
 
     assert "session = Aqua" in (await connection.probe([SESSION])).result(SESSION).text
