@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -92,25 +93,17 @@ class AgentToken:
         return stored if claims(stored) is not None else None
 
 
+@dataclass(frozen=True, slots=True)
 class AgentTokenRenewal:
     """Renews the token of one Node's agent; `uid` returns the current uid of the Node."""
 
-    def __init__(
-        self,
-        token: AgentToken,
-        kube: Client,
-        *,
-        node: str,
-        uid: Callable[[], str],
-        clock: Clock,
-        rng: random.Random,
-    ) -> None:
-        self._token = token
-        self._kube = kube
-        self._node = node
-        self._uid = uid
-        self._clock = clock
-        self._rng = rng
+    token: AgentToken
+    kube: Client
+    _: KW_ONLY
+    node: str
+    uid: Callable[[], str]
+    clock: Clock
+    rng: random.Random
 
     async def run(self) -> None:
         """Renew the token when it is due, until cancelled."""
@@ -122,25 +115,25 @@ class AgentTokenRenewal:
                 failures = 0
             except (errors.BramleyError, OSError) as error:
                 failures += 1
-                delay = _RETRY.delay(failures, self._rng)
+                delay = _RETRY.delay(failures, self.rng)
                 logger.warning("Agent token not renewed", error=str(error), retry_after=delay)
             await asyncio.sleep(delay.total_seconds())
 
     async def renew_if_due(self) -> bool:
         """Renew the token if it belongs to this agent and is due; return whether it was renewed."""
-        current, uid = claims(await self._token.current()), self._uid()
-        if current is None or current.sub != f"{access.USER_PREFIX}{self._node}":
+        current, uid = claims(await self.token.current()), self.uid()
+        if current is None or current.sub != f"{access.USER_PREFIX}{self.node}":
             return False
-        if not uid or self._clock.now() < current.renew_at:
+        if not uid or self.clock.now() < current.renew_at:
             return False
-        issued = await self._kube.request_token(
-            agent.service_account(self._node),
+        issued = await self.kube.request_token(
+            agent.service_account(self.node),
             access.NAMESPACE,
             audiences=(),
             expires=current.lifetime,
-            bound_to=Node(metadata=ObjectMeta(name=self._node, uid=uid)),
+            bound_to=Node(metadata=ObjectMeta(name=self.node, uid=uid)),
         )
-        self._token.store(issued.token.reveal())
+        self.token.store(issued.token.reveal())
         logger.info("Renewed agent token", expires=issued.expires)
         return True
 

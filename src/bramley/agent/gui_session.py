@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 
 from bramley.agent import programs as running
@@ -41,43 +41,34 @@ class Timings:
     )
 
 
+@dataclass(slots=True, eq=False)
 class GuiSession:
-    """The GUI session of one user."""
+    """The GUI session of one user; `is_alive` is the result of the last check, None before the first one."""
 
-    def __init__(
-        self,
-        uid: int,
-        programs: Programs,
-        *,
-        clock: Clock,
-        rng: random.Random,
-        has_running_vm: Callable[[], bool],
-        timings: Timings | None = None,
-    ) -> None:
-        # The result of the last check; None before the first one.
-        self.is_alive: bool | None = None
-        self._uid = uid
-        self._programs = programs
-        self._clock = clock
-        self._rng = rng
-        self._has_running_vm = has_running_vm
-        self._timings = timings or Timings()
-        self._failed_restarts = 0
-        self._restart_not_before = float("-inf")
-        self._checked_at = float("-inf")
-        self._lock = asyncio.Lock()
+    uid: int
+    programs: Programs
+    _: KW_ONLY
+    clock: Clock
+    rng: random.Random
+    has_running_vm: Callable[[], bool]
+    timings: Timings = field(default_factory=Timings)
+    is_alive: bool | None = None
+    _failed_restarts: int = 0
+    _restart_not_before: float = float("-inf")
+    _checked_at: float = float("-inf")
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def check(self) -> bool:
         """Return whether the session is alive; a check that times out counts as not alive."""
-        domain = f"gui/{self._uid}"
+        domain = f"gui/{self.uid}"
         try:
-            result = await self._launchctl(self._timings.check, "print", domain)
+            result = await self._launchctl(self.timings.check, "print", domain)
         except (errors.TimedOut, running.ProgramMissing) as error:
             logger.warning("GUI session check failed", domain=domain, error=str(error))
             self.is_alive = False
         else:
             self.is_alive = result.code == 0 and ALIVE_MARK in result.stdout
-        self._checked_at = self._clock.monotonic()
+        self._checked_at = self.clock.monotonic()
         return self.is_alive
 
     async def ensure(self, *, max_age: timedelta = timedelta()) -> None:
@@ -90,25 +81,25 @@ class GuiSession:
             await self._restart_loginwindow()
 
     def _was_alive(self, within: timedelta) -> bool:
-        age = self._clock.monotonic() - self._checked_at
+        age = self.clock.monotonic() - self._checked_at
         return bool(self.is_alive) and age < within.total_seconds()
 
     def _check_restart_allowed(self) -> None:
-        if self._has_running_vm():
+        if self.has_running_vm():
             raise NoSession(
                 "the GUI session is gone, and loginwindow is not restarted while a VM runs"
             )
-        left = self._restart_not_before - self._clock.monotonic()
+        left = self._restart_not_before - self.clock.monotonic()
         if left > 0:
             raise NoSession(
                 f"the GUI session is gone; loginwindow is restarted again in {left:.0f} s"
             )
 
     async def _restart_loginwindow(self) -> None:
-        timings = self._timings
+        timings = self.timings
         self._failed_restarts += 1
-        pause = timings.backoff.delay(self._failed_restarts, self._rng)
-        self._restart_not_before = self._clock.monotonic() + pause.total_seconds()
+        pause = timings.backoff.delay(self._failed_restarts, self.rng)
+        self._restart_not_before = self.clock.monotonic() + pause.total_seconds()
         logger.warning(
             "Restarting loginwindow", tries=self._failed_restarts, reason="no GUI session"
         )
@@ -121,15 +112,15 @@ class GuiSession:
         await self._wait_for_login()
 
     async def _wait_for_login(self) -> None:
-        ends = self._clock.monotonic() + self._timings.login.total_seconds()
+        ends = self.clock.monotonic() + self.timings.login.total_seconds()
         while not await self.check():
-            if self._clock.monotonic() >= ends:
+            if self.clock.monotonic() >= ends:
                 raise NoSession("no user was logged in after the restart of loginwindow")
-            await asyncio.sleep(self._timings.poll.total_seconds())
+            await asyncio.sleep(self.timings.poll.total_seconds())
         self._failed_restarts = 0
         logger.info("GUI session is alive again")
 
     async def _launchctl(self, limit: timedelta, *words: str) -> Finished:
         # -n: sudo must fail instead of waiting for a password.
         argv = ("sudo", "-n", "launchctl", *words)
-        return await running.run_with_timeout(limit, self._programs, argv)
+        return await running.run_with_timeout(limit, self.programs, argv)

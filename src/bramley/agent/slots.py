@@ -7,7 +7,7 @@ process that no record explains is leaked: `leaks` returns the evidence, and no 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 
 from bramley.agent.host import Host, HostProcess
@@ -33,20 +33,24 @@ class _Refusal:
     until: float
 
 
+@dataclass(slots=True, eq=False)
 class Slots:
     """Counts the VMs of this host, from the ledger, the runs, tart's locks and the process table."""
 
-    def __init__(
-        self, ledger: Ledger, *, runs: Runs, tart: Tart, host: Host, clock: Clock, max_vms: int
-    ) -> None:
-        self.limit = min(max_vms, SYSTEM_LIMIT)
-        self._ledger = ledger
-        self._runs = runs
-        self._tart = tart
-        self._host = host
-        self._clock = clock
-        self._refusal: _Refusal | None = None
-        self._unknown_since: dict[int, float] = {}
+    ledger: Ledger
+    _: KW_ONLY
+    runs: Runs
+    tart: Tart
+    host: Host
+    clock: Clock
+    max_vms: int
+    _refusal: _Refusal | None = None
+    _unknown_since: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def limit(self) -> int:
+        """Return how many VMs may run at once."""
+        return min(self.max_vms, SYSTEM_LIMIT)
 
     def has_room(self, vm: str) -> bool:
         """Return whether this VM may start now."""
@@ -60,13 +64,13 @@ class Slots:
         """Return the VMs that are being created for the Pods of these uids."""
         return {
             record.vm
-            for record in self._ledger.vms().values()
+            for record in self.ledger.vms().values()
             if record.state in _CLAIMS and record.uid in of
         }
 
     def record_refusal(self, vm: str) -> None:
         """Record that the system refused to run one more VM."""
-        until = self._clock.monotonic() + RETRY_AFTER_REFUSAL.total_seconds()
+        until = self.clock.monotonic() + RETRY_AFTER_REFUSAL.total_seconds()
         self._refusal = _Refusal(vm, self._taken_by_others(vm), until)
 
     def clear_refusal(self) -> None:
@@ -75,8 +79,8 @@ class Slots:
 
     def leaks(self) -> Sequence[str]:
         """Return the evidence for each leaked slot."""
-        now, grace = self._clock.monotonic(), EXIT_GRACE.total_seconds()
-        unknown = self._unknown(self._host.guest_processes())
+        now, grace = self.clock.monotonic(), EXIT_GRACE.total_seconds()
+        unknown = self._unknown(self.host.guest_processes())
         before = self._unknown_since
         self._unknown_since = {each.pid: before.get(each.pid, now) for each in unknown}
         evidence = [
@@ -88,11 +92,11 @@ class Slots:
 
     def occupied(self) -> set[str]:
         """Return the VMs of the ledger that run, stop, or are about to start."""
-        return self._occupied(self._host.guest_processes())
+        return self._occupied(self.host.guest_processes())
 
     def is_held(self, vm: str) -> bool:
         """Return whether a process holds tart's lock of a VM."""
-        return self._tart.is_running(vm, self._host)
+        return self.tart.is_running(vm, self.host)
 
     def _allowed(self) -> int:
         refusal = self._current_refusal()
@@ -100,25 +104,25 @@ class Slots:
 
     def _taken_by_others(self, vm: str, claims: set[str] | None = None) -> int:
         # An unknown process counts at once, although it is reported as a leak only after the grace period.
-        processes = self._host.guest_processes()
+        processes = self.host.guest_processes()
         others = (self._occupied(processes) | (claims or set())) - {vm}
         return len(others) + len(self._unknown(processes))
 
     def _occupied(self, processes: Sequence[HostProcess]) -> set[str]:
         named = {_vm_of(each) for each in processes}
-        records = self._ledger.vms().values()
+        records = self.ledger.vms().values()
         return {each.vm for each in records if each.vm in named or self._occupies(each)}
 
     def _occupies(self, record: VmRecord) -> bool:
         vm = record.vm
-        if self._runs.is_alive(vm) or self.is_held(vm):
+        if self.runs.is_alive(vm) or self.is_held(vm):
             return True
-        is_starting = record.state is VmState.STARTED and not self._runs.exists(vm)
-        return is_starting and not record.is_adopted and record.boot_id == self._host.boot_id()
+        is_starting = record.state is VmState.STARTED and not self.runs.exists(vm)
+        return is_starting and not record.is_adopted and record.boot_id == self.host.boot_id()
 
     def _unknown(self, processes: Sequence[HostProcess]) -> list[HostProcess]:
         """Return one process for each VM that no record explains."""
-        known = self._ledger.vms()
+        known = self.ledger.vms()
         named = {name: each for each in processes if (name := _vm_of(each))}
         unknown = [each for name, each in named.items() if name not in known]
         # The framework's own processes do not name their VM; there is one for each VM that runs.
@@ -128,7 +132,7 @@ class Slots:
 
     def _current_refusal(self) -> _Refusal | None:
         refusal = self._refusal
-        if refusal is not None and self._clock.monotonic() >= refusal.until:
+        if refusal is not None and self.clock.monotonic() >= refusal.until:
             return None
         return refusal
 

@@ -103,12 +103,12 @@ async def _process(
 ) -> None:
     clock, rng = SystemClock(), random.Random()
     state_folder.make_folders(settings.folders)
-    own, kube = _connect(settings, kubeconfig, environment, clock=clock)
+    token, kube = _connect(settings, kubeconfig, environment, clock=clock)
     async with kube:
         deps = _host_deps(settings, kube, environment, clock=clock, rng=rng)
         node = settings.node.name
         renewal = AgentTokenRenewal(
-            own, kube, node=node, uid=lambda: agent.node_uid, clock=clock, rng=rng
+            token, kube, node=node, uid=lambda: agent.node_uid, clock=clock, rng=rng
         )
         tasks = (*deps.background_tasks, renewal.run)
         agent = Agent(settings, replace(deps, background_tasks=tasks))
@@ -128,8 +128,8 @@ def _connect(
 
     explicit = Path(kubeconfig) if kubeconfig else None
     found = config_loader.load(explicit, environment=environment, clock=clock)
-    own = AgentToken(found.credentials, settings.folders.agent_token)
-    return own, Client(HttpTransport(replace(found, credentials=own)), clock=clock)
+    token = AgentToken(found.credentials, settings.folders.agent_token)
+    return token, Client(HttpTransport(replace(found, credentials=token)), clock=clock)
 
 
 def _host_deps(

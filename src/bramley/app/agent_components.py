@@ -62,6 +62,7 @@ class AgentComponents:
         self._settings = settings
         self._deps = deps
         self._manager_stopped = asyncio.Event()
+        kube, clock, rng = deps.kube, deps.clock, deps.rng
         self.clock = self._new_clock()
         self.metrics = AgentMetrics(deps.registry)
         self.ledger = deps.open_ledger(settings.folders.ledger)
@@ -69,32 +70,22 @@ class AgentComponents:
         self.slots = self._new_slots()
         self.session = self._new_session()
         self.manager = self._new_manager()
-        self.image_store = ImageStore(self.ledger, settings.folders.tart_home, deps.clock)
+        self.image_store = ImageStore(self.ledger, settings.folders.tart_home, clock)
         # Without the collector nothing may delete images on a full disk either.
         self.collector = self._new_collector() if settings.gc_enabled else None
         self.images = self._new_images()
         self.staging = self._new_staging()
         self.user_data = UserData(settings.folders.user_data)
-        self.guest_tokens = Tokens(
-            deps.kube, self.user_data, clock=deps.clock, rng=deps.rng, metrics=self.metrics
-        )
+        self.guest_tokens = Tokens(kube, self.user_data, clock=clock, rng=rng, metrics=self.metrics)
         self.guests = self._new_guests()
         self.metrics_proxy = self._new_metrics_proxy()
         self.pods = self._add_pod_controller()
         self.host_probes = self._new_host_probes()
         self.node = NodeController(
-            settings.node,
-            deps.kube,
-            facts=self.host_probes.facts,
-            clock=deps.clock,
-            rng=deps.rng,
+            settings.node, kube, facts=self.host_probes.facts, clock=clock, rng=rng
         )
         self.lease = lease.LeaseController(
-            settings.node.name,
-            deps.kube,
-            uid=lambda: self.node.uid,
-            clock=deps.clock,
-            rng=deps.rng,
+            settings.node.name, kube, uid=lambda: self.node.uid, clock=clock, rng=rng
         )
         self._watch_node()
         self._add_health_checks()
@@ -313,8 +304,12 @@ class AgentComponents:
         except OSError:
             return True
 
+    # Bound late: the collector is created before the Pod controller, and the probes before the Node controller.
     async def _remove_vm(self, vm: str) -> None:
         await self.pods.remove_vm(vm)
+
+    def _update_node(self) -> None:
+        self.node.update_now()
 
     def _new_endpoints(self) -> Endpoints | None:
         serving = self._settings.serving
@@ -334,9 +329,6 @@ class AgentComponents:
             pods=lambda namespace, name: pods.find(Key(namespace, name)),
             clock=self._deps.clock,
         )
-
-    def _update_node(self) -> None:
-        self.node.update_now()
 
     async def _publish_port(self, endpoints: Endpoints) -> None:
         await endpoints.server.ready.wait()

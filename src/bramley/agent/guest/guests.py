@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from bramley.agent import pod_fields
@@ -38,58 +39,50 @@ def _doubled(found: re.Match[str]) -> str:
     return only * 2 if only else f"{before * 2}\\{_LETTERS[end]}"
 
 
+@dataclass(frozen=True, slots=True)
 class Guests:
-    """The guests of this host."""
+    """The guests of this host; their logs are copied to `logs` before their folders are removed."""
 
-    def __init__(
-        self,
-        kube: ObjectReader,
-        folders: UserData,
-        tokens: Tokens,
-        *,
-        node_facts: NodeFacts,
-        logs: Path | None = None,
-    ) -> None:
-        """Use these folders; the logs of guests are copied to `logs` before their folders are removed."""
-        self._kube = kube
-        self._folders = folders
-        self._tokens = tokens
-        self._node_facts = node_facts
-        self._logs = logs
+    kube: ObjectReader
+    folders: UserData
+    tokens: Tokens
+    _: KW_ONLY
+    node_facts: NodeFacts
+    logs: Path | None = None
 
     async def prepare(self, pod: Pod, vm: str) -> Shares:
         """Write the variables and, if its Pod requests one, the token; Unresolved if a variable has no value yet."""
-        values = await environment.resolve(pod, self._kube, self._node_facts)
-        shares = self._folders.prepare(vm)
-        self._folders.write_environment(vm, render_env_file(values))
+        values = await environment.resolve(pod, self.kube, self.node_facts)
+        shares = self.folders.prepare(vm)
+        self.folders.write_environment(vm, render_env_file(values))
         if pod_fields.needs_token(pod):
-            await self._tokens.issue(pod, vm)
+            await self.tokens.issue(pod, vm)
         return shares
 
     def renew_token(self, pod: Pod, vm: str) -> None:
         """Renew the token of a running VM from now on, whichever agent started it."""
         if pod_fields.needs_token(pod):
-            self._tokens.track(pod, vm)
+            self.tokens.track(pod, vm)
 
     async def write_address(self, pod: Pod, vm: str) -> None:
         """Write the variables again if one of them is the VM's address, which is now in the Pod's status."""
         if not environment.awaits_address(pod):
             return
-        values = await environment.resolve(pod, self._kube, self._node_facts)
-        self._folders.write_environment(vm, render_env_file(values))
+        values = await environment.resolve(pod, self.kube, self.node_facts)
+        self.folders.write_environment(vm, render_env_file(values))
 
     def report(self, vm: str) -> Report:
         """Return the exit that the guest reported."""
-        return report.read(self._folders, vm)
+        return report.read(self.folders, vm)
 
     def log_output(self, vm: str) -> None:
         """Copy the last lines of the guest's log to the agent's log."""
-        report.log_output(self._folders, vm)
+        report.log_output(self.folders, vm)
 
     async def remove(self, vm: str) -> None:
         """Remove everything that host and guest shared, and what could not be removed of earlier guests."""
-        self._tokens.forget(vm)
-        if self._logs is not None:
-            report.keep_log(self._folders, vm, self._logs)
-        await self._folders.remove(vm)
-        await self._folders.sweep()
+        self.tokens.forget(vm)
+        if self.logs is not None:
+            report.keep_log(self.folders, vm, self.logs)
+        await self.folders.remove(vm)
+        await self.folders.sweep()

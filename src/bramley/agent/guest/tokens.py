@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -75,39 +75,31 @@ class _Renewal:
     failures: int = 0
 
 
+@dataclass(frozen=True, slots=True)
 class Tokens:
     """Issues the tokens of guests; `run` renews those of running VMs."""
 
-    def __init__(
-        self,
-        kube: TokenIssuer,
-        folders: UserData,
-        *,
-        clock: Clock,
-        rng: random.Random,
-        metrics: AgentMetrics,
-        settings: Settings | None = None,
-    ) -> None:
-        self._kube = kube
-        self._folders = folders
-        self._clock = clock
-        self._rng = rng
-        self._metrics = metrics
-        self._settings = settings or Settings()
-        self._renewals: dict[str, _Renewal] = {}
-        self._changed = asyncio.Event()
+    kube: TokenIssuer
+    folders: UserData
+    _: KW_ONLY
+    clock: Clock
+    rng: random.Random
+    metrics: AgentMetrics
+    settings: Settings = field(default_factory=Settings)
+    _renewals: dict[str, _Renewal] = field(default_factory=dict)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def issue(self, pod: Pod, vm: str) -> None:
         """Write a token into the VM's share, unless it has one that is not due, and renew it from now on."""
         due = self._due(vm)
-        if due is None or due <= self._clock.now():
+        if due is None or due <= self.clock.now():
             due = await self._write(pod, vm)
         self._track(vm, pod, due)
 
     def track(self, pod: Pod, vm: str) -> None:
         """Renew the token that a VM already has, as after a restart of the agent; an unreadable one is due now."""
         if vm not in self._renewals:
-            self._track(vm, pod, self._due(vm) or self._clock.now())
+            self._track(vm, pod, self._due(vm) or self.clock.now())
 
     def forget(self, vm: str) -> None:
         """Stop renewing the token of this VM."""
@@ -134,37 +126,37 @@ class Tokens:
             due = await self._write(renewal.pod, vm)
         except (errors.BramleyError, OSError) as error:
             renewal.failures += 1
-            delay = self._settings.backoff.delay(renewal.failures, self._rng)
-            self._schedule(renewal, self._clock.now() + delay)
-            self._metrics.token_renewals.of(FAILED).inc()
+            delay = self.settings.backoff.delay(renewal.failures, self.rng)
+            self._schedule(renewal, self.clock.now() + delay)
+            self.metrics.token_renewals.of(FAILED).inc()
             logger.warning("Guest token not renewed", vm=vm, error=error, retry_after=delay)
             return
         self._schedule(renewal, due)
         renewal.failures = 0
-        self._metrics.token_renewals.of(DONE).inc()
+        self.metrics.token_renewals.of(DONE).inc()
 
     async def _write(self, pod: Pod, vm: str) -> datetime:
         """Write a new token into a share and return when it is due for renewal."""
-        issued = await self._kube.request_token(
+        issued = await self.kube.request_token(
             pod_fields.service_account(pod),
             pod.namespace or "",
-            audiences=[self._settings.audience],
-            expires=self._settings.lifetime,
+            audiences=[self.settings.audience],
+            expires=self.settings.lifetime,
             bound_to=pod,
         )
-        self._folders.write_token(vm, issued.token)
-        now = self._clock.now()
+        self.folders.write_token(vm, issued.token)
+        now = self.clock.now()
         claims = _claims(issued.token)
         # Both claims are from the server's clock; ours may differ.
         lifetime = issued.expires - now if claims is None else claims.lifetime
-        return now + max(lifetime * self._settings.renewed_after, MIN_RENEWAL_DELAY)
+        return now + max(lifetime * self.settings.renewed_after, MIN_RENEWAL_DELAY)
 
     def _due(self, vm: str) -> datetime | None:
         """Return when the token in a share is due; None if there is none that can be read."""
-        claims = _claims(self._folders.read_token(vm))
+        claims = _claims(self.folders.read_token(vm))
         if claims is None:
             return None
-        return claims.expires - claims.lifetime * (1 - self._settings.renewed_after)
+        return claims.expires - claims.lifetime * (1 - self.settings.renewed_after)
 
     def _track(self, vm: str, pod: Pod, due: datetime) -> None:
         renewal = self._renewals[vm] = _Renewal(pod, due, 0.0)
@@ -173,11 +165,11 @@ class Tokens:
 
     def _schedule(self, renewal: _Renewal, due: datetime) -> None:
         renewal.due = due
-        renewal.due_monotonic = self._clock.monotonic() + (due - self._clock.now()).total_seconds()
+        renewal.due_monotonic = self.clock.monotonic() + (due - self.clock.now()).total_seconds()
 
     def _left(self, renewal: _Renewal) -> timedelta:
-        seconds = timedelta(seconds=renewal.due_monotonic - self._clock.monotonic())
-        return min(renewal.due - self._clock.now(), seconds)
+        seconds = timedelta(seconds=renewal.due_monotonic - self.clock.monotonic())
+        return min(renewal.due - self.clock.now(), seconds)
 
     def _sleep_seconds(self) -> float | None:
         """Return the seconds until the next renewal; None while no VM is tracked."""

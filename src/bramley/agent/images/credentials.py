@@ -28,7 +28,7 @@ _CONFIG = ".dockerconfigjson"
 _OLD_CONFIG = ".dockercfg"
 _DEADLINE = timedelta(seconds=20)
 # Larger than any Secret may be.
-_LARGEST_FILE = 1 << 20
+_MAX_FILE_BYTES = 1 << 20
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ class Keyring:
             return {}
         try:
             with self._host_file.open("rb") as file:
-                return msgspec.json.decode(file.read(_LARGEST_FILE), type=_Config).auths
+                return msgspec.json.decode(file.read(_MAX_FILE_BYTES), type=_Config).auths
         except OSError as error:
             logger.warning("Cannot read the host's registry credentials", error=str(error))
         except msgspec.DecodeError:
@@ -91,7 +91,7 @@ class Keyring:
 def choose(entries: Mapping[str, _Entry], reference: Reference) -> Credentials | None:
     """Return the credentials with the longest key that matches this image."""
     for key in sorted(entries, key=len, reverse=True):
-        if _fits(key, reference):
+        if _matches(key, reference):
             for username, password in _pair(entries[key]):
                 return Credentials(reference.host, username, Secret(password))
     return None
@@ -103,7 +103,7 @@ def _read(data: Mapping[str, bytes]) -> Mapping[str, _Entry]:
     return msgspec.json.decode(data.get(_OLD_CONFIG, b"{}"), type=dict[str, _Entry])
 
 
-def _fits(key: str, reference: Reference) -> bool:
+def _matches(key: str, reference: Reference) -> bool:
     bare = key.partition("://")[2] or key
     host, _, path = bare.rstrip("/").partition("/")
     # Docker's own keys end in an API version, which is not part of the image's path.

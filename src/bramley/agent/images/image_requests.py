@@ -18,8 +18,8 @@ from bramley.base import errors
 from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
 
-_MOST = 512
-_SHORTEST_WAIT = 0.001
+_MAX_ENTRIES = 512
+_MIN_WAIT = 0.001
 _BACKOFF = Backoff(timedelta(seconds=10), timedelta(minutes=5))
 
 BackoffKey = tuple[str, str, tuple[str, ...]]
@@ -34,7 +34,7 @@ class RequestOwners:
 
     def record_wait(self, image: str, owner: str) -> None:
         """Remember that the owner had to wait."""
-        _put_references(self._waited, (image, owner))
+        _remember(self._waited, (image, owner))
 
     def has_waited(self, image: str, owner: str) -> bool:
         """Return whether the owner had to wait."""
@@ -43,16 +43,16 @@ class RequestOwners:
     def record_resolved(self, image: str, owners: Iterable[str]) -> None:
         """Remember that the registry resolved the tag for these owners."""
         for owner in owners:
-            _put_references(self._resolved, (image, owner))
+            _remember(self._resolved, (image, owner))
 
     def is_resolved(self, image: str, owner: str) -> bool:
         """Return whether the registry resolved the tag for this owner."""
         return (image, owner) in self._resolved
 
 
-def _put_references(known: dict[tuple[str, str], None], entry: tuple[str, str]) -> None:
+def _remember(known: dict[tuple[str, str], None], entry: tuple[str, str]) -> None:
     known[entry] = None
-    if len(known) > _MOST:
+    if len(known) > _MAX_ENTRIES:
         del known[next(iter(known))]
 
 
@@ -77,7 +77,7 @@ class PullBackoff:
         failure = self._failures.get(_backoff_key(request))
         left = failure.until - self._clock.monotonic() if failure is not None else 0.0
         # A wait below the resolution of the clock would be repeated for ever.
-        if failure is None or left < _SHORTEST_WAIT:
+        if failure is None or left < _MIN_WAIT:
             return None
         return Failed(failure.error, timedelta(seconds=left))
 
@@ -88,7 +88,7 @@ class PullBackoff:
         count = before.count + 1 if before is not None else 1
         until = self._clock.monotonic() + self._backoff.delay(count, self._rng).total_seconds()
         self._failures[key] = _Failure(error, count, until)
-        if len(self._failures) > _MOST:
+        if len(self._failures) > _MAX_ENTRIES:
             del self._failures[next(iter(self._failures))]
 
     def reset(self, request: ImageRequest) -> None:

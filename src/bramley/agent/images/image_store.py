@@ -23,8 +23,6 @@ from bramley.base.clock import Clock
 
 logger = log.get(__name__)
 
-# Without these files tart does not treat a folder as a VM.
-_BUNDLE_FILES = ("config.json", "disk.img", "nvram.bin")
 # `last_used` is written at most this often: it only has to distinguish days.
 _USE_RESOLUTION = timedelta(minutes=10)
 # The prefix of the digest of a record for a pull by tag, whose digest is unknown until the pull ends.
@@ -36,16 +34,11 @@ class ImageStore:
 
     def __init__(self, ledger: Ledger, home: Path, clock: Clock) -> None:
         self._ledger = ledger
-        self._home = home
+        self.home = home
         self._clock = clock
         self._locks: dict[str, asyncio.Lock] = {}
         # Names of images that are being pulled.
         self.pulling: set[str] = set()
-
-    @property
-    def home(self) -> Path:
-        """Return tart's folder."""
-        return self._home
 
     def records(self) -> list[ImageRecord]:
         """Return the records of all images, whether they are on disk or not."""
@@ -64,11 +57,11 @@ class ImageStore:
 
     def is_complete(self, vm: str) -> bool:
         """Return whether a local VM has all its files."""
-        return bool(vm) and _is_bundle(self._home / "vms" / vm)
+        return bool(vm) and references.is_bundle(self.home / "vms" / vm)
 
     def has_folder(self, vm: str) -> bool:
         """Return whether a local VM of this name exists, complete or not."""
-        return (self._home / "vms" / vm).exists()
+        return (self.home / "vms" / vm).exists()
 
     def has_golden(self, reference: Reference) -> bool:
         """Return whether the golden base of an image by digest is complete, with a record or without."""
@@ -76,11 +69,11 @@ class ImageStore:
 
     def is_cached(self, reference: Reference, digest: str) -> bool:
         """Return whether an image is complete in tart's cache."""
-        return _is_bundle(references.folder(self._home, reference, digest))
+        return references.is_bundle(references.folder(self.home, reference, digest))
 
     def cached(self, reference: Reference) -> frozenset[str]:
         """Return the digests of this repository that are in tart's cache."""
-        folder = references.folder(self._home, reference, "")
+        folder = references.folder(self.home, reference, "")
         if not folder.is_dir():
             return frozenset()
         return frozenset(each.name for each in folder.iterdir() if not each.is_symlink())
@@ -89,14 +82,11 @@ class ImageStore:
         """Return the lock of one golden base."""
         return self._locks.setdefault(golden, asyncio.Lock())
 
-    def is_locked(self, golden: str) -> bool:
-        """Return whether this base is being made, cloned or deleted."""
-        lock = self._locks.get(golden)
-        return lock is not None and lock.locked()
-
     def is_in_use(self, record: ImageRecord) -> bool:
         """Return whether an operation with this image, or a pull of it, is in progress."""
-        return self.is_locked(record.golden) or not self.pulling.isdisjoint(record.references)
+        lock = self._locks.get(record.golden)
+        is_locked = lock is not None and lock.locked()
+        return is_locked or not self.pulling.isdisjoint(record.references)
 
     def record_use(self, record: ImageRecord) -> None:
         """Renew `last_used`, at a bounded rate."""
@@ -149,7 +139,7 @@ class ImageStore:
     def record_golden_complete(self, record: ImageRecord) -> ImageRecord:
         """Record that the golden base is complete, and its size."""
         now = self._clock.now()
-        size = _allocated(self._home / "vms" / record.golden)
+        size = _allocated(self.home / "vms" / record.golden)
         return self._put(record, size_bytes=size, pulled_at=record.pulled_at or now, last_used=now)
 
     def set_staged(self, record: ImageRecord, *, is_staged: bool) -> None:
@@ -193,10 +183,6 @@ def _ignoring_full_disk() -> Iterator[None]:
         yield
     except LedgerUnavailable as error:
         logger.warning("Image record not written", error=str(error))
-
-
-def _is_bundle(folder: Path) -> bool:
-    return all((folder / part).is_file() for part in _BUNDLE_FILES)
 
 
 def _allocated(folder: Path) -> int:

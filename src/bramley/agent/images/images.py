@@ -33,9 +33,13 @@ from bramley.agent.tart import references
 from bramley.agent.tart.driver import Credentials, Tart
 from bramley.agent.tart.failures import NoSpace
 from bramley.agent.tart.references import Reference
-from bramley.base import errors, log
+from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.errors import Captured
+
+# How often listeners are notified of progress.
+_PROGRESS_PERIOD = timedelta(seconds=10)
+_RETRY_REFUSED = timedelta(minutes=10)
 
 
 @dataclass(slots=True, eq=False)
@@ -80,13 +84,6 @@ class Pull:
         """Notify all listeners that the answer may have changed."""
         for listener in list(self.listeners.values()):
             listener()
-
-
-logger = log.get(__name__)
-
-# How often listeners are notified of progress.
-_PROGRESS_PERIOD = timedelta(seconds=10)
-_RETRY_REFUSED = timedelta(minutes=10)
 
 
 class NotPresent(errors.Refused):

@@ -21,7 +21,7 @@ from bramley.base.clock import Clock
 _PERCENT = re.compile(r"^\s*(\d{1,3})%")
 _SIZE = re.compile(r"pulling disk \(([0-9.]+)\s*([KMGT]?)B compressed\)", re.IGNORECASE)
 # Tart prints what it copies from another cached image.
-_SPARED = re.compile(r"(?:skip|deduplicate)\D*([0-9.]+)\s*([KMGT]?)B", re.IGNORECASE)
+_SKIPPED = re.compile(r"(?:skip|deduplicate)\D*([0-9.]+)\s*([KMGT]?)B", re.IGNORECASE)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _QUEUED = "waiting for lock"
 
@@ -45,7 +45,7 @@ class Progress:
             self.percent = min(int(match[1]), 100)
         elif match := _SIZE.search(line):
             self.size = _bytes(match[1], match[2])
-        elif match := _SPARED.search(line):
+        elif match := _SKIPPED.search(line):
             self.skipped += _bytes(match[1], match[2])
 
     def reset(self) -> None:
@@ -71,8 +71,8 @@ def _bytes(number: str, unit: str) -> int:
         return 0
 
 
-# The assumed speed until the first percent, as fast as any Mac's: too slow a start does no harm.
-FASTEST_LINE = 125e6
+# Bytes per second of the fastest connection of a Mac; assumed until the first percent, because a start that is too slow is harmless.
+MAX_LINE_SPEED = 125e6
 # A pull may be ahead of its limit by this much time.
 BURST_SECONDS = 1.0
 
@@ -104,9 +104,9 @@ class Pacer:
         return self._estimate(step) <= allowed
 
     def _update(self, loaded: int, step: int) -> None:
-        came = loaded - self._reported
-        if came > FASTEST_LINE * (self._run_seconds - self._run_seconds_at_report) + step:
-            skipped = min(came, self._credit)
+        received = loaded - self._reported
+        if received > MAX_LINE_SPEED * (self._run_seconds - self._run_seconds_at_report) + step:
+            skipped = min(received, self._credit)
             self._credit -= skipped
             self._skipped += skipped
         self._reported, self._run_seconds_at_report = loaded, self._run_seconds
@@ -119,7 +119,7 @@ class Pacer:
     def _speed(self) -> float:
         counted = self._reported - self._skipped
         if counted == 0 or self._run_seconds_at_report == 0:
-            return FASTEST_LINE
+            return MAX_LINE_SPEED
         return counted / self._run_seconds_at_report
 
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 
 from bramley.agent.images.pull_watch import PullControl, PullWatch, Stalled
@@ -76,30 +76,22 @@ class _Retries:
     full: int = 1
 
 
+@dataclass(frozen=True, slots=True)
 class Puller:
     """Pulls images into tart's cache."""
 
-    def __init__(
-        self,
-        tart: Tart,
-        *,
-        clock: Clock,
-        rng: random.Random,
-        metrics: AgentMetrics,
-        reclaim: Reclaim | None = None,
-        settings: PullSettings | None = None,
-    ) -> None:
-        self._tart = tart
-        self._clock = clock
-        self._rng = rng
-        self._metrics = metrics
-        self._reclaim = reclaim
-        self._settings = settings or PullSettings()
-        self._queues: dict[str, _RegistryQueue] = {}
+    tart: Tart
+    _: KW_ONLY
+    clock: Clock
+    rng: random.Random
+    metrics: AgentMetrics
+    reclaim: Reclaim | None = None
+    settings: PullSettings = field(default_factory=PullSettings)
+    _queues: dict[str, _RegistryQueue] = field(default_factory=dict)
 
     async def fetch(self, order: PullOrder) -> None:
         """Pull an image with retries; raise errors that a retry cannot fix."""
-        record_pull_start = self._clock.monotonic()
+        started = self.clock.monotonic()
         result = FAILED
         try:
             await self._pull_with_retries(order)
@@ -108,8 +100,8 @@ class Puller:
             result = CANCELLED
             raise
         finally:
-            self._metrics.image_pulls.of(result).inc()
-        self._metrics.image_pull_duration.observe(self._clock.monotonic() - record_pull_start)
+            self.metrics.image_pulls.of(result).inc()
+        self.metrics.image_pull_duration.observe(self.clock.monotonic() - started)
 
     @contextlib.asynccontextmanager
     async def _registry_turn(self, order: PullOrder) -> AsyncIterator[None]:
@@ -126,7 +118,7 @@ class Puller:
     async def _pull_with_retries(self, order: PullOrder) -> None:
         if self._is_busy(order) and await self._is_up_to_date(order):
             return None
-        retries = _Retries(self._settings.throttled_retries, self._settings.stalled_retries)
+        retries = _Retries(self.settings.throttled_retries, self.settings.stalled_retries)
         while True:
             try:
                 async with self._registry_turn(order):
@@ -146,11 +138,11 @@ class Puller:
     async def _is_up_to_date(self, order: PullOrder) -> bool:
         """Return whether a cached tag is up to date; tart checks that without waiting for other pulls."""
         name = order.reference.normalized
-        if self._tart.resolve(name) is None:
+        if self.tart.resolve(name) is None:
             return False
         try:
-            async with asyncio.timeout(self._settings.revalidate_limit.total_seconds()):
-                await self._tart.pull(name, credentials=order.credentials, concurrency=1)
+            async with asyncio.timeout(self.settings.revalidate_limit.total_seconds()):
+                await self.tart.pull(name, credentials=order.credentials, concurrency=1)
         except (errors.BramleyError, TimeoutError) as error:
             # The tag has moved, or the registry has a problem: both are handled by a normal pull in its turn.
             logger.info(
@@ -166,24 +158,24 @@ class Puller:
             return retries.throttled > 0 and await self._pause(retries)
         if isinstance(error, Stalled):
             # No pause: another tart command would remove the partial download, which the next pull continues.
-            self._metrics.tart_timeouts.of("pull").inc()
+            self.metrics.tart_timeouts.of("pull").inc()
             retries.stalled -= 1
             return retries.stalled > 0
         if isinstance(error, NoSpace):
             retries.full -= 1
-            return retries.full >= 0 and self._reclaim is not None and await self._reclaim()
-        # It was preempted.
+            return retries.full >= 0 and self.reclaim is not None and await self.reclaim()
+        # It was preempted, which costs no retry.
         return True
 
     async def _pull_once(self, order: PullOrder, *, throttled: int) -> None:
-        settings, control = self._settings, order.control
+        settings, control = self.settings, order.control
         control.reset()
-        watch = PullWatch(control, clock=self._clock, stall=settings.stall, home=self._tart.home)
-        most = settings.staging_concurrency if order.is_staged else settings.concurrency
+        watch = PullWatch(control, clock=self.clock, stall=settings.stall, home=self.tart.home)
+        concurrency = settings.staging_concurrency if order.is_staged else settings.concurrency
         # Each time the registry throttles, the concurrency is halved.
-        concurrency = max(1, most >> (settings.throttled_retries - throttled))
+        concurrency = max(1, concurrency >> (settings.throttled_retries - throttled))
         await watch.run(
-            self._tart.pull(
+            self.tart.pull(
                 order.reference.normalized,
                 credentials=order.credentials,
                 concurrency=concurrency,
@@ -194,6 +186,6 @@ class Puller:
         )
 
     async def _pause(self, retries: _Retries) -> bool:
-        failures = self._settings.throttled_retries - retries.throttled
-        await asyncio.sleep(self._settings.backoff.delay(failures, self._rng).total_seconds())
+        failures = self.settings.throttled_retries - retries.throttled
+        await asyncio.sleep(self.settings.backoff.delay(failures, self.rng).total_seconds())
         return True

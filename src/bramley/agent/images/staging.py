@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
@@ -34,9 +34,15 @@ from bramley.base.clock import Clock
 from bramley.kube.client import Client
 from bramley.runtime.keys import Key
 
+logger = log.get(__name__)
+
+_MEGABYTE = 1e6
+_OWNER = "staging:"
+# A shorter wait is below the resolution of the clock.
+_MIN_WAIT = 0.001
 # More than the disk of a Mac holds.
-_MOST_IMAGES = 16
-_LONGEST_MESSAGE = 300
+_MAX_IMAGES = 16
+_MAX_MESSAGE_LENGTH = 300
 
 
 class State(StrEnum):
@@ -85,8 +91,8 @@ def parse_request(text: str) -> StagingRequest:
         request = msgspec.json.decode(text, type=StagingRequest)
     except msgspec.DecodeError as error:
         raise errors.BadRequest(f"the staging request is not valid: {error}") from error
-    if len(request.images) > _MOST_IMAGES:
-        raise errors.BadRequest(f"at most {_MOST_IMAGES} images can be staged")
+    if len(request.images) > _MAX_IMAGES:
+        raise errors.BadRequest(f"at most {_MAX_IMAGES} images can be staged")
     if request.megabytes_per_second is not None and request.megabytes_per_second <= 0:
         raise errors.BadRequest("megabytesPerSecond must be positive")
     return StagingRequest(tuple(dict.fromkeys(request.images)), request.megabytes_per_second)
@@ -100,15 +106,7 @@ def request_id(text: str) -> str:
 def failed_image(image: str, error: errors.BramleyError) -> StagedImage:
     """Return the state of an image whose pull failed."""
     message = f"{error.reason}: {error}"
-    return StagedImage(image, State.FAILED, message=message[:_LONGEST_MESSAGE])
-
-
-logger = log.get(__name__)
-
-_MEGABYTE = 1e6
-_OWNER = "staging:"
-# A shorter wait is below the resolution of the clock.
-_SHORTEST_WAIT = 0.001
+    return StagedImage(image, State.FAILED, message=message[:_MAX_MESSAGE_LENGTH])
 
 
 class BelowFloor(errors.Refused):
@@ -126,35 +124,29 @@ class StagingSettings:
     deadline: timedelta = timedelta(seconds=20)
 
 
+@dataclass(slots=True, eq=False)
 class Staging:
     """Pulls the images that the Node's annotation requests, one after the other."""
 
-    def __init__(
-        self,
-        node: str,
-        kube: Client,
-        *,
-        images: Images,
-        store: ImageStore,
-        host: Host,
-        clock: Clock,
-        settings: StagingSettings | None = None,
-    ) -> None:
-        self._node = node
-        self._images = images
-        self._store = store
-        self._host = host
-        self._clock = clock
-        self._settings = settings or StagingSettings()
-        self._kube = kube.within(self._settings.deadline)
-        self._changed = asyncio.Event()
-        # None until the Node was read: before that the requested images are unknown.
-        self._text: str | None = None
-        self._published = ""
-        self._published_at = float("-inf")
-        self._current = ""
-        self._finished: dict[str, StagedImage] = {}
-        self._pulling = ""
+    node: str
+    kube: Client
+    _: KW_ONLY
+    images: Images
+    store: ImageStore
+    host: Host
+    clock: Clock
+    settings: StagingSettings = field(default_factory=StagingSettings)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    # None until the Node was read: before that the requested images are unknown.
+    _text: str | None = None
+    _published: str = ""
+    _published_at: float = float("-inf")
+    _current: str = ""
+    _finished: dict[str, StagedImage] = field(default_factory=dict)
+    _pulling: str = ""
+
+    def __post_init__(self) -> None:
+        self.kube = self.kube.within(self.settings.deadline)
 
     def on_change(self, _key: Key, _old: Node | None, new: Node | None) -> None:
         """Handle a change of the Node; registered with its informer."""
@@ -171,7 +163,7 @@ class Staging:
         """Stage the requested images until cancelled."""
         while True:
             self._changed.clear()
-            pause: timedelta | None = self._settings.retry
+            pause: timedelta | None = self.settings.retry
             try:
                 pause = await self._step()
             except errors.BramleyError as error:
@@ -202,7 +194,7 @@ class Staging:
         statuses = tuple([await self._stage_image(request, image) for image in request.images])
         pause = await self._publish(StagingReport(request_id(text), statuses) if statuses else None)
         is_over = all(image in self._finished for image in request.images)
-        return pause if is_over else self._settings.publish_period
+        return pause if is_over else self.settings.publish_period
 
     async def _stage_image(self, request: StagingRequest, image: str) -> StagedImage:
         if image in self._finished:
@@ -219,63 +211,63 @@ class Staging:
             self._finished[image] = StagedImage(image, State.STAGED, digest=answer.digest)
             return self._finished[image]
         if isinstance(answer, Failed):
-            statuses = failed_image(image, answer.error)
+            status = failed_image(image, answer.error)
             if isinstance(answer.error, errors.Refused):
-                self._finished[image] = statuses
-                await self._images.remove_partial_downloads()
-            return statuses
+                self._finished[image] = status
+                await self.images.remove_partial_downloads()
+            return status
         return StagedImage(image, State.PULLING, percent=answer.percent)
 
     def _request_image(self, request: StagingRequest, image: str) -> Answer:
         below_floor = self._below_floor()
         if below_floor is not None and self._pulling != image:
-            return Failed(below_floor, self._settings.retry)
+            return Failed(below_floor, self.settings.retry)
         owner = _OWNER + request_id(self._current)
         image_request = ImageRequest(image, owner, policy=PullPolicy.ALWAYS)
         control = PullControl(limit=self._limit(request), stop_reason=self._below_floor)
-        return self._images.stage(image_request, on_change=self._changed.set, control=control)
+        return self.images.stage(image_request, on_change=self._changed.set, control=control)
 
     def _limit(self, request: StagingRequest) -> float | None:
-        limits = (request.megabytes_per_second, self._settings.megabytes_per_second)
+        limits = (request.megabytes_per_second, self.settings.megabytes_per_second)
         given = [limit for limit in limits if limit is not None]
         return min(given) * _MEGABYTE if given else None
 
     def _below_floor(self) -> BelowFloor | None:
         try:
-            space = self._host.space(self._store.home)
+            space = self.host.space(self.store.home)
         except OSError:
             return None
-        if space.free_share >= self._settings.floor:
+        if space.free_share >= self.settings.floor:
             return None
-        floor = f"{self._settings.floor:.0%}"
+        floor = f"{self.settings.floor:.0%}"
         return BelowFloor(f"{space.free_share:.0%} of the disk is free, and {floor} must stay free")
 
     def _protect(self, digest: str) -> None:
-        for record in self._store.records():
+        for record in self.store.records():
             if record.digest == digest:
-                self._store.set_staged(record, is_staged=True)
+                self.store.set_staged(record, is_staged=True)
 
     async def _withdraw(self, requested: tuple[str, ...]) -> None:
         """Cancel the pull of an image that is no longer requested, and remove the protection of staged ones."""
         if self._pulling and self._pulling not in requested:
-            await self._images.cancel(self._pulling)
+            await self.images.cancel(self._pulling)
             self._pulling = ""
-        for record in self._store.records():
+        for record in self.store.records():
             if record.is_staged and not set(requested) & set(record.references):
-                self._store.set_staged(record, is_staged=False)
+                self.store.set_staged(record, is_staged=False)
 
     async def _publish(self, report: StagingReport | None) -> timedelta | None:
         """Write the report if it has changed, at a bounded rate. Return when a change that is held back can be written."""
         text = report.text() if report is not None else ""
         if text == self._published:
             return None
-        now = self._clock.monotonic()
-        left = self._published_at + self._settings.publish_period.total_seconds() - now
-        if left > _SHORTEST_WAIT:
+        now = self.clock.monotonic()
+        left = self._published_at + self.settings.publish_period.total_seconds() - now
+        if left > _MIN_WAIT:
             return timedelta(seconds=left)
         self._published_at = now
         annotations = {names.annotations.STAGED_IMAGES: text or None}
         patch = {"metadata": {"annotations": annotations}}
-        await self._kube.merge_patch(Node, self._node, patch)
+        await self.kube.merge_patch(Node, self.node, patch)
         self._published = text
         return None

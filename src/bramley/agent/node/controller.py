@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -41,29 +41,24 @@ class Timings:
     )
 
 
+@dataclass(slots=True, eq=False)
 class NodeController:
     """Registers and updates one Node."""
 
-    def __init__(
-        self,
-        settings: NodeSettings,
-        kube: Client,
-        *,
-        facts: Callable[[], Facts],
-        clock: Clock,
-        rng: random.Random,
-        timings: Timings | None = None,
-    ) -> None:
-        self.registered = asyncio.Event()
-        # The uid of the Node as last read; needed for owner references and token requests.
-        self.uid = ""
-        self._settings = settings
-        self._timings = timings or Timings()
-        self._kube = kube.within(self._timings.limit)
-        self._facts = facts
-        self._clock = clock
-        self._rng = rng
-        self._update_requested = asyncio.Event()
+    settings: NodeSettings
+    kube: Client
+    _: KW_ONLY
+    facts: Callable[[], Facts]
+    clock: Clock
+    rng: random.Random
+    timings: Timings = field(default_factory=Timings)
+    registered: asyncio.Event = field(default_factory=asyncio.Event)
+    # The uid of the Node as last read; needed for owner references and token requests.
+    uid: str = ""
+    _update_requested: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.kube = self.kube.within(self.timings.limit)
 
     def update_now(self) -> None:
         """Update the Node at once instead of in the next period."""
@@ -72,7 +67,7 @@ class NodeController:
     def on_change(self, _key: Key, _old: Node | None, new: Node | None) -> None:
         """Handle a change of the Node; a deleted Node is registered again at once."""
         if new is None and self.registered.is_set():
-            logger.warning("Node was deleted", node=self._settings.name)
+            logger.warning("Node was deleted", node=self.settings.name)
             self.update_now()
 
     async def run(self) -> None:
@@ -81,7 +76,7 @@ class NodeController:
         while True:
             self._update_requested.clear()
             try:
-                async with asyncio.timeout(self._timings.limit.total_seconds()):
+                async with asyncio.timeout(self.timings.limit.total_seconds()):
                     await self.sync()
                 failures = 0
             except (errors.InvalidSpec, errors.BadRequest):
@@ -89,17 +84,17 @@ class NodeController:
             except (errors.BramleyError, TimeoutError) as error:
                 failures += 1
                 reason = str(error) or "timed out"
-                logger.warning("Node update failed", node=self._settings.name, error=reason)
+                logger.warning("Node update failed", node=self.settings.name, error=reason)
             await self._pause(failures)
 
     async def sync(self) -> None:
         """Register the Node if it does not exist, correct its labels, and update its status."""
-        facts = self._facts()
+        facts = self.facts()
         node = await self._find() or await self._register(facts)
         self.uid = node.uid
         node = await self._patch_metadata(node, facts)
-        node_status = status.status(self._settings, facts, node.status, now=self._clock.now())
-        await self._kube.apply(
+        node_status = status.status(self.settings, facts, node.status, now=self.clock.now())
+        await self.kube.apply(
             Node,
             node.name,
             {"status": status.body(node_status)},
@@ -111,43 +106,43 @@ class NodeController:
 
     async def _find(self) -> Node | None:
         try:
-            return await self._kube.get(Node, self._settings.name)
+            return await self.kube.get(Node, self.settings.name)
         except errors.NotFound:
             return None
 
     async def _register(self, facts: Facts) -> Node:
-        logger.info("Registering Node", node=self._settings.name)
+        logger.info("Registering Node", node=self.settings.name)
         try:
-            made = await self._kube.create_wire(Node.resource, self._new_node(facts))
+            made = await self.kube.create_wire(Node.resource, self._new_node(facts))
         except errors.AlreadyExists:
-            return await self._kube.get(Node, self._settings.name)
+            return await self.kube.get(Node, self.settings.name)
         return msgspec.convert(made, Node)
 
     def _new_node(self, facts: Facts) -> dict[str, Any]:
-        settings = self._settings
+        settings = self.settings
         node = Node(
             metadata=ObjectMeta(
                 name=settings.name, labels=status.desired_labels(settings, facts.images)
             ),
             spec=NodeSpec(provider_id=settings.provider_id, taints=[status.TAINT]),
         )
-        node_status = status.status(settings, facts, NodeStatus(), now=self._clock.now())
+        node_status = status.status(settings, facts, NodeStatus(), now=self.clock.now())
         return {**to_wire(node), "status": status.body(node_status)}
 
     async def _patch_metadata(self, node: Node, facts: Facts) -> Node:
-        changes = status.metadata_patch(node, self._settings, facts.images)
+        changes = status.metadata_patch(node, self.settings, facts.images)
         if not changes:
             return node
         # A merge patch replaces the whole list of taints: the version makes sure that it is the one that was read.
         version = node.metadata.resource_version if "spec" in changes else None
-        return await self._kube.merge_patch(
+        return await self.kube.merge_patch(
             Node, node.name, changes, resource_version=version, uid=node.uid
         )
 
     async def _pause(self, failures: int) -> None:
-        pause = self._timings.every
+        pause = self.timings.every
         if failures:
-            pause = min(pause, self._timings.retry.delay(failures, self._rng))
+            pause = min(pause, self.timings.retry.delay(failures, self.rng))
         try:
             async with asyncio.timeout(pause.total_seconds()):
                 await self._update_requested.wait()

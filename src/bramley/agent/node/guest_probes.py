@@ -1,20 +1,22 @@
-"""Asks the guests of running VMs how they are, and believes a silence only when it lasts and nothing else explains it.
+"""Probes the guests of running VMs; a guest is unresponsive only if it fails twice and neither tart nor the host explains it.
 
-The same question serves for the disks, so a guest that answers costs nothing more. What was believed goes to `Ears`; nothing
-is done about a guest that is silent: it may be starved and still at its job.
+The probe also measures the guest's disk, so liveness costs no extra command. Results go to a `LivenessSink`. Nothing is done about
+an unresponsive guest: it may lack CPU time and still run its job.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import Protocol
 
 from bramley.agent.programs import Finished
 from bramley.agent.tart import failures
 from bramley.base import errors, log
+
+logger = log.get(__name__)
 
 COMMAND = ("/bin/df", "-k", "/")
 # A little more than tart's own timeout for the guest agent.
@@ -76,8 +78,6 @@ def used_percent(output: str) -> float | None:
     return None
 
 
-logger = log.get(__name__)
-
 # With a minute between two probes and two commands that time out, a hung guest is reported within 90 s.
 RECHECK_AFTER = timedelta(seconds=3)
 
@@ -94,40 +94,34 @@ class LivenessSink(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class GuestProbes:
     """Probes all guests. `check_tart` raises an error if tart or the host has a problem that explains missing responses."""
 
-    def __init__(
-        self,
-        guests: GuestExec,
-        sink: LivenessSink,
-        *,
-        running: Callable[[], Iterable[str]],
-        check_tart: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._guests = guests
-        self._sink = sink
-        self._running = running
-        self._check_tart = check_tart
+    guests: GuestExec
+    sink: LivenessSink
+    _: KW_ONLY
+    running: Callable[[], Iterable[str]]
+    check_tart: Callable[[], Awaitable[None]]
 
     async def probe(self) -> Mapping[str, float]:
         """Probe all guests and return the disk usage of those that respond."""
-        first = await probe_guests(self._guests, self._running())
-        self._sink.record(responsive=first.responsive)
-        suspects = set(self._sink.expected_to_respond(first.unresponsive))
+        first = await probe_guests(self.guests, self.running())
+        self.sink.record(responsive=first.responsive)
+        suspects = set(self.sink.expected_to_respond(first.unresponsive))
         if not suspects or not await self._is_tart_healthy():
             return first.disks
         await asyncio.sleep(RECHECK_AFTER.total_seconds())
         # A VM that has ended meanwhile is not probed again.
-        again = await probe_guests(self._guests, suspects.intersection(self._running()))
-        self._sink.record(responsive=again.responsive)
+        again = await probe_guests(self.guests, suspects.intersection(self.running()))
+        self.sink.record(responsive=again.responsive)
         if again.unresponsive and await self._is_tart_healthy():
-            self._sink.record(unresponsive=again.unresponsive)
+            self.sink.record(unresponsive=again.unresponsive)
         return {**first.disks, **again.disks}
 
     async def _is_tart_healthy(self) -> bool:
         try:
-            await self._check_tart()
+            await self.check_tart()
         except errors.BramleyError as error:
             logger.info("Ignoring unresponsive guests while tart fails", error=str(error))
             return False

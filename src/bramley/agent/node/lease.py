@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -33,61 +33,54 @@ class Timings:
     )
 
 
+@dataclass(slots=True, eq=False)
 class LeaseController:
     """Renews one Node's Lease."""
 
-    def __init__(
-        self,
-        node: str,
-        kube: Client,
-        *,
-        uid: Callable[[], str],
-        clock: Clock,
-        rng: random.Random,
-        timings: Timings | None = None,
-    ) -> None:
-        self._node = node
-        self._timings = timings or Timings()
-        self._kube = kube.within(self._timings.limit)
-        self._uid = uid
-        self._clock = clock
-        self._rng = rng
-        self._owner_uid = ""
-        # Monotonic seconds; None before the first renewal.
-        self._renewed: float | None = None
+    node: str
+    kube: Client
+    _: KW_ONLY
+    uid: Callable[[], str]
+    clock: Clock
+    rng: random.Random
+    timings: Timings = field(default_factory=Timings)
+    _owner_uid: str = ""
+    # Monotonic seconds; None before the first renewal.
+    _renewed: float | None = None
+
+    def __post_init__(self) -> None:
+        self.kube = self.kube.within(self.timings.limit)
 
     async def run(self) -> None:
         """Renew until cancelled."""
         failures = 0
         while True:
-            began = self._clock.monotonic()
+            began = self.clock.monotonic()
             try:
-                async with asyncio.timeout(self._timings.limit.total_seconds()):
+                async with asyncio.timeout(self.timings.limit.total_seconds()):
                     await self.renew()
                 failures = 0
-                self._renewed = self._clock.monotonic()
+                self._renewed = self.clock.monotonic()
             except (errors.BramleyError, TimeoutError) as error:
                 failures += 1
                 reason = str(error) or "timed out"
-                logger.warning(
-                    "Lease not renewed", node=self._node, failures=failures, error=reason
-                )
-            await asyncio.sleep(self._pause(failures, self._clock.monotonic() - began))
+                logger.warning("Lease not renewed", node=self.node, failures=failures, error=reason)
+            await asyncio.sleep(self._pause(failures, self.clock.monotonic() - began))
 
     def expired_reason(self) -> str:
         """Return why the Lease is not valid; empty if it is."""
         if self._renewed is None:
             return "the Node's Lease was not renewed since the start"
-        age = self._clock.monotonic() - self._renewed
-        if age <= self._timings.duration.total_seconds():
+        age = self.clock.monotonic() - self._renewed
+        if age <= self.timings.duration.total_seconds():
             return ""
         return f"the Node's Lease was not renewed for {age:.0f} s"
 
     async def renew(self) -> None:
         """Renew the Lease, or create it."""
         try:
-            lease = await self._kube.merge_patch(
-                Lease, self._node, self._body(), namespace=groups.NODE_LEASE_NAMESPACE
+            lease = await self.kube.merge_patch(
+                Lease, self.node, self._body(), namespace=groups.NODE_LEASE_NAMESPACE
             )
         except errors.NotFound:
             made = {
@@ -95,32 +88,30 @@ class LeaseController:
                 "kind": Lease.resource.kind,
                 **self._body(named=True),
             }
-            await self._kube.create_wire(
-                Lease.resource, made, namespace=groups.NODE_LEASE_NAMESPACE
-            )
+            await self.kube.create_wire(Lease.resource, made, namespace=groups.NODE_LEASE_NAMESPACE)
             return
         self._owner_uid = next((one.uid for one in lease.metadata.owner_references), "")
 
     def _body(self, *, named: bool = False) -> dict[str, Any]:
-        metadata: dict[str, Any] = {"name": self._node} if named else {}
-        uid = self._uid()
+        metadata: dict[str, Any] = {"name": self.node} if named else {}
+        uid = self.uid()
         # Owned by the Node, so it is deleted with it; a Node that was registered again has another uid.
         if uid and uid != self._owner_uid:
             owner = {
                 "apiVersion": Node.resource.api_version,
                 "kind": Node.resource.kind,
-                "name": self._node,
+                "name": self.node,
                 "uid": uid,
             }
             metadata["ownerReferences"] = [owner]
         spec = {
-            "holderIdentity": self._node,
-            "leaseDurationSeconds": round(self._timings.duration.total_seconds()),
-            "renewTime": micro_time(self._clock.now()),
+            "holderIdentity": self.node,
+            "leaseDurationSeconds": round(self.timings.duration.total_seconds()),
+            "renewTime": micro_time(self.clock.now()),
         }
         return {"spec": spec} | ({"metadata": metadata} if metadata else {})
 
     def _pause(self, failures: int, took: float) -> float:
         if failures:
-            return self._timings.retry.delay(failures, self._rng).total_seconds()
-        return max(self._timings.every.total_seconds() - took, 0.0)
+            return self.timings.retry.delay(failures, self.rng).total_seconds()
+        return max(self.timings.every.total_seconds() - took, 0.0)

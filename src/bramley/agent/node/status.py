@@ -146,14 +146,14 @@ _REQUIRED = tuple(field.encode_name for field in msgspec.structs.fields(NodeSyst
 
 def _resources(settings: NodeSettings, facts: Facts, pods: int) -> dict[str, Quantity]:
     """Return the resources; a leaked slot counts in the capacity but is not allocatable."""
-    room: dict[str, Quantity] = {
+    resources: dict[str, Quantity] = {
         "cpu": str(settings.cpu),
         "memory": f"{settings.memory_mb}Mi",
         "pods": str(pods),
     }
     if facts.space is not None and facts.space.total > 0:
-        room["ephemeral-storage"] = str(facts.space.total)
-    return room
+        resources["ephemeral-storage"] = str(facts.space.total)
+    return resources
 
 
 def _conditions(
@@ -173,14 +173,14 @@ def _ready(facts: Facts) -> NodeCondition:
     ready = types.READY
     session = facts.session
     if facts.tart.error is None or (session is not None and session.error is None):
-        reported = "tart and the GUI session have not been checked yet"
-        return _condition(ready, "False", agent.NODE_STARTING, reported)
+        message = "tart and the GUI session have not been checked yet"
+        return _condition(ready, "False", agent.NODE_STARTING, message)
     if facts.tart.error:
         return _condition(ready, "False", agent.NODE_TART_BROKEN, facts.tart.error)
     if session is not None and session.error:
         return _condition(ready, "False", agent.NODE_NO_SESSION, session.error)
-    reported = "tart works" if session is None else "tart works and the GUI session is alive"
-    return _condition(ready, "True", agent.NODE_READY, reported)
+    message = "tart works" if session is None else "tart works and the GUI session is alive"
+    return _condition(ready, "True", agent.NODE_READY, message)
 
 
 def _disk_pressure(facts: Facts) -> NodeCondition | None:
@@ -189,24 +189,24 @@ def _disk_pressure(facts: Facts) -> NodeCondition | None:
         return None
     kind = types.DISK_PRESSURE
     if facts.space.free_share < MIN_FREE_SHARE:
-        reported = f"{facts.space.free_share:.1%} of the host's disk is free"
-        return _condition(kind, "True", agent.NODE_HAS_DISK_PRESSURE, reported)
+        message = f"{facts.space.free_share:.1%} of the host's disk is free"
+        return _condition(kind, "True", agent.NODE_HAS_DISK_PRESSURE, message)
     full = {vm: used for vm, used in facts.guest_disks.items() if used >= MAX_GUEST_DISK_PERCENT}
     if full:
-        reported = ", ".join(
+        message = ", ".join(
             f"the disk of guest {vm} is {used:.0f} % full" for vm, used in sorted(full.items())
         )
-        return _condition(kind, "True", agent.NODE_HAS_DISK_PRESSURE, reported)
-    reported = "host and guests have sufficient disk space"
-    return _condition(kind, "False", agent.NODE_HAS_SUFFICIENT_DISK, reported)
+        return _condition(kind, "True", agent.NODE_HAS_DISK_PRESSURE, message)
+    message = "host and guests have sufficient disk space"
+    return _condition(kind, "False", agent.NODE_HAS_SUFFICIENT_DISK, message)
 
 
 def _slots(facts: Facts) -> NodeCondition:
     if facts.leaks:
-        reported = "; ".join(facts.leaks)
-        return _condition(types.SLOT_LEAKED, "True", agent.NODE_SLOT_LEAKED, reported)
-    reported = "every VM process on this host belongs to a record"
-    return _condition(types.SLOT_LEAKED, "False", agent.NODE_NO_SLOT_LEAKED, reported)
+        message = "; ".join(facts.leaks)
+        return _condition(types.SLOT_LEAKED, "True", agent.NODE_SLOT_LEAKED, message)
+    message = "every VM process on this host belongs to a record"
+    return _condition(types.SLOT_LEAKED, "False", agent.NODE_NO_SLOT_LEAKED, message)
 
 
 def _condition(kind: str, status: ConditionStatus, reason: str, message: str = "") -> NodeCondition:

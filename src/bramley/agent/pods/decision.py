@@ -229,16 +229,12 @@ def _when_allowed(observed: Observation, step: Step) -> Step:
     return step if observed.has_slot else Step.AWAIT_SLOT
 
 
-def _ended(_observed: Observation) -> Step:
-    return Step.REPORT_EXIT
-
-
 # REPORTED: the server has acknowledged the exit, and the observed phase is older than that.
 _BY_RECORD = {
     VmState.CLAIMED: _claimed,
     VmState.CLONED: _cloned,
     VmState.STARTED: _started,
-    VmState.ENDED: _ended,
+    VmState.ENDED: lambda _: Step.REPORT_EXIT,
     VmState.REPORTED: _clean_up_finished,
 }
 
@@ -301,13 +297,8 @@ def _remove_finalizer(observed: Observation) -> Step | None:
 
 def _has_leftovers(observed: Observation) -> bool:
     """Return whether there was a VM for this Pod although it has no record."""
-    journal = (
-        observed.record_is_lost,
-        observed.has_legacy_vm,
-        observed.has_clone,
-        observed.has_data,
-    )
-    return any(journal) or _may_have_run(observed)
+    has_files = observed.has_legacy_vm or observed.has_clone or observed.has_data
+    return observed.record_is_lost or has_files or _may_have_run(observed)
 
 
 def _may_have_run(observed: Observation) -> bool:

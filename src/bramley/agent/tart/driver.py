@@ -29,8 +29,8 @@ from bramley.base.secret import Secret
 
 logger = log.get(__name__)
 
-# Without these files tart neither lists nor runs a VM.
-_BUNDLE = ("config.json", "disk.img", "nvram.bin")
+# tart locks this file while the VM runs.
+_CONFIG = "config.json"
 # Commands that change VMs are serialized, because tart reads all VMs for each of them. No command waits longer than this, and a
 # command that takes longer loses the lock, so that one that hangs delays other VMs only once.
 LOCK_TIMEOUT = timedelta(seconds=10)
@@ -268,17 +268,17 @@ class Tart:
         at = references.folder(self.home, reference, reference.digest or reference.tag)
         # Tags are links to digests.
         digest = reference.digest or at.resolve().name
-        is_complete = (at / _BUNDLE[0]).exists()
+        is_complete = (at / _CONFIG).exists()
         return digest if digest.startswith("sha256:") and is_complete else None
 
     def has(self, vm: str) -> bool:
         """Return whether there is a complete VM of this name."""
-        return all((self._bundle(vm) / name).exists() for name in _BUNDLE)
+        return references.is_bundle(self._bundle(vm))
 
     def is_running(self, vm: str, host: Host) -> bool:
         """Return whether a process runs the VM, by the lock that tart holds; True if the lock cannot be read."""
         try:
-            return host.lock_holder(self._bundle(vm) / _BUNDLE[0]) is not None
+            return host.lock_holder(self._bundle(vm) / _CONFIG) is not None
         except FileNotFoundError:
             return False
         except OSError:

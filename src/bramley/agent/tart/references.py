@@ -9,6 +9,8 @@ import string
 from dataclasses import dataclass
 from pathlib import Path
 
+# Without these files tart neither lists nor runs a VM.
+_BUNDLE_FILES = ("config.json", "disk.img", "nvram.bin")
 DEFAULT_TAG = "latest"
 _DIGEST = "sha256:"
 _LETTERS = frozenset(string.ascii_letters + string.digits + "._-")
@@ -61,6 +63,11 @@ def folder(home: Path, reference: Reference, name: str) -> Path:
     # A colon separates folders in some APIs of macOS, so tart percent-encodes it.
     host = reference.host.replace(":", "%3A")
     return home / "cache" / "OCIs" / host / reference.path / name
+
+
+def is_bundle(folder: Path) -> bool:
+    """Return whether a folder is a complete VM."""
+    return all((folder / name).is_file() for name in _BUNDLE_FILES)
 
 
 def _is_component(text: str) -> bool:
