@@ -23,7 +23,7 @@ from bench.apiserver.servers import (
     process_folder,
 )
 from bench.report import Report
-from tools.kube import building
+from tools.kube import go_build
 
 
 def print_progress(line: str) -> None:
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
 
 def measure_all(stack: ExitStack, *, rounds: int, seconds: float) -> Measurements:
     """Start both servers and measure everything in turns; ours also idle with its controllers."""
-    building.ensure(["etcd", "kube-apiserver", "load"])
+    go_build.ensure(["etcd", "kube-apiserver", "load"])
     ours, theirs = (
         Bramley(new_process_folder(stack, "ours")),
         Kubernetes(new_process_folder(stack, "theirs")),
@@ -80,7 +80,7 @@ def new_process_folder(stack: ExitStack, purpose: str) -> ProcessFolder:
 
 def profile(work: str, *, seconds: float) -> list[str]:
     """Run one load against our server under the profiler and return the most expensive functions."""
-    building.ensure(["load"])
+    go_build.ensure(["load"])
     # Without a warm-up, so that every request the profiler sees is counted.
     measure = replace(busiest(work), flags=(*busiest(work).flags, "-warmup", "0s"))
     with process_folder("profile") as folder:

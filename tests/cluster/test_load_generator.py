@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tools.kube import building, programs
+from tools.kube import go_build, programs
 from tools.kube.control_plane import RealCluster
 
 NAMESPACE = "load-generator"
@@ -18,7 +18,7 @@ NAMESPACE = "load-generator"
 
 @pytest.fixture(scope="module")
 def load(real_cluster: RealCluster) -> list[str]:
-    building.ensure(["load"])
+    go_build.ensure(["load"])
     if not real_cluster.kubectl("get", "namespace", NAMESPACE, "--ignore-not-found"):
         real_cluster.kubectl("create", "namespace", NAMESPACE)
         own = ("configmap/kube-root-ca.crt", "--for=create", "--timeout=180s")

@@ -4,6 +4,6 @@ It owns the binaries' cache, the certificates, the processes and their stop. It 
 ships in no package. By hand: `python -m tools.kube up`; in tests: the fixture `real_cluster`; see docs/how-to/real-control-plane.md.
 """
 
-from tools.kube.building import missing
+from tools.kube.go_build import missing
 
 __all__ = ["missing"]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.kube import building, control_plane, probe, processes, programs
+from tools.kube import control_plane, go_build, probe, processes, programs
 from tools.kube.flags import Options
 from tools.kube.instance import Instance
 from tools.kube.progress import Progress
@@ -55,7 +55,7 @@ def extra_flags(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
         server, _, flag = text.partition("=")
         if server not in programs.CONTROL_PLANE or not flag.startswith("--"):
             raise SystemExit(
-                f"--extra wants SERVER=--flag=value, SERVER one of {programs.CONTROL_PLANE}"
+                f"--extra must be SERVER=--flag=value with one of the servers {programs.CONTROL_PLANE}"
             )
         sorted_by_server[server] = (*sorted_by_server.get(server, ()), flag)
     return sorted_by_server
@@ -66,7 +66,7 @@ def build(arguments: argparse.Namespace) -> int:
     names = arguments.programs or list(programs.PROGRAMS)
     if unknown := set(names) - set(programs.PROGRAMS):
         raise SystemExit(f"unknown: {sorted(unknown)}; there are {sorted(programs.PROGRAMS)}")
-    building.ensure(names, Progress())
+    go_build.ensure(names, Progress())
     for name in names:
         print(programs.path_of(name))
     return 0
@@ -74,7 +74,7 @@ def build(arguments: argparse.Namespace) -> int:
 
 def path(arguments: argparse.Namespace) -> int:
     """Print one program's path once it exists."""
-    building.ensure([arguments.program], Progress())
+    go_build.ensure([arguments.program], Progress())
     print(programs.path_of(arguments.program))
     return 0
 
@@ -95,7 +95,7 @@ def up(arguments: argparse.Namespace) -> int:
 
 
 def down(arguments: argparse.Namespace) -> int:
-    """Stop an instance; one that is not there is as good as stopped."""
+    """Stop an instance, if there is one."""
     existed = control_plane.down(instance_of(arguments))
     print("stopped and removed" if existed else "there was none")
     return 0
@@ -144,7 +144,7 @@ def main() -> int:
     arguments = parser().parse_args()
     try:
         return COMMANDS[arguments.command](arguments)
-    except (building.BuildFailed, control_plane.StartFailed, ValueError) as error:
+    except (go_build.BuildFailed, control_plane.StartFailed, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
 

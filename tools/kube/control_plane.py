@@ -1,4 +1,4 @@
-"""Bringing an instance up and down: certificates, servers in order, each waited for, everything stopped on failure.
+"""Starts and stops an instance: certificates, then servers in order, each waited for; everything is stopped on failure.
 
 Starting an instance that already runs with these options changes nothing; otherwise it is restarted with its data kept.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from tools.kube import building, certificates, flags, probe, processes, programs
+from tools.kube import certificates, flags, go_build, probe, processes, programs
 from tools.kube.flags import Options, Ports
 from tools.kube.instance import Instance, Written, fresh_name
 from tools.kube.processes import ProcessRecord
@@ -31,17 +31,17 @@ GAVE_UP = ("context deadline exceeded", "Client.Timeout exceeded", "TLS handshak
 
 
 class StartFailed(Exception):
-    """A server did not come up; the message carries the end of its log."""
+    """A server did not start; the message contains the end of its log."""
 
 
 class Unlucky(StartFailed):
-    """Another process took a port before the server did, or a busy machine kept it waiting too long; another try will do."""
+    """A transient failure: another process took a port, or a busy machine was too slow; the start is retried."""
 
 
 def up(instance: Instance, options: Options, progress: Progress | None = None) -> Written:
     """Start the instance with these options and return its state."""
-    building.ensure((*options.servers, "kubectl"), progress)
-    with building.exclusively(instance.lock):
+    go_build.ensure((*options.servers, "kubectl"), progress)
+    with go_build.exclusively(instance.lock):
         written = instance.read()
         if written is not None and written.options == options and runs_whole(written):
             return written
@@ -90,10 +90,10 @@ def start(instance: Instance, options: Options) -> Written:
 
 
 def start_server(instance: Instance, written: Written, name: str) -> Written:
-    """Start one server, write it down, and wait until it answers."""
+    """Start one server, record it, and wait until it answers."""
     arguments = flags.command_line(name, written.options, written.ports)
     command = [str(programs.path_of(name)), *arguments]
-    # Those of tests may take some memory instead of time for collecting it; those that are measured run as they come.
+    # Servers for tests use more memory and less time for garbage collection; servers for benchmarks use the defaults.
     env = None if written.options.durable else {"GOGC": "400"}
     record = processes.start(name, command, folder=instance.folder, env=env)
     written = msgspec.structs.replace(written, processes=(*written.processes, record))
@@ -103,7 +103,7 @@ def start_server(instance: Instance, written: Written, name: str) -> Written:
 
 
 def readiness(name: str, instance: Instance, ports: Ports) -> Callable[[], bool]:
-    """Return the question whether a server serves."""
+    """Return the check whether a server is ready."""
     own = probe.serving_only_context()
     answers: dict[str, Callable[[], bool]] = {
         "etcd": (instance.folder / flags.ETCD_SOCKET).is_socket,
@@ -122,7 +122,7 @@ def apiserver_is_ready(instance: Instance, ports: Ports) -> bool:
 
 
 def is_ok(answer: tuple[int, bytes]) -> bool:
-    """Return whether a health answer is good."""
+    """Return whether a health response is OK."""
     return answer == (200, b"ok")
 
 
@@ -155,7 +155,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def stop_servers(instance: Instance) -> None:
-    """Stop what the instance runs, clients before servers."""
+    """Stop the servers of the instance, clients before servers."""
     written = instance.read()
     if written is not None:
         processes.stop(written.processes[::-1])
@@ -164,7 +164,7 @@ def stop_servers(instance: Instance) -> None:
 
 def down(instance: Instance) -> bool:
     """Stop an instance and remove its folder; return whether there was one."""
-    with building.exclusively(instance.lock):
+    with go_build.exclusively(instance.lock):
         existed = instance.folder.exists()
         stop_servers(instance)
         shutil.rmtree(instance.folder, ignore_errors=True)
@@ -174,7 +174,7 @@ def down(instance: Instance) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RealCluster:
-    """A running control plane as tests and benchmarks see it."""
+    """A running control plane, for tests and benchmarks."""
 
     instance: Instance
     written: Written
@@ -219,7 +219,7 @@ class RealCluster:
 def running(
     options: Options, *, purpose: str, progress: Progress | None = None
 ) -> Iterator[RealCluster]:
-    """Run a control plane of one's own, gone when the block ends and also when this process is killed."""
+    """Run a separate control plane until the block ends or this process is killed."""
     instance = Instance.named(fresh_name(purpose))
     with watched(instance):
         try:

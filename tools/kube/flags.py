@@ -52,7 +52,7 @@ def command_line(server: str, options: Options, ports: Ports) -> list[str]:
 
 
 def etcd(*, durable: bool) -> list[str]:
-    """Listen on Unix sockets only: no port to collide on, no other user to keep out."""
+    """Return etcd's flags: it listens on Unix sockets only, without ports and other users."""
     peers = "unix://peer.sock:0"
     return [
         "--name=only",

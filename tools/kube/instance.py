@@ -30,7 +30,7 @@ class Written(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A control plane by its folder; whether it runs is a question to `control_plane`."""
+    """The folder of a control plane; `control_plane` knows whether it runs."""
 
     folder: Path
 
@@ -38,7 +38,9 @@ class Instance:
     def named(cls, name: str) -> Instance:
         """Return the instance of this name in the user's cache."""
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-            raise ValueError(f"{name!r} is no instance name: use letters, digits, dots and dashes")
+            raise ValueError(
+                f"{name!r} is not a valid instance name: use letters, digits, dots and dashes"
+            )
         return cls(programs.user_cache() / "kube" / "instances" / name)
 
     @property
@@ -70,14 +72,14 @@ class Instance:
         return written.ports
 
     def read(self) -> Written | None:
-        """Return what is written down, or None before the first start."""
+        """Return the recorded state, or None before the first start."""
         try:
             return msgspec.json.decode((self.folder / "instance.json").read_bytes(), type=Written)
         except FileNotFoundError:
             return None
 
     def write(self, written: Written) -> None:
-        """Write it down at once and whole, since a watchdog may read it at any time."""
+        """Write the state atomically, since a watchdog may read it at any time."""
         path = self.folder / "instance.json"
         fresh = path.with_suffix(".new")
         fresh.write_bytes(msgspec.json.encode(written))
@@ -111,10 +113,10 @@ class Instance:
 
 
 def inlined(path: Path) -> str:
-    """Return a file as kubeconfigs carry it."""
+    """Return the content of a file in base64, as kubeconfigs contain it."""
     return base64.b64encode(path.read_bytes()).decode()
 
 
 def fresh_name(purpose: str) -> str:
-    """Return a name no other process uses: parallel runs must not meet."""
+    """Return a name that no other process uses, for parallel runs."""
     return f"{purpose}-{os.getpid()}-{os.urandom(3).hex()}"

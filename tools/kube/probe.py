@@ -1,4 +1,4 @@
-"""Short questions to the control plane over TLS, for its own start-up checks; tests use Bramley's client instead."""
+"""Health requests to the control plane over TLS, for its start; tests use Bramley's client instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting servers in their own process groups and stopping them by pid, never a stranger who got the same pid.
+"""Starts servers in their own process groups and stops them by pid, never another process that got the same pid.
 
 A process is identified by its pid and the time it started. Logs go to files; nothing here knows what the servers are.
 """
@@ -20,7 +20,7 @@ LOG_TAIL_LINES = 25
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
-    """What is written down about a started server."""
+    """The record of a started server."""
 
     name: str
     pid: int
@@ -50,12 +50,12 @@ def start(
 
 
 def identity(pid: int) -> str | None:
-    """Return when the process with this pid started, in the system's own words; None when none runs."""
+    """Return when the process with this pid started, as the system reports it; None when none runs."""
     stat = Path(f"/proc/{pid}/stat")
     if not Path("/proc/self/stat").exists():
         return identity_by_ps(pid)
     try:
-        # The command's name stands in parentheses and may hold spaces and parentheses itself.
+        # The name of the command is in parentheses and may contain spaces and parentheses.
         fields = stat.read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
@@ -107,7 +107,7 @@ def tail(log: str | Path, lines: int = LOG_TAIL_LINES) -> str:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return how much memory a process holds now."""
+    """Return the resident memory of a process."""
     command = ["ps", "-o", "rss=", "-p", str(pid)]
     status = Path(f"/proc/{pid}/status")
     if status.exists():

@@ -27,7 +27,7 @@ class Module:
 
     @property
     def folder(self) -> Path:
-        """Where its go.mod stands."""
+        """The folder of its go.mod."""
         return SOURCES / self.name
 
     @property
@@ -73,7 +73,7 @@ def required_version(go_mod: str, module: str) -> str:
     """Return the version that a go.mod requires of one module."""
     found = re.search(rf"^(?:require )?\s*{re.escape(module)} (v\S+)", go_mod, re.MULTILINE)
     if found is None:
-        raise LookupError(f"go.mod requires no {module}")
+        raise LookupError(f"go.mod does not require {module}")
     return found.group(1)
 
 
@@ -81,12 +81,12 @@ def go_directive(go_mod: str) -> tuple[int, ...]:
     """Return the oldest Go that a go.mod admits, as numbers to compare."""
     found = re.search(r"^go (\d+(?:\.\d+)*)", go_mod, re.MULTILINE)
     if found is None:
-        raise LookupError("go.mod names no Go version")
+        raise LookupError("go.mod has no Go version")
     return tuple(int(part) for part in found.group(1).split("."))
 
 
 def linker_flags(module: Module) -> str:
-    """Return what the linker writes into the binaries; servers of no version confuse their clients."""
+    """Return the linker flags that set the version in the binaries; clients fail on servers without a version."""
     if module.name != KUBE.name:
         return "-s -w"
     major, minor, _ = module.version.removeprefix("v").split(".", 2)

@@ -1,4 +1,4 @@
-"""Telling how far a long job is: a live line on a terminal, plain lines elsewhere."""
+"""Shows the progress of a long job: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STILL_AT_IT_SECONDS = 30.0
 
 
 def to_stderr(line: str) -> None:
-    """Print a line beside the command's own output."""
+    """Print a line to stderr, apart from the command's output."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -46,7 +46,7 @@ class Progress:
 
     @contextmanager
     def plain(self, title: str, began: float) -> Iterator[None]:
-        """Print a line at the start and one every half minute, so that a log shows it lives."""
+        """Print a line at the start and one every half minute, so that a log shows the progress."""
         over = threading.Event()
 
         def keep_telling() -> None:

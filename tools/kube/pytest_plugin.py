@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 def prepare(config: pytest.Config, *names: str) -> None:
     """Build what is not built yet, with its progress shown rather than captured: it may take minutes."""
-    from tools.kube import building
+    from tools.kube import go_build
 
     capture = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else nullcontext():
-        building.ensure(names)
+        go_build.ensure(names)
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,7 @@ def kubectl(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def real_cluster(pytestconfig: pytest.Config) -> Iterator[RealCluster]:
-    """Run a whole control plane, shared by all tests of this pytest process: they tidy what is theirs and nothing else."""
+    """Run a whole control plane, shared by all tests of this pytest process; each deletes only its own objects."""
     with _running(pytestconfig, purpose="pytest") as cluster:
         yield cluster
 

@@ -1,4 +1,4 @@
-"""Waits until the process that started it is gone, then takes its control plane down.
+"""Waits until the process that started it exits, then stops its control plane.
 
 The pipe on standard input closes with that process, however it ends; a signal handler could not promise as much.
 """

@@ -39,7 +39,7 @@ class Reconciler(Protocol[K_contra]):
 
 
 @runtime_checkable
-class Forgetting(Protocol):
+class StatefulReconciler(Protocol):
     """A reconciler that keeps state in memory for each object."""
 
     def forget(self, key: Key) -> None:

@@ -18,7 +18,7 @@ from bramley.base import errors, log
 from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
 from bramley.base.deadlines import Deadline, DeadlineScope
-from bramley.runtime.controller import Controller, Forgetting, WatchedKind
+from bramley.runtime.controller import Controller, StatefulReconciler, WatchedKind
 from bramley.runtime.informer import Informer
 from bramley.runtime.keys import Key
 from bramley.runtime.metrics import RuntimeMetrics
@@ -83,7 +83,7 @@ class KeyReconciler(Generic[K]):
         self._name = controller.name
         self._reconcile = controller.reconciler.reconcile
         reconciler = controller.reconciler
-        self._forgetting = reconciler if isinstance(reconciler, Forgetting) else None
+        self._stateful = reconciler if isinstance(reconciler, StatefulReconciler) else None
         self._kind = controller.kind
         self._cache = informer.cache
         self._kube = kube
@@ -130,8 +130,8 @@ class KeyReconciler(Generic[K]):
     def _forget(self, key: Key) -> Outcome:
         self._live_reads.discard(key)
         self._writes.forget((self._name, key))
-        if self._forgetting is not None:
-            self._forgetting.forget(key)
+        if self._stateful is not None:
+            self._stateful.forget(key)
         return Settled()
 
 

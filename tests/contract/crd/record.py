@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tests.contract.crd import server_answers, tables
-from tools.kube import building, control_plane
+from tools.kube import control_plane, go_build
 from tools.kube.flags import Options
 
 
 def main() -> None:
     options = Options(controller_manager=False, scheduler=False, durable=False)
-    building.ensure([*options.servers, "kubectl"])
+    go_build.ensure([*options.servers, "kubectl"])
     with (
         control_plane.running(options, purpose="record") as cluster,
         server_answers.caller(cluster) as call,

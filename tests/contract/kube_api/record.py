@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.contract.kube_api import tables, targets
-from tools.kube import building, control_plane
+from tools.kube import control_plane, go_build
 from tools.kube.flags import Options
 
 
@@ -25,7 +25,7 @@ async def record(kubeconfig: Path, groups: set[str]) -> None:
 def main() -> None:
     """Start a control plane without controllers, record its answers, and stop it."""
     options = Options(controller_manager=False, scheduler=False, durable=False)
-    building.ensure([*options.servers, "kubectl"])
+    go_build.ensure([*options.servers, "kubectl"])
     with control_plane.running(options, purpose="record") as cluster:
         asyncio.run(record(cluster.kubeconfig, set(sys.argv[1:])))
 

