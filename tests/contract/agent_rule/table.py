@@ -20,7 +20,8 @@ DRY = {"dryRun": "All"}
 
 POD = "/api/v1/namespaces/{ns}/pods"
 NODE = "/api/v1/nodes"
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+NODE_LEASES = "kube-node-lease"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NODE_LEASES}/leases"
 EVENT = "/api/v1/namespaces/{ns}/events"
 NEW_EVENT = "/apis/events.k8s.io/v1/namespaces/{ns}/events"
 SECRET = "/api/v1/namespaces/{ns}/secrets"
@@ -120,7 +121,7 @@ def leases() -> Iterator[Row]:
     held = {"spec": {"holderIdentity": "{node}", "leaseDurationSeconds": 40}}
     yield post("creates its lease again", LEASE, {**a_node("{node}"), **held}, 409)
     yield post("creates another lease", LEASE, {**a_node("{node}-2"), **held}, 403)
-    elsewhere = LEASE.replace("kube-node-lease", "{ns}")
+    elsewhere = LEASE.replace(NODE_LEASES, "{ns}")
     yield post("creates its lease elsewhere", elsewhere, {**a_node("{node}"), **held}, 403)
     yield patch("renews its lease", f"{LEASE}/{{node}}", held)
     yield patch("renews another lease", f"{LEASE}/{{other}}", held, 403)
@@ -229,32 +230,23 @@ def events() -> Iterator[Row]:
     about_node = {"kind": "Node", "name": "{node}", "apiVersion": "v1"}
     default = EVENT.replace("{ns}", "default")
     lease = {"kind": "Lease", "name": "{node}", "apiVersion": "coordination.k8s.io/v1"}
-    in_leases = EVENT.replace("{ns}", "kube-node-lease")
-    yield post("records an event about its pod", EVENT, an_event(a_subject("mine")))
+    in_leases = EVENT.replace("{ns}", NODE_LEASES)
+    yield post("adds an event of its pod", EVENT, an_event(a_subject("mine")))
+    yield post("adds an event of another node's pod", EVENT, an_event(a_subject("theirs")), 403)
+    yield post("adds an event of a free pod", EVENT, an_event(a_subject("free")), 403)
+    yield post("adds an event of a missing pod", EVENT, an_event(a_subject("missing")), 403)
+    yield post("adds an event of a secret", EVENT, an_event(a_subject("s-env", kind="Secret")), 403)
+    yield post("adds an event of its node", default, an_event(about_node, "default"))
     yield post(
-        "records an event about another node's pod", EVENT, an_event(a_subject("theirs")), 403
-    )
-    yield post("records an event about a free pod", EVENT, an_event(a_subject("free")), 403)
-    yield post("records an event about no pod", EVENT, an_event(a_subject("nobodys")), 403)
-    yield post(
-        "records an event about a secret", EVENT, an_event(a_subject("s-env", kind="Secret")), 403
-    )
-    yield post("records an event about its node", default, an_event(about_node, "default"))
-    yield post(
-        "records an event about another node",
+        "adds an event of another node",
         default,
         an_event({**about_node, "name": "{other}"}, "default"),
         403,
     )
-    of_lease = {**lease, "namespace": "kube-node-lease"}
-    yield post("records an event about its lease", in_leases, an_event(of_lease, "kube-node-lease"))
+    of_lease = {**lease, "namespace": NODE_LEASES}
+    yield post("adds an event of its lease", in_leases, an_event(of_lease, NODE_LEASES))
     of_other = {**of_lease, "name": "{other}"}
-    yield post(
-        "records an event about another lease",
-        in_leases,
-        an_event(of_other, "kube-node-lease"),
-        403,
-    )
+    yield post("adds an event of another lease", in_leases, an_event(of_other, NODE_LEASES), 403)
     yield patch("repeats its event", f"{EVENT}/of-mine", {"count": 2})
     yield patch("repeats another's event", f"{EVENT}/of-theirs", {"count": 2}, 403)
     yield patch("reads another's event by changing nothing", f"{EVENT}/of-theirs", {}, 403)
@@ -264,20 +256,15 @@ def events() -> Iterator[Row]:
     yield patch("turns its event on another's pod", f"{EVENT}/of-mine", given, 403)
     yield delete("deletes its event", f"{EVENT}/of-mine", 403)
     stays = an_event(a_subject("mine"), finalizers=["example.com/stays"])
-    yield post("records an event with a finalizer", EVENT, stays, 403)
+    yield post("adds an event with a finalizer", EVENT, stays, 403)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "theirs", "uid": "{their_uid}"}
     holds = an_event(a_subject("mine"), ownerReferences=[{**owner, "blockOwnerDeletion": True}])
     yield post("holds another's pod by an event", EVENT, holds, 403)
     kept = {"metadata": {"finalizers": ["example.com/stays"]}}
     yield patch("makes its event stay", f"{EVENT}/of-mine", kept, 403)
     yield get("lists events", EVENT, 403)
-    yield post("records an event in events.k8s.io about its pod", NEW_EVENT, a_new_event("mine"))
-    yield post(
-        "records an event in events.k8s.io about another's pod",
-        NEW_EVENT,
-        a_new_event("theirs"),
-        403,
-    )
+    yield post("adds a new-style event of its pod", NEW_EVENT, a_new_event("mine"))
+    yield post("adds another's new-style event", NEW_EVENT, a_new_event("theirs"), 403)
 
 
 def a_subject(name: str, *, kind: str = "Pod") -> Json:

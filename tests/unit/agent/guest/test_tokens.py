@@ -82,7 +82,7 @@ class Share:
             clock=clock or virtual_time.clock(),
             rng=random.Random(1),
             metrics=self.metrics,
-            settings=settings,
+            settings=settings or Settings(),
         )
 
     def in_share(self) -> str:

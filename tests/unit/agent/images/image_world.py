@@ -154,7 +154,14 @@ def assemble(
     store = ImageStore(ledger, home, clock)
     keys = FakeKeys()
     rng = random.Random(1)
-    puller = Puller(tart, clock=clock, rng=rng, metrics=metrics, reclaim=reclaim, settings=settings)
+    puller = Puller(
+        tart,
+        clock=clock,
+        rng=rng,
+        metrics=metrics,
+        reclaim=reclaim,
+        settings=settings or PullSettings(),
+    )
     images = Images(
         tart=tart,
         ledger=ledger,

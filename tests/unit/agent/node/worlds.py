@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bramley.agent.host import GuestProcess, HostProcess, Space, Usage
+from bramley.agent.host import HostProcess, Space, Usage
 from bramley.agent.node.controller import NodeController
 from bramley.agent.node.status import Facts
 from bramley.agent.programs import Finished, ProgramMissing
@@ -32,7 +32,7 @@ Answer = Finished | BaseException | Callable[[], Finished]
 class Host:
     """A host with fixed facts."""
 
-    guests: list[GuestProcess] = field(default_factory=list)
+    guests: list[HostProcess] = field(default_factory=list)
     room: Space | OSError = field(default_factory=lambda: Space(total=1000, free=500))
     ip: str | None = "10.0.0.7"
 
@@ -47,7 +47,7 @@ class Host:
             raise self.room
         return self.room
 
-    def guest_processes(self) -> list[GuestProcess]:
+    def guest_processes(self) -> list[HostProcess]:
         return self.guests
 
     def processes(self) -> list[HostProcess]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bramley.agent.host import GuestProcess, HostProcess
+from bramley.agent.host import HostProcess
 from bramley.agent.platform import system
 
 SERVICE = "/System/Library/Frameworks/Virtualization.framework/Versions/A/XPCServices/com.apple.Virtualization.VirtualMachine.xpc/Contents/MacOS/com.apple.Virtualization.VirtualMachine"
@@ -27,7 +27,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("argv", HOLDING)
 def test_process_that_runs_a_vm_is_recognised_by_its_arguments(argv: tuple[str, ...]) -> None:
-    assert system.guest_processes_of([HostProcess(7, argv)]) == [GuestProcess(7, argv)]
+    assert system.guest_processes_of([HostProcess(7, argv)]) == [HostProcess(7, argv)]
 
 
 @pytest.mark.parametrize("argv", OTHERS)
@@ -42,5 +42,5 @@ def test_script_is_recognised_by_its_own_arguments(interpreter: tuple[str, ...])
     argv = (*interpreter, "/sim/bin/tart", "run", "vm")
 
     assert system.guest_processes_of([HostProcess(7, argv)]) == [
-        GuestProcess(7, ("/sim/bin/tart", "run", "vm"))
+        HostProcess(7, ("/sim/bin/tart", "run", "vm"))
     ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from bramley.agent.host import GuestProcess, HostProcess, Space, Usage
+from bramley.agent.host import HostProcess, Space, Usage
 from bramley.agent.ledger import VmRecord, VmState
 from bramley.agent.serving.stats import StatsProvider, own_usage
 from tests import virtual_time
@@ -40,7 +40,7 @@ class Host:
     def lock_holder(self, _path: Path) -> int | None:
         return None
 
-    def guest_processes(self) -> list[GuestProcess]:
+    def guest_processes(self) -> list[HostProcess]:
         return []
 
     def processes(self) -> list[HostProcess]:
