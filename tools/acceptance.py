@@ -41,7 +41,7 @@ _HOLD = "import fcntl,sys; f=open(sys.argv[1],'r+'); fcntl.lockf(f,fcntl.LOCK_EX
 
 @dataclass
 class Scene:
-    """What the checks work with."""
+    """The host, programs and runs that the checks use."""
 
     folder: Path
     host: System
@@ -51,17 +51,17 @@ class Scene:
     failed: list[str] = field(default_factory=list)
 
 
-class Wrong(Exception):
-    """The fact is not as it should be."""
+class CheckFailed(Exception):
+    """A check failed."""
 
 
 Check = Callable[[Scene], Awaitable[str]]
 
 
 def expect(holds: object, message: str) -> None:
-    """Fail the check unless this holds."""
+    """Fail the check unless the condition holds."""
     if not holds:
-        raise Wrong(message)
+        raise CheckFailed(message)
 
 
 def output_of(*argv: str) -> str:
@@ -82,7 +82,7 @@ async def boot_has_an_id(scene: Scene) -> str:
 
 
 async def starts_of_processes_agree(scene: Scene) -> str:
-    """Compare the start of this process with the words that the supervisor notes."""
+    """Compare the start time of this process with the one that the supervisor records."""
     began = scene.host.start_time(os.getpid())
     expect(began, "our own start is unknown")
     if IS_MAC:
@@ -94,7 +94,7 @@ async def starts_of_processes_agree(scene: Scene) -> str:
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[int]:
-    """Have another process hold the POSIX lock of a file."""
+    """Hold the POSIX lock of a file in another process."""
     with subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
@@ -127,7 +127,7 @@ async def processes_are_listed(scene: Scene) -> str:
 
 
 async def cpu_time_is_in_seconds(scene: Scene) -> str:
-    """Compare the processor time of this process with what Python knows of it."""
+    """Compare the processor time of this process with Python's."""
     until = time.process_time() + 0.5
     while time.process_time() < until:
         pass
@@ -159,7 +159,7 @@ async def disk_space_equals_df(scene: Scene) -> str:
 
 
 async def exits_are_noticed_at_once(_: Scene) -> str:
-    """Wait for a process that is no child of ours."""
+    """Wait for a process that is not a child of this one."""
     # A busy machine may be late once, but not each time.
     waited = 0.0
     for _again in range(10):
@@ -170,7 +170,7 @@ async def exits_are_noticed_at_once(_: Scene) -> str:
         waited = time.monotonic() - began
         if waited < 0.8:
             return f"{waited:.2f} s"
-    raise Wrong(f"noticed after {waited:.2f} s the exit of a process that ran for 0.5 s")
+    raise CheckFailed(f"noticed after {waited:.2f} s the exit of a process that ran for 0.5 s")
 
 
 async def runs_are_supervised(scene: Scene) -> str:
@@ -198,7 +198,7 @@ async def session_is_there(_: Scene) -> str:
 
 
 async def tart_answers(scene: Scene) -> str:
-    """Query tart's version, its list, and a VM that is not there."""
+    """Query tart's version, its list, and a VM that does not exist."""
     version = await scene.tart.version()
     expect(await scene.tart.get("no-such-vm") is None, "a missing VM is not known as missing")
     await scene.tart.delete("no-such-vm")
@@ -229,7 +229,7 @@ async def clone_has_its_size(scene: Scene) -> str:
 
 
 async def vm_boots(scene: Scene) -> str:
-    """Run the VM under a supervisor; see its lock, its processes and its address."""
+    """Run the VM under a supervisor and find its lock, its processes and its address."""
     began = time.monotonic()
     await scene.tart.start(scene.runs, VM)
     async with asyncio.timeout(BOOT.total_seconds()):
@@ -246,13 +246,13 @@ async def vm_boots(scene: Scene) -> str:
 
 
 def expect_alive(scene: Scene) -> None:
-    """Fail with tart's last words if the run is over."""
+    """Fail with the end of tart's output if the run is over."""
     ended = scene.runs.ended(VM)
     expect(ended is None, f"it ended with {ended}: {scene.runs.output_tail(VM)}")
 
 
 async def vm_stops(scene: Scene) -> str:
-    """Stop the VM; its end is noted, and its lock and processes are gone."""
+    """Stop the VM; its exit is recorded, and its lock and processes are gone."""
     await scene.tart.stop(VM, timedelta(seconds=30))
     ended = await asyncio.wait_for(scene.runs.wait(VM), timeout=TIMEOUT_SECONDS)
     expect(ended.code == 0, f"tart ended with {ended.code}: {scene.runs.output_tail(VM)}")
@@ -265,7 +265,7 @@ async def vm_stops(scene: Scene) -> str:
 
 
 async def vm_is_deleted(scene: Scene) -> str:
-    """Delete the VM, and once more."""
+    """Delete the VM, twice."""
     for _ in range(2):
         await scene.tart.delete(VM)
     expect(not scene.tart.has(VM), "it is still there")
@@ -300,7 +300,7 @@ async def judged(check: Check, scene: Scene) -> None:
     name = check.__name__.replace("_", " ")
     try:
         print(f"ok    {name}: {await check(scene)}", flush=True)
-    except (Wrong, errors.BramleyError, OSError, subprocess.CalledProcessError) as error:
+    except (CheckFailed, errors.BramleyError, OSError, subprocess.CalledProcessError) as error:
         scene.failed.append(name)
         print(f"WRONG {name}: {error}", flush=True)
 
@@ -322,7 +322,7 @@ async def accept(binary: str, image: str, folder: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try the host side of the agent on this machine."""
+    """Check the host side of the agent on this machine."""
     parser = argparse.ArgumentParser(prog="python -m tools.acceptance", description=main.__doc__)
     parser.add_argument("--tart", default="tart", help="the tart to be used")
     parser.add_argument("--image", default="", help="an image to pull, boot and delete again")

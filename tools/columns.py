@@ -1,4 +1,4 @@
-"""Cut the columns in which a real server shows its kinds out of the empty tables that it answers.
+"""Extract the printer columns of the built-in kinds from the empty tables of a real server.
 
 `python -m tools.columns KUBECONFIG` asks the server that the kubeconfig names and rewrites the packaged data file. Each text
 that describes a column is written once; a column is its name, type, format, priority and the number of its text.
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 async def read_json(transport: HttpTransport, path: str, accept: str) -> Json:
-    """Return what the server answers."""
+    """Return the response of the server."""
     response = await transport.send(Request("GET", path, accept=accept))
     answer: Json = json.loads(response.body)
     if response.status != 200:

@@ -1,4 +1,4 @@
-"""Other people's Kubernetes clients, in an environment of their own: pinned by hash, made once for each lock file.
+"""Third-party Kubernetes clients in a separate environment: pinned by hash, created once per lock file.
 
 Benchmarks run them as rivals, tests as users of the embedded API. They never enter the project's own environment.
 """

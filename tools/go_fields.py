@@ -1,4 +1,4 @@
-"""Cut the fields of the built-in kinds out of the Go types of Kubernetes: numbers, types, and how patches merge them.
+"""Extract the fields of the built-in kinds from the Go types of Kubernetes: numbers, types, and patch strategies.
 
 `python -m tools.go_fields FOLDER` reads `FOLDER/api@VERSION` and its neighbours (a Go module cache's `k8s.io`) and rewrites
 the packaged data file. The struct tags and the markers above a field contain all that the wire format, strategic merge patches

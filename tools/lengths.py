@@ -53,7 +53,7 @@ class File:
 
 
 def main() -> int:
-    """Print the figures and every breach; fail if there is one."""
+    """Print the statistics and every violation; fail if there is one."""
     files = [measure(path, ROOT) for path in sources(ROOT)]
     for line in figures([file for file in files if file.path.startswith("src/")]):
         print(line)
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def sources(root: Path) -> list[Path]:
-    """Return every Python file that the limits hold for."""
+    """Return every Python file that has limits."""
     return sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py"))
 
 
@@ -92,7 +92,7 @@ def positional(node: Definition) -> int:
 
 
 def breaches(file: File) -> Iterator[str]:
-    """Name every limit that the file or one of its functions breaks."""
+    """Yield every limit that the file or one of its functions exceeds."""
     if file.lines > FILE_LINES:
         yield f"{file.path}: {file.lines} lines, the limit is {FILE_LINES}"
     if Path(file.path).stem in VAGUE and file.path not in ALLOWED_VAGUE:

@@ -1,4 +1,4 @@
-"""Where tests that only compute put their files: in memory, if this machine has a folder there that is fit for it.
+"""The folder for files of tests without real processes: in memory, if this machine has a suitable folder there.
 
 Thousands of tests make tens of thousands of small files that live for a moment. `python -m tools.memory_folder` prints the folder.
 """
@@ -15,7 +15,7 @@ ROOM = 2 << 30
 
 
 def choose(folder: Path = IN_MEMORY, *, room: int = ROOM) -> str:
-    """Return the folder in memory, or the usual one where that lacks room, or programs cannot be started from it."""
+    """Return the folder in memory, or the usual one if it lacks space or programs cannot be started from it."""
     return str(folder) if _is_fit(folder, room) else tempfile.gettempdir()
 
 

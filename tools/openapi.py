@@ -1,4 +1,4 @@
-"""Cut the schemas of the built-in kinds out of a real server's OpenAPI v3 documents.
+"""Extract the schemas of the built-in kinds from a real server's OpenAPI v3 documents.
 
 `python -m tools.openapi KUBECONFIG` asks the server that the kubeconfig names and rewrites the packaged data file. A schema
 stands in the document of every version that needs it; here it is kept once, with the kinds that it is for and the schemas

@@ -1,4 +1,4 @@
-"""Cut the roles and bindings that every cluster has out of a real server's answer.
+"""Extract the roles and bindings that every cluster has from a real server's responses.
 
 `python -m tools.policy FILE` reads what `kubectl get clusterroles,clusterrolebindings,roles,rolebindings -A -o json` printed for
 a fresh cluster whose controllers ran, adds what our own controllers need, and rewrites the packaged data file.

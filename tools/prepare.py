@@ -60,7 +60,7 @@ def install_programs(
 
 @contextlib.contextmanager
 def services_denied(policy: Path) -> Iterator[None]:
-    """Deny every service start that a package asks for, and restore the machine's own policy afterwards."""
+    """Deny every service start that a package requests, and restore the machine's own policy afterwards."""
     before = policy.read_bytes() if policy.exists() else None
     mode = policy.stat().st_mode if before is not None else 0
     policy.write_text(DENY_ALL)

@@ -1,4 +1,4 @@
-"""Cut the field names and types of the built-in kinds out of a real server's OpenAPI documents.
+"""Extract the field names and types of the built-in kinds from a real server's OpenAPI documents.
 
 `python -m tools.shapes KUBECTL KUBECONFIG` asks the server that the kubeconfig names and rewrites the packaged data file.
 Types are written as Go prints them, because the refusals of a wrong type name them so; `!` marks a field that is always shown,

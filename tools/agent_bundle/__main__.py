@@ -88,7 +88,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], list[Archive]]]] =
 
 
 def shown(archives: Sequence[Archive], form: str) -> str:
-    """Return what was made, for people or for programs."""
+    """Return the result as text or JSON."""
     if form == "json":
         return json.dumps([_fields(one) for one in archives], indent=1)
     return "\n".join(

@@ -1,4 +1,4 @@
-"""The interpreter's archive for Macs, from a file of python-build-standalone: what an agent needs of it, byte by byte as it came.
+"""The interpreter's archive for Macs, from a file of python-build-standalone: the files that an agent needs, unchanged.
 
 Binaries are never touched: a grant of macOS follows their signature. The version is read from what the file holds, not from
 its name.
@@ -22,7 +22,7 @@ from bramley.app.agent_bundle.archive import (
 )
 from bramley.base.errors import BadConfiguration
 from bramley.host.agent_archive import Kind, Platform
-from tools.agent_bundle.given import Bounds, Unpacking, opened
+from tools.agent_bundle.checked_archive import Bounds, Unpacking, opened
 
 _PLATFORM = Platform.MACOS_ARM64
 _VERSION_HEADER = re.compile(r"include/python3\.\d+/patchlevel\.h")

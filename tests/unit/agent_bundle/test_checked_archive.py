@@ -11,7 +11,7 @@ import pytest
 from bramley.base.errors import BadConfiguration
 from tests.unit.agent_bundle import standalone_builds
 from tools.agent_bundle import standalone
-from tools.agent_bundle.given import Bounds
+from tools.agent_bundle.checked_archive import Bounds
 
 
 def link(name: str, target: str, *, type: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:

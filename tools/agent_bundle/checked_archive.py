@@ -56,7 +56,7 @@ def opened(path: Path, sha256: str) -> Iterator[tarfile.TarFile]:
 
 @dataclass(slots=True)
 class Unpacking:
-    """One archive on its way into a folder, without the one folder that all its members are in."""
+    """Unpacks one archive into a folder, without its top-level folder."""
 
     archive: tarfile.TarFile
     folder: Path
