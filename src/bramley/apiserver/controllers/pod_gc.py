@@ -72,36 +72,28 @@ def _deletion_rank(pod: Pod) -> tuple[bool, datetime, str]:
     return not is_evicted, pod.metadata.creation_timestamp or _LONG_AGO, pod.name
 
 
+@dataclass(slots=True)
 class PodGarbageCollector:
     """Deletes such Pods periodically."""
 
-    def __init__(
-        self,
-        kube: FencedKube,
-        pods: Cache[Pod],
-        nodes: Cache[Node],
-        *,
-        clock: Clock,
-        timings: Timings,
-    ) -> None:
-        self._kube = kube
-        self._pods = pods
-        self._nodes = nodes
-        self._clock = clock
-        self._timings = timings
-        # Since when a Node of a Pod is missing.
-        self._missing_since: dict[str, float] = {}
+    kube: FencedKube
+    pods: Cache[Pod]
+    nodes: Cache[Node]
+    clock: Clock
+    timings: Timings
+    # Since when a Node of a Pod is missing.
+    _missing_since: dict[str, float] = field(default_factory=dict)
 
     async def run(self) -> NoReturn:
         """Collect periodically until cancelled."""
         while True:
             await self.collect()
-            await asyncio.sleep(self._timings.pod_gc_period.total_seconds())
+            await asyncio.sleep(self.timings.pod_gc_period.total_seconds())
 
     async def collect(self) -> None:
         """Collect once."""
-        threshold = self._timings.terminated_pod_threshold
-        garbage = find(self._pods.all(), self._nodes.all(), threshold=threshold)
+        threshold = self.timings.terminated_pod_threshold
+        garbage = find(self.pods.all(), self.nodes.all(), threshold=threshold)
         for pod in (*garbage.terminated, *garbage.out_of_service, *garbage.never_scheduled):
             await self._delete(pod)
         for name in await self._deleted_nodes(garbage.by_missing_node):
@@ -110,15 +102,15 @@ class PodGarbageCollector:
 
     async def _deleted_nodes(self, missing: Iterable[str]) -> list[str]:
         """Return the Nodes that are missing for the quarantine period and that the server does not know either."""
-        now, names = self._clock.monotonic(), set(missing)
+        now, names = self.clock.monotonic(), set(missing)
         self._missing_since = {name: self._missing_since.get(name, now) for name in names}
-        quarantine = self._timings.quarantine.total_seconds()
+        quarantine = self.timings.quarantine.total_seconds()
         due = sorted(name for name in names if now - self._missing_since[name] >= quarantine)
         return [name for name in due if not await self._exists(name)]
 
     async def _exists(self, node: str) -> bool:
         try:
-            await self._kube.get(Node, node)
+            await self.kube.get(Node, node)
         except errors.NotFound:
             return False
         except errors.BramleyError as error:
@@ -131,7 +123,7 @@ class PodGarbageCollector:
         try:
             if pod.status.phase not in _ENDED:
                 await self._mark_failed(pod, reason)
-            await self._kube.delete(pod, grace=timedelta())
+            await self.kube.delete(pod, grace=timedelta())
         except errors.NotFound:
             return
         except errors.BramleyError as error:
@@ -140,16 +132,16 @@ class PodGarbageCollector:
     async def _mark_failed(self, pod: Pod, reason: str) -> None:
         if reason:
             await add_disruption_target(
-                self._kube,
+                self.kube,
                 pod,
                 reason="DeletionByPodGC",
                 message=reason,
-                clock=self._clock,
+                clock=self.clock,
                 phase="Failed",
             )
             return
         patch = {"status": terminal_status(pod, "Failed")}
-        await patch_object(self._kube, pod, patch, subresource="status", only="uid")
+        await patch_object(self.kube, pod, patch, subresource="status", only="uid")
 
 
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:  # noqa: ARG001 - all controllers are added alike

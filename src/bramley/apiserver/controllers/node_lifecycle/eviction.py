@@ -5,6 +5,7 @@ The time begins when this process observes the taint, so after a restart each Po
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -31,25 +32,23 @@ BY_NODE = "node lifecycle by node"
 _REASON = "TaintManagerEviction"
 
 
+@dataclass(slots=True)
 class TaintEviction:
     """Deletes Pods from tainted Nodes when their toleration time is over."""
 
-    def __init__(
-        self, kube: FencedKube, nodes: Cache[Node], recorder: Recorder, *, clock: Clock
-    ) -> None:
-        self._kube = kube
-        self._nodes = nodes
-        self._recorder = recorder
-        self._clock = clock
-        # When the toleration time of a Pod is over.
-        self._deadlines: dict[Key, tuple[str, float]] = {}
-        # A Pod is deleted only once while its Node is tainted.
-        self._evicted: dict[Key, str] = {}
+    kube: FencedKube
+    nodes: Cache[Node]
+    recorder: Recorder
+    clock: Clock
+    # When the toleration time of a Pod is over.
+    _deadlines: dict[Key, tuple[str, float]] = field(default_factory=dict)
+    # A Pod is deleted only once while its Node is tainted.
+    _evicted: dict[Key, str] = field(default_factory=dict)
 
     async def reconcile(self, pod: Pod) -> Outcome:
         """Delete the Pod if it does not tolerate its Node's taints, or check again when its time is over."""
         key = key_of(pod)
-        found = taints.no_execute_taints(self._nodes.find(Key("", pod.spec.node_name)))
+        found = taints.no_execute_taints(self.nodes.find(Key("", pod.spec.node_name)))
         limit = taints.toleration_limit(pod, found)
         if limit is None:
             self.forget(key)
@@ -75,7 +74,7 @@ class TaintEviction:
         if limit == 0:
             self.forget(key)
             return timedelta()
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         uid, due = self._deadlines.get(key, ("", 0.0))
         if uid != pod.uid:
             due = now + limit
@@ -86,18 +85,18 @@ class TaintEviction:
     def _record_event(self, key: Key, text: str) -> None:
         # Without a uid, as kube-controller-manager does it; `kubectl describe`, which selects by uid, does not show it.
         metadata = ObjectMeta(name=key.name, namespace=key.namespace)
-        self._recorder.event(Pod(metadata=metadata), _REASON, text)
+        self.recorder.event(Pod(metadata=metadata), _REASON, text)
 
     async def _evict(self, pod: Pod) -> None:
         try:
             marked = await add_disruption_target(
-                self._kube,
+                self.kube,
                 pod,
                 reason="DeletionByTaintManager",
                 message="Taint manager: deleting due to NoExecute taint",
-                clock=self._clock,
+                clock=self.clock,
             )
-            await self._kube.delete(marked)
+            await self.kube.delete(marked)
         except errors.NotFound:
             return
         self._record_event(key_of(pod), f"Marking for deletion Pod {pod.namespace}/{pod.name}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NoReturn
 
@@ -107,45 +107,38 @@ def unknown_conditions(node: Node, *, now_utc: datetime) -> list[NodeCondition]:
     return after
 
 
+@dataclass(slots=True)
 class NodeMonitor:
     """Tracks the health of all Nodes and acts on expired heartbeats."""
 
-    def __init__(
-        self,
-        kube: FencedKube,
-        nodes: Cache[Node],
-        pods: Cache[Pod],
-        leases: Cache[Lease],
-        recorder: Recorder,
-        *,
-        clock: Clock,
-        timings: Timings,
-    ) -> None:
-        self._kube = kube
-        self._nodes = nodes
-        self._pods = pods
-        self._leases = leases
-        self._recorder = recorder
-        self._clock = clock
-        self._timings = timings
-        self._zones = Zones(timings)
-        self._health: dict[str, NodeHealth] = {}
-        self._registered: dict[str, Node] = {}
-        # Nodes whose Pods are still to be marked as not ready.
-        self._unmarked: set[str] = set()
+    kube: FencedKube
+    nodes: Cache[Node]
+    pods: Cache[Pod]
+    leases: Cache[Lease]
+    recorder: Recorder
+    clock: Clock
+    timings: Timings
+    _zones: Zones = field(init=False)
+    _health: dict[str, NodeHealth] = field(default_factory=dict)
+    _registered: dict[str, Node] = field(default_factory=dict)
+    # Nodes whose Pods are still to be marked as not ready.
+    _unmarked: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._zones = Zones(self.timings)
 
     async def run(self) -> NoReturn:
         """Check all Nodes periodically."""
         while True:
             await self.check_all()
-            await asyncio.sleep(self._timings.node_monitor_period.total_seconds())
+            await asyncio.sleep(self.timings.node_monitor_period.total_seconds())
 
     async def check_all(self) -> None:
         """Check all Nodes once."""
         self._record_registrations()
         readiness: dict[str, list[bool]] = {}
         not_ready: list[Node] = []
-        for node in self._nodes.all():
+        for node in self.nodes.all():
             try:
                 checked = await self._check(node)
             except errors.BramleyError as error:
@@ -162,14 +155,14 @@ class NodeMonitor:
         await self._taint(not_ready)
 
     def _record_registrations(self) -> None:
-        now = {node.name: node for node in self._nodes.all()}
+        now = {node.name: node for node in self.nodes.all()}
         for name, node in now.items():
             if name not in self._registered:
                 text = f"Node {name} event: Registered Node {name} in Controller"
-                self._recorder.event(node, "RegisteredNode", text)
+                self.recorder.event(node, "RegisteredNode", text)
         for name in self._registered.keys() - now.keys():
             text = f"Node {name} event: Removing Node {name} from Controller"
-            self._recorder.event(self._registered[name], "RemovingNode", text)
+            self.recorder.event(self._registered[name], "RemovingNode", text)
             self._health.pop(name, None)
             self._unmarked.discard(name)
         self._registered = now
@@ -177,11 +170,11 @@ class NodeMonitor:
     async def _check(self, node: Node) -> Node:
         """Return the Node as it is now, marked as Unknown if its heartbeat has expired."""
         before = ready_condition(node)
-        now, now_utc = self._clock.monotonic(), self._clock.now()
-        lease = self._leases.find(Key(LEASES.namespace or "", node.name))
+        now, now_utc = self.clock.monotonic(), self.clock.now()
+        lease = self.leases.find(Key(LEASES.namespace or "", node.name))
         health = update_health(self._health.get(node.name), node, lease, now=now, now_utc=now_utc)
         self._health[node.name] = health
-        timings = self._timings
+        timings = self.timings
         grace = timings.node_startup_grace if before is None else timings.node_monitor_grace
         if now - health.observed_at > grace.total_seconds():
             node = await self._mark_unknown(node)
@@ -190,24 +183,24 @@ class NodeMonitor:
             node = await self._set_eviction_taint(node, None)
         elif after is not None and before is not None and before.status == "True":
             text = f"Node {node.name} status is now: NodeNotReady"
-            self._recorder.event(node, "NodeNotReady", text)
+            self.recorder.event(node, "NodeNotReady", text)
             self._unmarked.add(node.name)
         await self._mark_pods_not_ready(node)
         return node
 
     async def _mark_unknown(self, node: Node) -> Node:
-        after = unknown_conditions(node, now_utc=self._clock.now())
+        after = unknown_conditions(node, now_utc=self.clock.now())
         if conditions.find(after, "Ready") == ready_condition(node):
             return node
         logger.info("Node heartbeat expired", node=node.name)
         patch = {"status": {"conditions": msgspec.to_builtins(after)}}
-        return await patch_object(self._kube, node, patch, subresource="status", only="version")
+        return await patch_object(self.kube, node, patch, subresource="status", only="version")
 
     async def _mark_pods_not_ready(self, node: Node) -> None:
         """Mark the Pods of a Node that has just become unready; after a failure the next check continues."""
         if node.name not in self._unmarked:
             return
-        for pod in self._pods.indexed(BY_NODE, node.name):
+        for pod in self.pods.indexed(BY_NODE, node.name):
             await self._mark_not_ready(pod)
         self._unmarked.discard(node.name)
 
@@ -216,13 +209,13 @@ class NodeMonitor:
         if ready is None or ready.status != "True":
             return
         condition = msgspec.structs.replace(ready, status="False")
-        after = conditions.put(pod.status.conditions, condition, now=self._clock.now())
+        after = conditions.put(pod.status.conditions, condition, now=self.clock.now())
         patch = {"status": {"conditions": msgspec.to_builtins(after)}}
         try:
-            await patch_object(self._kube, pod, patch, subresource="status", only="version")
+            await patch_object(self.kube, pod, patch, subresource="status", only="version")
         except errors.NotFound:
             return
-        self._recorder.warning(pod, "NodeNotReady", "Node is not ready")
+        self.recorder.warning(pod, "NodeNotReady", "Node is not ready")
 
     async def _apply(self, change: DisruptionChange) -> None:
         if change is DisruptionChange.ALL_DISRUPTED:
@@ -232,14 +225,14 @@ class NodeMonitor:
             await self._set_eviction_taints(list(self._registered.values()), lambda _: None)
         elif change is DisruptionChange.RECOVERED:
             # The control plane itself was probably disconnected, so each Node gets its whole grace period again.
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             self._health = {
                 name: replace(health, observed_at=now) for name, health in self._health.items()
             }
 
     async def _taint(self, not_ready: list[Node]) -> None:
         """Taint for eviction: at once if only the reason changed, else at the rate of the zone."""
-        now, chosen = self._clock.monotonic(), []
+        now, chosen = self.clock.monotonic(), []
         for node in not_ready:
             key = taints.no_execute_key(node)
             other = taints.NOT_READY if key == taints.UNREACHABLE else taints.UNREACHABLE
@@ -262,14 +255,14 @@ class NodeMonitor:
     async def _set_eviction_taint(self, node: Node, key: str | None) -> Node:
         """Set this NoExecute taint and remove the other; retry when the Node changes meanwhile."""
         for _ in range(_MAX_ATTEMPTS):
-            after = taints.with_no_execute_taint(node.spec.taints, key, now_utc=self._clock.now())
+            after = taints.with_no_execute_taint(node.spec.taints, key, now_utc=self.clock.now())
             if after == node.spec.taints:
                 return node
             try:
                 patch = taints.taints_patch(after)
-                return await patch_object(self._kube, node, patch, only="version")
+                return await patch_object(self.kube, node, patch, only="version")
             except errors.Conflict:
-                node = await self._kube.get(Node, node.name)
+                node = await self.kube.get(Node, node.name)
         raise errors.Conflict(f"node {node.name} keeps changing")
 
 

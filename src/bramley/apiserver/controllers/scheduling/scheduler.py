@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -44,34 +45,23 @@ _YIELD_AFTER_SECONDS = 0.005
 _MAX_NOTE_LENGTH = 1024
 
 
+@dataclass(slots=True)
 class Scheduler:
     """Binds Pods to Nodes; `check` raises when this process may not write."""
 
-    def __init__(
-        self,
-        cache: SchedulerCache,
-        client: Client,
-        *,
-        pods: Cache[Pod],
-        recorder: Recorder,
-        check: Callable[[], None],
-        clock: Clock,
-        rng: random.Random,
-        retry: timedelta,
-    ) -> None:
-        self._cache = cache
-        self._client = client
-        self._pods = pods
-        self._recorder = recorder
-        self._check = check
-        self._clock = clock
-        self._rng = rng
-        self._retry = retry.total_seconds()
-        # Decisions about Pods other than the one whose reconcile made them.
-        self._decided: dict[Key, Decision] = {}
-        # Equal Pods get equal answers while the snapshot has this version.
-        self._unschedulable: dict[bytes, Unschedulable] = {}
-        self._unschedulable_version = -1
+    cache: SchedulerCache
+    client: Client
+    pods: Cache[Pod]
+    recorder: Recorder
+    check: Callable[[], None]
+    clock: Clock
+    rng: random.Random
+    retry: timedelta
+    # Decisions about Pods other than the one whose reconcile made them.
+    _decided: dict[Key, Decision] = field(default_factory=dict)
+    # Equal Pods get equal answers while the snapshot has this version.
+    _unschedulable: dict[bytes, Unschedulable] = field(default_factory=dict)
+    _unschedulable_version: int = -1
 
     async def reconcile(self, pod: Pod) -> Outcome:
         """Find a Node for the Pod if it is due, and write the decision."""
@@ -79,7 +69,7 @@ class Scheduler:
         if not needs_scheduling(pod):
             self._decided.pop(key, None)
             return Settled()
-        node = self._cache.assumed.get(pod.uid)
+        node = self.cache.assumed.get(pod.uid)
         if node is not None and key not in self._decided:
             return await self._bind(pod, node)
         decision = await self._decision(key)
@@ -90,7 +80,7 @@ class Scheduler:
         return self._next_check(key)
 
     async def _decision(self, key: Key) -> Decision | None:
-        clock, queue = self._clock, self._cache.queue
+        clock, queue = self.clock, self.cache.queue
         started = clock.monotonic()
         while key not in self._decided:
             if queue.seconds_until_due(key, clock.monotonic()) != 0:
@@ -103,38 +93,38 @@ class Scheduler:
 
     def _decide_next(self) -> None:
         # No await from here to the end: the snapshot must not change between the decision and its effect.
-        pod = self._cache.queue.pop(self._clock.monotonic())
+        pod = self.cache.queue.pop(self.clock.monotonic())
         if pod is None:
             return
         decision = self._decide(pod)
         if isinstance(decision, Selected):
-            self._cache.assume(pod, decision.node)
+            self.cache.assume(pod, decision.node)
         else:
-            self._cache.mark_unschedulable(pod, decision.nominated_node)
+            self.cache.mark_unschedulable(pod, decision.nominated_node)
         self._decided[pod.key] = decision
 
     def _decide(self, pod: PodInfo) -> Decision:
         """Decide, or repeat the decision about an equal Pod if nothing has changed since."""
-        snapshot = self._cache.snapshot
+        snapshot = self.cache.snapshot
         if self._unschedulable_version != snapshot.version:
             self._unschedulable, self._unschedulable_version = {}, snapshot.version
         known = self._unschedulable.get(pod.equivalence_key)
         if known is not None:
             return known
-        decision = select_node.decide(pod, snapshot, self._rng)
+        decision = select_node.decide(pod, snapshot, self.rng)
         if isinstance(decision, Unschedulable) and not decision.victims:
             self._unschedulable[pod.equivalence_key] = decision
         return decision
 
     def _next_check(self, key: Key) -> Outcome:
         """Return when to try a pending Pod again if nothing changes until then."""
-        cache, now = self._cache, self._clock.monotonic()
+        cache, now = self.cache, self.clock.monotonic()
         delay = cache.queue.seconds_until_due(key, now)
         if delay is None:
             pod, tried = cache.unschedulable.get(key), cache.queue.last_attempt(key)
             if pod is None or tried is None:
                 return Settled()
-            delay = tried + self._retry - now
+            delay = tried + self.retry.total_seconds() - now
             if delay <= 0:
                 cache.requeue([pod])
                 return Settled()
@@ -142,28 +132,28 @@ class Scheduler:
 
     async def _bind(self, pod: Pod, node: str) -> Outcome:
         try:
-            self._check()
-            await self._client.bind(pod, node)
+            self.check()
+            await self.client.bind(pod, node)
         except errors.NotFound:
-            self._cache.forget(pod)
+            self.cache.forget(pod)
             return Settled()
         except errors.Conflict:
             return await self._resolve_conflict(pod)
         except errors.Refused:
-            self._cache.forget(pod)
+            self.cache.forget(pod)
             raise
         text = f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
-        self._recorder.event(pod, "Scheduled", text, action="Binding")
+        self.recorder.event(pod, "Scheduled", text, action="Binding")
         return Settled()
 
     async def _resolve_conflict(self, pod: Pod) -> Outcome:
         """Forget the Pod unless it has a Node already, this one or another; then the informer will deliver that."""
         try:
-            live = await self._client.get(Pod, pod.name, namespace=pod.namespace)
+            live = await self.client.get(Pod, pod.name, namespace=pod.namespace)
         except errors.NotFound:
             live = None
         if live is None or live.uid != pod.uid or not live.spec.node_name:
-            self._cache.forget(pod)
+            self.cache.forget(pod)
         return Settled()
 
     async def _report(self, pod: Pod, decision: Unschedulable) -> None:
@@ -178,7 +168,7 @@ class Scheduler:
             self._decided[key_of(pod)] = decision
             raise
         note = decision.message[:_MAX_NOTE_LENGTH]
-        self._recorder.warning(pod, "FailedScheduling", note, action="Scheduling")
+        self.recorder.warning(pod, "FailedScheduling", note, action="Scheduling")
 
     async def _write_status(self, pod: Pod, decision: Unschedulable) -> None:
         condition = PodCondition(
@@ -192,7 +182,7 @@ class Scheduler:
 
     async def _preempt(self, victim: PodInfo, *, preemptor: Pod, node: str) -> None:
         """Delete a Pod for one of higher priority."""
-        pod = self._pods.find(victim.key)
+        pod = self.pods.find(victim.key)
         if pod is None or pod.uid != victim.uid or pod.deleting:
             return
         condition = PodCondition(
@@ -203,23 +193,23 @@ class Scheduler:
         )
         try:
             await self._patch(pod, self._with_condition(pod, condition))
-            await self._client.delete(Pod, pod.name, namespace=pod.namespace, uid=pod.uid)
+            await self.client.delete(Pod, pod.name, namespace=pod.namespace, uid=pod.uid)
         except errors.NotFound:
             return
         text = f"Preempted by pod {preemptor.uid} on node {node}"
-        self._recorder.event(pod, "Preempted", text, action="Preempting")
+        self.recorder.event(pod, "Preempted", text, action="Preempting")
 
     async def _patch(self, pod: Pod, status: dict[str, Any]) -> None:
-        self._check()
+        self.check()
         patch = {"status": status}
-        await patch_object(self._client, pod, patch, subresource="status", only="version")
+        await patch_object(self.client, pod, patch, subresource="status", only="version")
 
     def _with_condition(self, pod: Pod, condition: PodCondition) -> dict[str, Any]:
         """Return the patch of a status that sets the condition; empty if it is set."""
         generation = pod.metadata.generation or None
         condition = msgspec.structs.replace(condition, observed_generation=generation)
         before = pod.status.conditions
-        after = conditions.put(before, condition, now=self._clock.now())
+        after = conditions.put(before, condition, now=self.clock.now())
         return {} if after == before else {"conditions": msgspec.to_builtins(after)}
 
 
