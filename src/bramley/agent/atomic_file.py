@@ -17,12 +17,14 @@ def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
     draft = path.with_name(path.name + SUFFIX)
     try:
         _write(draft, content, durable=durable)
+        # Only after the sync: a rename may reach the disk before the content, and a crash would leave an empty file.
         draft.rename(path)
     except OSError:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
     if durable:
+        # The rename itself is durable only once the folder is synced.
         sync_folder(path.parent)
 
 

@@ -99,6 +99,7 @@ class GuiSession:
         timings = self.timings
         self._failed_restarts += 1
         pause = timings.backoff.delay(self._failed_restarts, self.rng)
+        # Before the attempt, so that one that hangs or is cancelled counts for the backoff.
         self._restart_not_before = self.clock.monotonic() + pause.total_seconds()
         logger.warning(
             "Restarting loginwindow", tries=self._failed_restarts, reason="no GUI session"

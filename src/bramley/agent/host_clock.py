@@ -89,6 +89,7 @@ class HostClock:
                 return
             logger.warning("Time of day has jumped", seconds=jump)
         self._offsets = [*self._offsets, ClockOffset(now, seconds)][-_MAX_OFFSETS:]
+        # Saved at once: after a crash the next agent could not date what was recorded before the jump.
         self._save()
 
     def _load(self) -> list[ClockOffset]:

@@ -64,6 +64,7 @@ class RecordStore(Generic[R]):
             )
         except OSError as error:
             raise LedgerUnavailable(f"the record of {name} was not written: {error}") from error
+        # Only after the write: what is not on disk must not be acted on.
         self.records[name] = record
 
     def drop(self, name: str) -> None:
@@ -73,6 +74,7 @@ class RecordStore(Generic[R]):
             atomic_file.remove(self._path(name).with_suffix(_UNREADABLE), durable=False)
         except OSError as error:
             raise LedgerUnavailable(f"the record of {name} was not removed: {error}") from error
+        # Only after the removal: a record that is still on disk would be back after a restart.
         self.records.pop(name, None)
 
     def unreadable(self) -> Iterator[UnreadableRecord]:
@@ -88,6 +90,7 @@ class RecordStore(Generic[R]):
         return self._folder / f"{name}{_RECORD}"
 
     def _load(self) -> None:
+        # Drafts are writes that a crash has interrupted; their actions have not happened.
         for draft in self._folder.glob(f"*{atomic_file.SUFFIX}"):
             draft.unlink(missing_ok=True)
         for path in sorted(self._folder.glob(f"*{_RECORD}")):

@@ -80,6 +80,7 @@ class MetricsProxy:
         port = scrape_port(pod)
         if port is None or not self.host:
             return address
+        # First: the port may belong to a VM that is gone.
         self._close_unused()
         if vm not in self._listeners and not await self._open(vm, port):
             return address

@@ -184,6 +184,7 @@ class SystemPrograms:
     async def _kill_and_reap(self, process: subprocess.Popen[bytes]) -> None:
         """Kill the program if it still runs, reap it and close the pipes."""
         try:
+            # A killed leader leaves its group alive, so the whole group is signalled.
             if process.poll() is None:
                 system.signal_group(process.pid, signal.SIGKILL)
                 with contextlib.suppress(TimeoutError):

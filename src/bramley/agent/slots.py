@@ -117,6 +117,7 @@ class Slots:
         vm = record.vm
         if self.runs.is_alive(vm) or self.is_held(vm):
             return True
+        # A record is STARTED before its run exists; in between the record alone takes the slot.
         is_starting = record.state is VmState.STARTED and not self.runs.exists(vm)
         return is_starting and not record.is_adopted and record.boot_id == self.host.boot_id()
 

@@ -58,5 +58,6 @@ def _acquire(descriptor: int, path: Path) -> None:
             f"another agent (process {holder}) uses {path.parent}; stop that one, or give this one a folder of its own "
             f"with {flags.STATE_DIR.name}"
         ) from error
+    # Only under the lock: the file names the process that holds it.
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -97,6 +97,7 @@ class SupervisedRuns:
         """Wait until the run has ended."""
         if not self.exists(vm):
             raise errors.NotFound(f"VM {vm} has no run")
+        # The supervisor is awaited first, because it records the exit; only without one tart itself is.
         while (ended := self.ended(vm)) is None:
             living = self._living(vm)
             if living:
@@ -110,6 +111,7 @@ class SupervisedRuns:
         """Kill tart; its supervisor records the exit and kills the rest of the process group."""
         supervisor, tart = self._living_process(vm, "supervisor"), self._living_process(vm, "tart")
         with contextlib.suppress(ProcessLookupError):
+            # Only tart, so that its supervisor can record the exit.
             if tart and supervisor:
                 os.kill(tart.pid, signal.SIGKILL)
             elif tart:
@@ -136,10 +138,12 @@ class SupervisedRuns:
     def _claim(self, vm: str) -> None:
         folder = self._run_folder(vm)
         try:
+            # mkdir is atomic, so only one of two concurrent starts gets the name.
             folder.mkdir(mode=0o700)
         except FileExistsError as error:
             raise errors.AlreadyExists(f"VM {vm} already has a run") from error
         try:
+            # On disk before the launch: the next agent must find every run that may have started.
             atomic_file.replace(folder / "run", self._system.boot_id().encode())
             atomic_file.sync_folder(self._folder)
         except OSError as error:

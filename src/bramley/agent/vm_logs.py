@@ -91,6 +91,7 @@ class VmLogs:
                 _write_private(
                     path.with_name(path.name.removesuffix(_SUFFIX) + _OLDER), file.read()
                 )
+            # Truncated and not renamed, because tart keeps the file open; what it writes after the copy is lost.
             os.truncate(path, 0)
         except OSError as error:
             logger.warning("VM log not rotated", path=str(path), error=str(error))

@@ -40,6 +40,7 @@ def take(folder: Path, lease: Lease) -> int:
     name = f"{lease.pid}-{secrets.token_hex(4)}"
     draft = folder / f"{name}{_DRAFT}"
     handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    # Locked before it is renamed: a visible lease that is not locked counts as ended and is removed.
     fcntl.flock(handle, fcntl.LOCK_EX)
     os.write(handle, msgspec.json.encode(lease))
     guard = os.open(folder / _GUARD, os.O_RDWR | os.O_CREAT, 0o600)

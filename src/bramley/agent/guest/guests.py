@@ -53,6 +53,7 @@ class Guests:
     async def prepare(self, pod: Pod, vm: str) -> Shares:
         """Write the variables and, if its Pod requests one, the token; Unresolved if a variable has no value yet."""
         values = await environment.resolve(pod, self.kube, self.node_facts)
+        # Only after all variables are resolved, so that a Pod that waits for a Secret leaves no folders.
         shares = self.folders.prepare(vm)
         self.folders.write_environment(vm, render_env_file(values))
         if pod_fields.needs_token(pod):
@@ -81,8 +82,10 @@ class Guests:
 
     async def remove(self, vm: str) -> None:
         """Remove everything that host and guest shared, and what could not be removed of earlier guests."""
+        # First, so that no renewal writes a token into a folder that is being removed.
         self.tokens.forget(vm)
         if self.logs is not None:
+            # Before the folders are removed, which contain the only copy.
             report.keep_log(self.folders, vm, self.logs)
         await self.folders.remove(vm)
         await self.folders.sweep()

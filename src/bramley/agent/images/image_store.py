@@ -111,6 +111,7 @@ class ImageStore:
         is_ours = pending is not None and reference.with_digest(digest) not in pending.references
         record = self._put_references(image, reference, digest, is_pulled=is_ours)
         self._move_tag(image, but=digest)
+        # Last: until the digest is recorded, the pending record is the only trace of the pull.
         self._ledger.drop_image(_pending(image))
         return record
 

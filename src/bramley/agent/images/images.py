@@ -126,6 +126,7 @@ class Images:
         async with asyncio.TaskGroup() as group:
             while True:
                 pull = await self._starting.get()
+                # It may have been cancelled, and requested again, while it was queued.
                 if pull is self._pulls.get(pull.image):
                     pull.task = group.create_task(self._run_pull(pull), name=pull.image)
 
@@ -144,6 +145,7 @@ class Images:
     async def clone(self, golden: str, vm: str) -> None:
         """Clone a VM from a golden base. A clone of ours that never ran is replaced; any other VM raises AlreadyExists."""
         async with self.store.lock(golden):
+            # Under the lock of the base, so that garbage collection cannot delete it meanwhile.
             await self._remove_failed_clone(vm)
             try:
                 await self.tart.clone(golden, vm)
@@ -162,6 +164,7 @@ class Images:
             self._remove_pull(pull)
         else:
             pull.task.cancel()
+            # Until tart was killed: only then its partial download can be removed.
             await asyncio.wait([pull.task])
         await self.remove_partial_downloads()
 
@@ -276,6 +279,7 @@ class Images:
         order.credentials = await self.keyring.find(
             pull.reference, namespace=request.namespace, secrets=request.pull_secrets
         )
+        # Before the pull: after a crash the ledger must know which cached images are ours.
         self.store.record_pull_start(pull.reference, pull.image)
         try:
             await self.puller.fetch(order)

@@ -107,6 +107,7 @@ class Puller:
     async def _registry_turn(self, order: PullOrder) -> AsyncIterator[None]:
         queue = self._queues.setdefault(order.reference.host, _RegistryQueue())
         if queue.current is not None and queue.current.is_staged and not order.is_staged:
+            # Set before waiting for the lock, which the staged pull holds until it ends.
             queue.current.control.end = Preempted("a Pod waits for this registry")
         async with queue.lock:
             queue.current = order

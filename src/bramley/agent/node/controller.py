@@ -74,6 +74,7 @@ class NodeController:
         """Update the Node until cancelled; raise errors that a retry cannot fix, such as an invalid name."""
         failures = 0
         while True:
+            # Before the sync: an update that is requested meanwhile must not be lost.
             self._update_requested.clear()
             try:
                 async with asyncio.timeout(self.timings.limit.total_seconds()):
@@ -114,6 +115,7 @@ class NodeController:
         logger.info("Registering Node", node=self.settings.name)
         try:
             made = await self.kube.create_wire(Node.resource, self._new_node(facts))
+        # Registered meanwhile by an earlier request whose response was lost.
         except errors.AlreadyExists:
             return await self.kube.get(Node, self.settings.name)
         return msgspec.convert(made, Node)

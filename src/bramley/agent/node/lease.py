@@ -60,6 +60,7 @@ class LeaseController:
                 async with asyncio.timeout(self.timings.limit.total_seconds()):
                     await self.renew()
                 failures = 0
+                # After the response: a request that hangs must not count as a renewal.
                 self._renewed = self.clock.monotonic()
             except (errors.BramleyError, TimeoutError) as error:
                 failures += 1

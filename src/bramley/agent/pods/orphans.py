@@ -88,6 +88,7 @@ class Orphans:
         if orphan.key.name and not await self._is_gone(orphan):
             return False
         state, now = self.deps.states.of(orphan.uid), self.deps.clock.monotonic()
+        # The delay starts when the server has confirmed that the Pod is gone, not when the cache lost it.
         if state.gone_since is None:
             state.gone_since = now
         is_running = process_of(orphan.vm, None, self.deps) is Process.ALIVE

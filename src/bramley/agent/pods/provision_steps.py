@@ -83,6 +83,7 @@ async def claim(context: PodContext) -> Outcome | None:
     """Begin provisioning: write the record that marks the VM's name as ours."""
     deps, pod, state = context.deps, context.pod, context.state
     state.claimed_at = deps.clock.monotonic()
+    # Before anything is created, so that a crash leaves nothing that the ledger does not know.
     deps.ledger.put(_new_record(context, context.vm))
     if state.is_first(events.CREATING_VM):
         _record_creation(context)

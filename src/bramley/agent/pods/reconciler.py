@@ -88,6 +88,7 @@ class PodReconciler:
         """Observe, decide and act until there is an outcome."""
         if ref.uid in self.in_progress:
             return CheckAgain(timedelta(seconds=1), "another sync of this Pod is in progress")
+        # No await between the check and this: the controller and the orphan search run in the same loop.
         self.in_progress.add(ref.uid)
         try:
             return await self._run_steps(PodContext(self.deps, ref))

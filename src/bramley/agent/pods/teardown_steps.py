@@ -92,6 +92,7 @@ def pod_reason(record: VmRecord) -> str:
 async def shut_down_guest(context: PodContext) -> Outcome | None:
     """Run shutdown in the guest. Its result does not matter: the grace period runs from now on."""
     deps, grace = context.deps, pod_fields.grace(context.pod)
+    # Before the command: the grace period also runs while it hangs.
     context.state.shutdown_requested_at = deps.clock.monotonic()
     deps.exit_watcher.watch(context.vm, context.key)
     context.record_event(
@@ -139,6 +140,7 @@ async def record_exit(context: PodContext) -> Outcome | None:
         was_rebooted=record.boot_id != deps.host.boot_id(),
     )
     record = with_exit(record, vm_exit)
+    # Before the log and the event: after a crash in between, the exit would be recorded again.
     deps.ledger.put(record)
     deps.guests.log_output(context.vm)
     context.record_event(events.RUN_EXITED, record.exit_message)
@@ -196,6 +198,7 @@ async def remove_run(context: PodContext) -> Outcome | None:
 async def remove_record(context: PodContext) -> Outcome | None:
     """Remove the record and enqueue the Pods that may wait for its slot."""
     deps = context.deps
+    # Last of all resources: as long as it exists, a restarted agent removes the others.
     deps.ledger.drop(context.vm)
     for pod in deps.pods.all():
         if pod.uid != context.uid:
@@ -209,6 +212,7 @@ async def remove_finalizer(context: PodContext) -> Outcome | None:
     """Remove our finalizer: nothing of the VM is left."""
     pod = context.pod
     try:
+        # Only now: without the finalizer the Pod may vanish, and with it the reason to clean up.
         await context.deps.kube.remove_finalizer(pod, finalizers.VM_CLEANUP)
     except errors.NotFound:
         return Settled()

@@ -175,6 +175,7 @@ class Server:
             raise cannot_listen(host, port, error) from error
         self.port = listening.sockets[0].getsockname()[1]
         logger.info("Serving kubelet endpoints", host=host, port=self.port)
+        # Only now: `port` is valid, and the port is published on the Node.
         self.ready.set()
         try:
             yield

@@ -67,6 +67,7 @@ class StatsProvider:
 
     def sample(self) -> None:
         """Measure once."""
+        # A VM without a new sample is dropped: its process has ended or is not readable.
         before, self._samples = self._samples, {}
         for vm, record in self.records().items():
             if record.state is VmState.STARTED and (pid := self.process(vm)) is not None:

@@ -196,6 +196,7 @@ class Tart:
         """Delete a VM or a cached image; succeeds if it does not exist. A folder too incomplete for tart is removed directly."""
         async with self._exclusive():
             finished = await self._run("delete", (name,), limit=self.deadlines.delete)
+        # tart may report an incomplete VM as missing, too.
         if failures.is_missing(finished):
             self._remove_incomplete(name)
             return
