@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bramley.agent.gc.plan import YOUNG
-from bramley.agent.host import GuestProcess
+from bramley.agent.host import HostProcess
 from bramley.api import conditions
 from bramley.api.coordination import Lease
 from bramley.api.core import Event, Node
@@ -148,7 +148,7 @@ async def test_unknown_vm_takes_a_slot_and_is_reported(tmp_path: Path) -> None:
         await started(world)
         assert world.side is not None
         known = world.side.host.guest_processes
-        stranger = GuestProcess(4711, ("tart", "run", "unknown-vm"))
+        stranger = HostProcess(4711, ("tart", "run", "unknown-vm"))
         world.side.host.guest_processes = lambda: [*known(), stranger]  # type: ignore[method-assign]
 
         await until(world, has_condition(world, "SlotLeaked", "True"), "reported")
