@@ -105,7 +105,9 @@ async def test_lost_session_is_reported_and_not_restarted_while_a_vm_runs(tmp_pa
             what="Ready once the VM is over",
         )
         assert len(world.mac.session.loginwindow_commands) == 1
-        assert "kickstart -k system/com.apple.loginwindow" in world.mac.session.loginwindow_commands[0]
+        assert (
+            "kickstart -k system/com.apple.loginwindow" in world.mac.session.loginwindow_commands[0]
+        )
 
 
 async def test_deleted_node_is_registered_at_once_and_its_vm_keeps_running(tmp_path: Path) -> None:
