@@ -48,7 +48,7 @@ def keep_log(folders: UserData, vm: str, logs: Path) -> None:
 logger = log.get(__name__)
 
 LONGEST_TAIL = 64 * 1024
-MOST_LINES = 200
+MAX_LINES = 200
 _LONGEST_CODE = 64
 _HIGHEST_CODE = 255
 
@@ -110,7 +110,7 @@ def _tail(file: BinaryIO) -> str:
         content = _whole_lines(content)
     lines = content.split(b"\n")
     # After the last newline comes an empty piece, which is not a line.
-    kept = lines[-MOST_LINES - (lines[-1] == b"") :]
+    kept = lines[-MAX_LINES - (lines[-1] == b"") :]
     return b"\n".join(kept).decode(errors="replace")
 
 

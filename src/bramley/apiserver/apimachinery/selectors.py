@@ -163,7 +163,7 @@ class _Parser:
         if operator is None:
             raise _ParseError(f"found '{found}', expected: {_EXPECTED}")
         values = self._set() if found in {"in", "notin"} else [self._exact()]
-        _raise_if_any(_wrong_values(key, operator, sorted(values)))
+        _raise_if_any(_validate_values(key, operator, sorted(values)))
         return Requirement(key, operator, frozenset(values))
 
     def _exact(self) -> str:
@@ -215,7 +215,7 @@ class _Parser:
         return token
 
 
-def _wrong_values(key: str, operator: str, values: list[str]) -> Iterable[Cause]:
+def _validate_values(key: str, operator: str, values: list[str]) -> Iterable[Cause]:
     for index, value in enumerate(values):
         if operator in {"gt", "lt"} and not re.fullmatch(r"[+-]?\d+", value):
             detail = "for 'Gt', 'Lt' operators, the value must be an integer"

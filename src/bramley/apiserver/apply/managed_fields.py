@@ -75,13 +75,13 @@ def decode(entries: Any) -> dict[Manager, VersionedSet]:
             raise InvalidManagedFields(
                 f'invalid fieldsType "{kind}" in managed fields entry {index}'
             )
-        who = Manager(
+        manager = Manager(
             entry.get("manager", ""),
             operation,
             version if operation == UPDATE else "",
             entry.get("subresource", ""),
         )
-        found[who] = VersionedSet(_fields(entry), version, entry.get("time"))
+        found[manager] = VersionedSet(_fields(entry), version, entry.get("time"))
     return found
 
 
@@ -99,17 +99,21 @@ def is_reset(entries: Any) -> bool:
 
 def encode(managers: Managers) -> list[Json]:
     """Return the sorted entries of the managers."""
-    entries = [_entry(who, owned) for who, owned in managers.items()]
+    entries = [_entry(manager, owned) for manager, owned in managers.items()]
     return sorted(entries, key=_order)
 
 
-def _entry(who: Manager, owned: VersionedSet) -> Json:
-    entry: Json = {"manager": who.name, "operation": who.operation, "apiVersion": owned.version}
+def _entry(manager: Manager, owned: VersionedSet) -> Json:
+    entry: Json = {
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": owned.version,
+    }
     if owned.time:
         entry["time"] = owned.time
     entry |= {"fieldsType": "FieldsV1", "fieldsV1": owned.fields.to_wire()}
-    if who.subresource:
-        entry["subresource"] = who.subresource
+    if manager.subresource:
+        entry["subresource"] = manager.subresource
     return entry
 
 
@@ -120,23 +124,23 @@ def _order(entry: Json) -> tuple[str, ...]:
 
 def cap_updaters(managers: dict[Manager, VersionedSet]) -> dict[Manager, VersionedSet]:
     """Return the managers with the oldest updaters of each version merged, if there are too many."""
-    updaters = [who for who in managers if who.operation == UPDATE]
+    updaters = [manager for manager in managers if manager.operation == UPDATE]
     if len(updaters) <= UPDATERS_LIMIT:
         return managers
-    updaters.sort(key=lambda who: (managers[who].time or "", who))
+    updaters.sort(key=lambda manager: (managers[manager].time or "", manager))
     result, left = dict(managers), len(updaters)
     first: dict[str, Manager] = {}
-    for who in updaters:
+    for manager in updaters:
         if left <= UPDATERS_LIMIT:
             break
-        version = managers[who].version
+        version = managers[manager].version
         bucket = updater(_ANCIENT, version, "")
         if version not in first:
-            first[version] = who
+            first[version] = manager
             continue
         if bucket not in result:
             result[bucket] = result.pop(first[version])
-        mine = result.pop(who) if who != bucket else result[bucket]
+        mine = result.pop(manager) if manager != bucket else result[bucket]
         both = mine.fields | result[bucket].fields
         result[bucket] = replace(result[bucket], fields=both, time=mine.time)
         left -= 1

@@ -128,7 +128,9 @@ class Conflicts(Exception):
 
     def without(self, allowed: FieldSet) -> Conflicts | None:
         """Return the conflicts about other fields than these, or None."""
-        left = {who: rest for who, fields in self.found.items() if (rest := fields - allowed)}
+        left = {
+            manager: rest for manager, fields in self.found.items() if (rest := fields - allowed)
+        }
         return Conflicts(left, self.managers) if left else None
 
 
@@ -141,36 +143,45 @@ class Applied:
 
 
 def apply(
-    live: Json, config: Json, managers: Managers, *, who: Manager, kind: Kind, force: bool, now: str
+    live: Json,
+    config: Json,
+    managers: Managers,
+    *,
+    manager: Manager,
+    kind: Kind,
+    force: bool,
+    now: str,
 ) -> Applied:
     """Return the object with a configuration applied; raise Conflicts unless forced."""
     if not managers and live.get("metadata", {}).get("uid"):
         managers = before_first_apply(live, kind, now)
-    last = managers.get(who)
+    last = managers.get(manager)
     merged = typed.merge(live, config, kind.schema)
     fields = kind.owned(typed.to_field_set(config, kind.schema))
-    current = {**managers, who: VersionedSet(fields, kind.version, last.time if last else None)}
+    current = {**managers, manager: VersionedSet(fields, kind.version, last.time if last else None)}
     # Nothing can be pruned if the manager still applies all of its fields.
     if last is not None and last.fields - fields:
         merged = _prune(merged, current, last.fields, kind.schema)
-    left = _resolve_conflicts(live, merged, current, who=who, kind=kind, force=force)
-    if who in left:
+    left = _resolve_conflicts(live, merged, current, manager=manager, kind=kind, force=force)
+    if manager in left:
         changed = not same(live, merged)
-        own = left[who].fields - _UNOWNED
-        left[who] = replace(left[who], fields=own, time=now if changed else left[who].time)
+        own = left[manager].fields - _UNOWNED
+        left[manager] = replace(
+            left[manager], fields=own, time=now if changed else left[manager].time
+        )
         if not own:
-            del left[who]
+            del left[manager]
     return Applied(typed.without_removed_fields(merged, live), left)
 
 
 def before_first_apply(live: Json, kind: Kind, now: str) -> dict[Manager, VersionedSet]:
     """Return the manager that owns the fields from before the first apply."""
-    who = updater(BEFORE_FIRST_APPLY, kind.version, kind.subresource)
-    return update({}, live, {}, who=who, kind=kind, now=now)
+    manager = updater(BEFORE_FIRST_APPLY, kind.version, kind.subresource)
+    return update({}, live, {}, manager=manager, kind=kind, now=now)
 
 
 def update(
-    live: Json, new: Json, managers: Managers, *, who: Manager, kind: Kind, now: str
+    live: Json, new: Json, managers: Managers, *, manager: Manager, kind: Kind, now: str
 ) -> dict[Manager, VersionedSet]:
     """Return the managers after an update: the updater owns every field that it changed."""
     compared = typed.compare(live, new, kind.schema)
@@ -178,20 +189,20 @@ def update(
     left = {
         each: replace(owned, fields=owned.fields - taken - compared.removed)
         for each, owned in managers.items()
-        if each != who
+        if each != manager
     }
     mine = kind.owned(taken) - _UNOWNED
-    if who in managers:
-        before = managers[who]
+    if manager in managers:
+        before = managers[manager]
         kept = before.fields - compared.removed
-        left[who] = VersionedSet(kept | mine, kind.version, now if mine else before.time)
+        left[manager] = VersionedSet(kept | mine, kind.version, now if mine else before.time)
     elif mine:
-        left[who] = VersionedSet(mine, kind.version, now)
+        left[manager] = VersionedSet(mine, kind.version, now)
     return cap_updaters({each: owned for each, owned in left.items() if owned.fields})
 
 
 def _resolve_conflicts(
-    live: Json, merged: Json, managers: Managers, *, who: Manager, kind: Kind, force: bool
+    live: Json, merged: Json, managers: Managers, *, manager: Manager, kind: Kind, force: bool
 ) -> dict[Manager, VersionedSet]:
     """Return the managers after the apply took the changed fields over; raise Conflicts unless forced."""
     compared = typed.compare(live, merged, kind.schema)
@@ -199,13 +210,13 @@ def _resolve_conflicts(
     found = {
         each: common
         for each, owned in managers.items()
-        if each != who and (common := owned.fields & taken)
+        if each != manager and (common := owned.fields & taken)
     }
     if found and not force:
         raise Conflicts(found, managers)
     left = dict(managers)
     for each, owned in managers.items():
-        if each != who:
+        if each != manager:
             fields = owned.fields - found.get(each, fieldpath.EMPTY) - compared.removed
             left[each] = replace(owned, fields=fields)
     return {each: owned for each, owned in left.items() if owned.fields}

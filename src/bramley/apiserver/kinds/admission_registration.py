@@ -28,7 +28,7 @@ def check_webhooks(new: Json) -> list[Cause]:
     """Return what is wrong with a webhook configuration."""
     found: list[Cause] = []
     for index, each in enumerate(new.get("webhooks", [])):
-        found += _wrong_webhook(each, f"webhooks[{index}]")
+        found += _validate_webhook(each, f"webhooks[{index}]")
     return found
 
 
@@ -92,7 +92,7 @@ def _with_match_defaults(given: Json) -> Json:
     return matching
 
 
-def _wrong_webhook(webhook: Json, field: str) -> Iterator[Cause]:
+def _validate_webhook(webhook: Json, field: str) -> Iterator[Cause]:
     name = webhook.get("name", "")
     if len(name.split(".")) < _SEGMENTS:
         detail = "should be a domain with at least three segments separated by dots"

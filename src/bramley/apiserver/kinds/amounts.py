@@ -60,7 +60,7 @@ def check_resource(name: str, amount: str, field: str) -> Iterator[Cause]:
     if not wrong and not _is_known(name):
         detail = "must be a standard resource type or fully qualified"
         yield causes.invalid(field, name, detail)
-    yield from _wrong_container_resource(name, field)
+    yield from _validate_container_resource(name, field)
     yield from check_quantity(name, amount, field)
 
 
@@ -78,7 +78,7 @@ def may_be_overcommitted(name: str) -> bool:
     return _is_native(name) and not name.startswith(_PAGES)
 
 
-def _wrong_container_resource(name: str, field: str) -> Iterator[Cause]:
+def _validate_container_resource(name: str, field: str) -> Iterator[Cause]:
     if "/" not in name:
         if name not in _OF_CONTAINERS and not name.startswith(_PAGES):
             yield causes.invalid(field, name, "must be a standard resource for containers")

@@ -77,7 +77,7 @@ def default_job(new: Json) -> None:
 def check_job(new: Json) -> list[Cause]:
     """Return what is wrong with a Job."""
     spec = new["spec"]
-    found = [*_wrong_job_spec(spec, "spec"), *_wrong_selector(new)]
+    found = [*_validate_job_spec(spec, "spec"), *_validate_selector(new)]
     if spec["completionMode"] == "Indexed" and spec.get("completions") is None:
         detail = "when completion mode is Indexed"
         found.append(causes.required("spec.completions", detail))
@@ -110,13 +110,13 @@ def check_cron_job(new: Json) -> list[Cause]:
     """Return what is wrong with a CronJob."""
     spec = new["spec"]
     counts = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
-    found = [*amounts.not_negative(spec, counts, "spec"), *_wrong_schedule(spec["schedule"])]
+    found = [*amounts.not_negative(spec, counts, "spec"), *_validate_schedule(spec["schedule"])]
     policy = spec["concurrencyPolicy"]
     found += causes.not_one_of("spec.concurrencyPolicy", policy, _CONCURRENCY)
-    return [*found, *_wrong_job_spec(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")]
+    return [*found, *_validate_job_spec(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")]
 
 
-def _wrong_schedule(schedule: str) -> Iterator[Cause]:
+def _validate_schedule(schedule: str) -> Iterator[Cause]:
     field = "spec.schedule"
     if not schedule:
         yield causes.required(field)
@@ -127,7 +127,7 @@ def _wrong_schedule(schedule: str) -> Iterator[Cause]:
             yield causes.invalid(field, schedule, detail)
 
 
-def _wrong_job_spec(spec: Json, field: str) -> Iterator[Cause]:
+def _validate_job_spec(spec: Json, field: str) -> Iterator[Cause]:
     yield from amounts.not_negative(spec, _COUNTS, field)
     mode = spec.get("completionMode", "NonIndexed")
     yield from causes.not_one_of(f"{field}.completionMode", mode, _MODES)
@@ -141,7 +141,7 @@ def _wrong_job_spec(spec: Json, field: str) -> Iterator[Cause]:
         yield from causes.not_one_of(f"{field}.template.spec.restartPolicy", policy, _RESTARTS)
 
 
-def _wrong_selector(new: Json) -> Iterator[Cause]:
+def _validate_selector(new: Json) -> Iterator[Cause]:
     spec, field = new["spec"], "spec.selector"
     selector, labels = spec.get("selector"), spec["template"]["metadata"].get("labels")
     if selector is None:

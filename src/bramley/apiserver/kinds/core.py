@@ -28,7 +28,7 @@ _CONTENTS = "kubernetes"
 def check_config_map(new: Json) -> list[Cause]:
     """Return what is wrong with a ConfigMap."""
     texts, binaries = new.get("data", {}), new.get("binaryData", {})
-    found = [*_wrong_keys(texts, "data"), *_wrong_keys(binaries, "binaryData")]
+    found = [*_validate_keys(texts, "data"), *_validate_keys(binaries, "binaryData")]
     found += [
         causes.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
         for key in texts
@@ -55,10 +55,12 @@ def default_secret(new: Json) -> None:
 def check_secret(new: Json) -> list[Cause]:
     """Return what is wrong with a Secret, without showing its content."""
     values = new.get("data", {})
-    found = list(_wrong_keys(values, "data"))
+    found = list(_validate_keys(values, "data"))
     if _decoded_size(values) > SIZE_LIMIT_BYTES:
         found.append(causes.too_long("data", SIZE_LIMIT_BYTES))
-    return found + _wrong_type(new.get("type", ""), values, new["metadata"].get("annotations", {}))
+    return found + _validate_type(
+        new.get("type", ""), values, new["metadata"].get("annotations", {})
+    )
 
 
 def check_secret_change(new: Json, old: Json) -> list[Cause]:
@@ -69,7 +71,7 @@ def check_secret_change(new: Json, old: Json) -> list[Cause]:
     return found + _immutable_fields(new, old, "data")
 
 
-def _wrong_keys(values: Json, field: str) -> list[Cause]:
+def _validate_keys(values: Json, field: str) -> list[Cause]:
     return [
         causes.invalid(f"{field}[{key}]", key, wrong)
         for key in values
@@ -77,7 +79,7 @@ def _wrong_keys(values: Json, field: str) -> list[Cause]:
     ]
 
 
-def _wrong_type(kind: str, values: Json, annotations: Json) -> list[Cause]:
+def _validate_type(kind: str, values: Json, annotations: Json) -> list[Cause]:
     if kind == "kubernetes.io/service-account-token" and not annotations.get(_ACCOUNT):
         return [causes.required(f"metadata.annotations[{_ACCOUNT}]")]
     if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & values.keys():
@@ -85,10 +87,10 @@ def _wrong_type(kind: str, values: Json, annotations: Json) -> list[Cause]:
     missing = [key for key in _REQUIRED.get(kind, ()) if key not in values]
     if missing or kind not in _DOCKER_CONFIGS:
         return [causes.required(f"data[{key}]") for key in missing]
-    return _wrong_docker_config(values, *_REQUIRED[kind])
+    return _validate_docker_config(values, *_REQUIRED[kind])
 
 
-def _wrong_docker_config(values: Json, key: str) -> list[Cause]:
+def _validate_docker_config(values: Json, key: str) -> list[Cause]:
     try:
         msgspec.json.decode(base64.b64decode(values[key]), type=dict)
     except msgspec.MsgspecError as error:

@@ -102,10 +102,10 @@ def _wrong(event: Json, controller_field: str) -> list[Cause]:
         found.append(causes.required(controller_field))
     wrong = names.qualified_name(controller)
     found += causes.invalid_each(controller_field, controller, wrong)
-    return found + _wrong_texts(event)
+    return found + _validate_texts(event)
 
 
-def _wrong_texts(event: Json) -> list[Cause]:
+def _validate_texts(event: Json) -> list[Cause]:
     found = []
     for field, limit in _LIMITS_BYTES.items():
         text = event.get(field, "")

@@ -14,7 +14,7 @@ def check(selector: Json, field: str) -> list[Cause]:
     """Return what is wrong with a selector."""
     found = metadata.check_labels(selector.get("matchLabels", {}), f"{field}.matchLabels")
     for index, each in enumerate(selector.get("matchExpressions", [])):
-        found += _wrong_expression(each, f"{field}.matchExpressions[{index}]")
+        found += _validate_expression(each, f"{field}.matchExpressions[{index}]")
     return found
 
 
@@ -72,7 +72,7 @@ def _requirement_text(expression: Json) -> str:
     return forms[expression["operator"]]
 
 
-def _wrong_expression(expression: Json, field: str) -> Iterator[Cause]:
+def _validate_expression(expression: Json, field: str) -> Iterator[Cause]:
     yield from check_operator(expression.get("operator", ""), expression.get("values"), field)
     key = expression.get("key", "")
     yield from causes.invalid_each(f"{field}.key", key, names.qualified_name(key))

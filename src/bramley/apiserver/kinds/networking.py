@@ -81,9 +81,9 @@ def check_service(new: Json) -> list[Cause]:
     found += causes.not_one_of("spec.type", spec["type"], _SERVICE_TYPES)
     for index, address in enumerate(spec.get("clusterIPs", [])):
         if address != "None":
-            found += _wrong_address(address, f"spec.clusterIPs[{index}]")
+            found += _validate_address(address, f"spec.clusterIPs[{index}]")
     for index, port in enumerate(ports):
-        found += _wrong_port(port, f"spec.ports[{index}]")
+        found += _validate_port(port, f"spec.ports[{index}]")
         if len(ports) > 1:
             found += causes.missing(port, ("name",), f"spec.ports[{index}]")
     return found
@@ -97,7 +97,7 @@ def check_service_change(new: Json, old: Json) -> list[Cause]:
     return [causes.invalid("spec.clusterIPs[0]", now, "may not change once set")]
 
 
-def _wrong_port(port: Json, field: str) -> list[Cause]:
+def _validate_port(port: Json, field: str) -> list[Cause]:
     detail = "must be between 1 and 65535, inclusive"
     numbers = {"port": port.get("port", 0), "targetPort": port["targetPort"]}
     return [
@@ -114,7 +114,7 @@ def _with_target_port(given: Json) -> Json:
     return port
 
 
-def _wrong_address(text: str, field: str) -> list[Cause]:
+def _validate_address(text: str, field: str) -> list[Cause]:
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -168,7 +168,7 @@ def check_endpoints(new: Json) -> list[Cause]:
         for part in ("addresses", "notReadyAddresses"):
             for inner, each in enumerate(subset.get(part, [])):
                 field, address = f"subsets[{outer}].{part}[{inner}].ip", each.get("ip", "")
-                if wrong := _wrong_address(address, field):
+                if wrong := _validate_address(address, field):
                     # kube-apiserver checks the address twice and reports both.
                     found += [*wrong, causes.invalid(field, address, "must be a valid IP address")]
     return found

@@ -47,17 +47,17 @@ def check(new: Json) -> list[Cause]:
     found: list[Cause] = []
     seen = set()
     for index, taint in enumerate(new["spec"].get("taints", [])):
-        found += _wrong_taint(taint, f"{field}[{index}]")
+        found += _validate_taint(taint, f"{field}[{index}]")
         identity = (taint.get("key"), taint.get("effect"))
         if identity in seen:
             found.append(causes.duplicate(f"{field}[{index}]", taint))
         seen.add(identity)
-    return [*found, *_wrong_amounts(new)]
+    return [*found, *_validate_amounts(new)]
 
 
 def check_status(new: Json, _old: Json) -> list[Cause]:
     """Return what is wrong with the status of a Node."""
-    found = [*_wrong_amounts(new)]
+    found = [*_validate_amounts(new)]
     seen: list[Json] = []
     for index, each in enumerate(new["status"].get("addresses", [])):
         if each in seen:
@@ -88,13 +88,13 @@ def _with_pod_cidrs(spec: Json) -> Json:
     return {**spec, "podCIDR": ranges[0]} if ranges and not first else spec
 
 
-def _wrong_amounts(new: Json) -> Iterator[Cause]:
+def _validate_amounts(new: Json) -> Iterator[Cause]:
     for part in ("capacity", "allocatable"):
         for name, amount in new["status"].get(part, {}).items():
             yield from amounts.check_quantity(name, amount, f"status.{part}.{name}")
 
 
-def _wrong_taint(taint: Json, field: str) -> list[Cause]:
+def _validate_taint(taint: Json, field: str) -> list[Cause]:
     key, value, effect = (taint.get(name, "") for name in ("key", "value", "effect"))
     found = causes.invalid_each(f"{field}.key", key, names.qualified_name(key))
     found += causes.invalid_each(f"{field}.value", value, names.label_value(value))

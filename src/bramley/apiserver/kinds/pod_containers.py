@@ -51,12 +51,12 @@ def check(container: Json, field: str, volumes: set[str]) -> Iterator[Cause]:
     yield from causes.not_one_of(
         f"{field}.terminationMessagePolicy", message_policy, _MESSAGE_POLICIES
     )
-    yield from _wrong_ports(container.get("ports", []), f"{field}.ports")
+    yield from _validate_ports(container.get("ports", []), f"{field}.ports")
     yield from pod_volumes.check_env(container.get("env", []), f"{field}.env")
     yield from pod_volumes.check_env_from(container.get("envFrom", []), f"{field}.envFrom")
-    yield from _wrong_mounts(container, f"{field}.volumeMounts", volumes)
+    yield from _validate_mounts(container, f"{field}.volumeMounts", volumes)
     yield from causes.not_one_of(f"{field}.imagePullPolicy", pull_policy, _PULL_POLICIES)
-    yield from _wrong_amounts(container["resources"], f"{field}.resources")
+    yield from _validate_amounts(container["resources"], f"{field}.resources")
     yield from check_ids(
         container.get("securityContext", {}),
         ("runAsUser", "runAsGroup"),
@@ -68,9 +68,9 @@ def check_running(container: Json, field: str, grace: int) -> Iterator[Cause]:
     """Yield what is wrong with the hooks and probes of a container that keeps running."""
     hooks = container.get("lifecycle", {})
     for name in [each for each in _HOOKS if each in hooks]:
-        yield from _wrong_handler(hooks[name], f"{field}.lifecycle.{name}", grace)
+        yield from _validate_handler(hooks[name], f"{field}.lifecycle.{name}", grace)
     for name in [each for each in _PROBES if each in container]:
-        yield from _wrong_probe(container[name], f"{field}.{name}", grace)
+        yield from _validate_probe(container[name], f"{field}.{name}", grace)
 
 
 def check_init(container: Json, field: str, grace: int) -> Iterator[Cause]:
@@ -104,7 +104,7 @@ def check_ids(context: Json, fields: Iterable[str], field: str) -> Iterator[Caus
             yield causes.invalid(f"{field}.{name}", context[name], detail)
 
 
-def _wrong_ports(ports: list[Json], field: str) -> Iterator[Cause]:
+def _validate_ports(ports: list[Json], field: str) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, port in enumerate(ports):
         at, name = f"{field}[{index}]", port.get("name", "")
@@ -120,7 +120,7 @@ def _wrong_ports(ports: list[Json], field: str) -> Iterator[Cause]:
         yield from causes.not_one_of(f"{at}.protocol", port["protocol"], _PROTOCOLS)
 
 
-def _wrong_mounts(container: Json, field: str, volumes: set[str]) -> Iterator[Cause]:
+def _validate_mounts(container: Json, field: str, volumes: set[str]) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts", [])):
         at, path = f"{field}[{index}]", mount.get("mountPath", "")
@@ -133,10 +133,10 @@ def _wrong_mounts(container: Json, field: str, volumes: set[str]) -> Iterator[Ca
             yield causes.invalid(f"{at}.mountPath", path, "must be unique")
         seen.add(path)
         # kube-apiserver names no index from here on.
-        yield from _wrong_mount_options(mount, field)
+        yield from _validate_mount_options(mount, field)
 
 
-def _wrong_mount_options(mount: Json, field: str) -> Iterator[Cause]:
+def _validate_mount_options(mount: Json, field: str) -> Iterator[Cause]:
     for name in ("subPath", "subPathExpr"):
         if mount.get(name):
             yield from pod_volumes.check_relative(mount[name], f"{field}.{name}")
@@ -144,16 +144,16 @@ def _wrong_mount_options(mount: Json, field: str) -> Iterator[Cause]:
     yield from causes.not_one_of(f"{field}.mountPropagation", propagation, _PROPAGATIONS)
 
 
-def _wrong_amounts(given: Json, field: str) -> Iterator[Cause]:
+def _validate_amounts(given: Json, field: str) -> Iterator[Cause]:
     limits, requests = given.get("limits", {}), given.get("requests", {})
     for name, amount in limits.items():
         yield from amounts.check_resource(name, amount, f"{field}.limits[{name}]")
     for name, amount in requests.items():
         yield from amounts.check_resource(name, amount, f"{field}.requests[{name}]")
-        yield from _wrong_request(name, amount, limits.get(name), field)
+        yield from _validate_request(name, amount, limits.get(name), field)
 
 
-def _wrong_request(name: str, amount: str, limit: str | None, field: str) -> Iterator[Cause]:
+def _validate_request(name: str, amount: str, limit: str | None, field: str) -> Iterator[Cause]:
     shared = amounts.may_be_overcommitted(name)
     if limit is None:
         if not shared:
@@ -167,9 +167,9 @@ def _wrong_request(name: str, amount: str, limit: str | None, field: str) -> Ite
         yield causes.invalid(f"{field}.requests", amount, detail)
 
 
-def _wrong_probe(probe: Json, field: str, grace: int) -> Iterator[Cause]:
+def _validate_probe(probe: Json, field: str, grace: int) -> Iterator[Cause]:
     kind = field.rpartition(".")[2]
-    yield from _wrong_handler(probe, field, grace)
+    yield from _validate_handler(probe, field, grace)
     yield from amounts.not_negative(probe, _COUNTS, field)
     grace_seconds = probe.get("terminationGracePeriodSeconds")
     at = f"{field}.terminationGracePeriodSeconds"
@@ -182,21 +182,21 @@ def _wrong_probe(probe: Json, field: str, grace: int) -> Iterator[Cause]:
         yield causes.invalid(f"{field}.successThreshold", probe["successThreshold"], "must be 1")
 
 
-def _wrong_handler(holder: Json, field: str, grace: int) -> Iterator[Cause]:
+def _validate_handler(holder: Json, field: str, grace: int) -> Iterator[Cause]:
     given = [name for name in _HANDLERS if name in holder]
     if not given:
         yield causes.required(field, "must specify a handler type")
     for name in given[1:]:
         yield causes.forbidden(f"{field}.{name}", "may not specify more than 1 handler type")
     for name in given[:1]:
-        yield from _wrong_action(name, holder[name], f"{field}.{name}", grace)
+        yield from _validate_action(name, holder[name], f"{field}.{name}", grace)
 
 
-def _wrong_action(name: str, action: Json, field: str, grace: int) -> Iterator[Cause]:
+def _validate_action(name: str, action: Json, field: str, grace: int) -> Iterator[Cause]:
     if name == "exec":
         yield from causes.missing(action, ("command",), field)
     if name in {"httpGet", "tcpSocket", "grpc"}:
-        yield from _wrong_port(action.get("port", 0), f"{field}.port")
+        yield from _validate_port(action.get("port", 0), f"{field}.port")
     if name == "httpGet":
         yield from causes.not_one_of(f"{field}.scheme", action["scheme"], _SCHEMES)
         for header in (each.get("name", "") for each in action.get("httpHeaders", [])):
@@ -208,7 +208,7 @@ def _wrong_action(name: str, action: Json, field: str, grace: int) -> Iterator[C
         yield causes.invalid(field, seconds, detail)
 
 
-def _wrong_port(port: int | str, field: str) -> Iterator[Cause]:
+def _validate_port(port: int | str, field: str) -> Iterator[Cause]:
     if isinstance(port, str):
         yield from causes.invalid_each(field, port, names.port(port))
     elif port not in _PORT:

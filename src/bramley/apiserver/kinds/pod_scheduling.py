@@ -32,13 +32,13 @@ def check_affinity(affinity: Json, field: str) -> Iterator[Cause]:
     """Yield what is wrong with the affinity of a Pod."""
     node = affinity.get("nodeAffinity", {})
     if _REQUIRED in node:
-        yield from _wrong_terms(node[_REQUIRED], f"{field}.nodeAffinity.{_REQUIRED}")
+        yield from _validate_terms(node[_REQUIRED], f"{field}.nodeAffinity.{_REQUIRED}")
     for index, each in enumerate(node.get(_PREFERRED, [])):
         at = f"{field}.nodeAffinity.{_PREFERRED}[{index}]"
-        yield from _wrong_weight(each, at)
-        yield from _wrong_term(each.get("preference", {}), f"{at}.preference", are_labels=False)
+        yield from _validate_weight(each, at)
+        yield from _validate_term(each.get("preference", {}), f"{at}.preference", are_labels=False)
     for kind in ("podAffinity", "podAntiAffinity"):
-        yield from _wrong_pod_affinity(affinity.get(kind, {}), f"{field}.{kind}")
+        yield from _validate_pod_affinity(affinity.get(kind, {}), f"{field}.{kind}")
 
 
 def check_tolerations(tolerations: list[Json], field: str) -> Iterator[Cause]:
@@ -46,12 +46,12 @@ def check_tolerations(tolerations: list[Json], field: str) -> Iterator[Cause]:
     for index, each in enumerate(tolerations):
         at, key, effect = f"{field}[{index}]", each.get("key", ""), each.get("effect", "")
         operator = each.get("operator", "")
-        yield from _wrong_qualified(key, f"{at}.key") if key else ()
+        yield from _validate_qualified(key, f"{at}.key") if key else ()
         if not key and operator != "Exists":
             yield causes.invalid(f"{at}.operator", operator, _ANY_KEY)
         if "tolerationSeconds" in each and effect != "NoExecute":
             yield causes.invalid(f"{at}.effect", effect, _SECONDS)
-        yield from _wrong_value(operator, each.get("value", ""), f"{at}.operator")
+        yield from _validate_value(operator, each.get("value", ""), f"{at}.operator")
         if effect:
             yield from causes.not_one_of(f"{at}.effect", effect, EFFECTS)
 
@@ -60,11 +60,11 @@ def check_gates(spec: Json, field: str) -> Iterator[Cause]:
     """Yield what is wrong with the readiness and scheduling gates of a Pod."""
     for index, each in enumerate(spec.get("readinessGates", [])):
         at = f"{field}.readinessGates[{index}].conditionType"
-        yield from _wrong_qualified(each.get("conditionType", ""), at)
+        yield from _validate_qualified(each.get("conditionType", ""), at)
     seen: set[str] = set()
     for index, each in enumerate(spec.get("schedulingGates", [])):
         at, name = f"{field}.schedulingGates[{index}]", each.get("name", "")
-        yield from _wrong_qualified(name, at)
+        yield from _validate_qualified(name, at)
         if name in seen:
             yield causes.duplicate(at, name)
         seen.add(name)
@@ -85,7 +85,7 @@ def check_spread_constraints(constraints: list[Json], field: str) -> Iterator[Ca
         if kinds[index] in kinds[index + 1 :]:
             twice = f"{{{key}, {otherwise}}}"
             yield causes.duplicate(f"{at}.{{topologyKey, whenUnsatisfiable}}", twice)
-        yield from _wrong_domains(each, at)
+        yield from _validate_domains(each, at)
         yield from label_selectors.check(each.get("labelSelector", {}), f"{at}.labelSelector")
 
 
@@ -99,7 +99,7 @@ def check_host_names(spec: Json, field: str) -> Iterator[Cause]:
 def check_host_aliases(aliases: list[Json], field: str) -> Iterator[Cause]:
     """Yield what is wrong with the host aliases of a Pod."""
     for index, each in enumerate(aliases):
-        yield from _wrong_address(each.get("ip", ""), f"{field}[{index}].ip")
+        yield from _validate_address(each.get("ip", ""), f"{field}[{index}].ip")
         for number, name in enumerate(each.get("hostnames", [])):
             at = f"{field}[{index}].hostnames[{number}]"
             yield from causes.invalid_each(at, name, names.subdomain(name))
@@ -117,43 +117,43 @@ def check_dns(spec: Json, field: str) -> Iterator[Cause]:
             yield causes.required(f"{field}.nameservers", detail)
             return
     for index, each in enumerate((config or {}).get("nameservers", [])):
-        yield from _wrong_address(each, f"{field}.nameservers[{index}]")
+        yield from _validate_address(each, f"{field}.nameservers[{index}]")
     for index, each in enumerate((config or {}).get("options", [])):
         if not each.get("name"):
             yield causes.required(f"{field}.options[{index}]", "must not be empty")
 
 
-def _wrong_terms(selector: Json, field: str) -> Iterator[Cause]:
+def _validate_terms(selector: Json, field: str) -> Iterator[Cause]:
     terms = selector.get("nodeSelectorTerms", [])
     if not terms:
         detail = "must have at least one node selector term"
         yield causes.required(f"{field}.nodeSelectorTerms", detail)
     for index, each in enumerate(terms):
-        yield from _wrong_term(each, f"{field}.nodeSelectorTerms[{index}]", are_labels=True)
+        yield from _validate_term(each, f"{field}.nodeSelectorTerms[{index}]", are_labels=True)
 
 
-def _wrong_term(term: Json, field: str, *, are_labels: bool) -> Iterator[Cause]:
+def _validate_term(term: Json, field: str, *, are_labels: bool) -> Iterator[Cause]:
     for index, each in enumerate(term.get("matchExpressions", [])):
-        yield from _wrong_expression(
+        yield from _validate_expression(
             each, f"{field}.matchExpressions[{index}]", are_labels=are_labels
         )
     for index, each in enumerate(term.get("matchFields", [])):
-        yield from _wrong_field(each, f"{field}.matchFields[{index}]")
+        yield from _validate_field(each, f"{field}.matchFields[{index}]")
 
 
-def _wrong_expression(expression: Json, field: str, *, are_labels: bool) -> Iterator[Cause]:
+def _validate_expression(expression: Json, field: str, *, are_labels: bool) -> Iterator[Cause]:
     operator, values = expression.get("operator", ""), expression.get("values", [])
     if operator not in {"Gt", "Lt"}:
         yield from label_selectors.check_operator(operator, values, field)
     elif len(values) != 1:
         detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
         yield causes.required(f"{field}.values", detail)
-    yield from _wrong_qualified(expression.get("key", ""), f"{field}.key")
+    yield from _validate_qualified(expression.get("key", ""), f"{field}.key")
     for index, value in enumerate(values if are_labels else ()):
         yield from causes.invalid_each(f"{field}.values[{index}]", value, names.label_value(value))
 
 
-def _wrong_field(expression: Json, field: str) -> Iterator[Cause]:
+def _validate_field(expression: Json, field: str) -> Iterator[Cause]:
     operator, values = expression.get("operator", ""), expression.get("values", [])
     if operator not in {"In", "NotIn"}:
         yield causes.invalid(f"{field}.operator", operator, _NO_OPERATOR)
@@ -168,16 +168,16 @@ def _wrong_field(expression: Json, field: str) -> Iterator[Cause]:
         yield from causes.invalid_each(f"{field}.values[{index}]", value, names.subdomain(value))
 
 
-def _wrong_pod_affinity(affinity: Json, field: str) -> Iterator[Cause]:
+def _validate_pod_affinity(affinity: Json, field: str) -> Iterator[Cause]:
     for index, each in enumerate(affinity.get(_REQUIRED, [])):
-        yield from _wrong_affinity_term(each, f"{field}.{_REQUIRED}[{index}]")
+        yield from _validate_affinity_term(each, f"{field}.{_REQUIRED}[{index}]")
     for index, each in enumerate(affinity.get(_PREFERRED, [])):
         at = f"{field}.{_PREFERRED}[{index}]"
-        yield from _wrong_weight(each, at)
-        yield from _wrong_affinity_term(each.get("podAffinityTerm", {}), f"{at}.podAffinityTerm")
+        yield from _validate_weight(each, at)
+        yield from _validate_affinity_term(each.get("podAffinityTerm", {}), f"{at}.podAffinityTerm")
 
 
-def _wrong_affinity_term(term: Json, field: str) -> Iterator[Cause]:
+def _validate_affinity_term(term: Json, field: str) -> Iterator[Cause]:
     for name in ("labelSelector", "namespaceSelector"):
         yield from label_selectors.check(term.get(name, {}), f"{field}.{name}")
     for each in term.get("namespaces", []):
@@ -185,19 +185,19 @@ def _wrong_affinity_term(term: Json, field: str) -> Iterator[Cause]:
     key = term.get("topologyKey", "")
     if not key:
         yield causes.required(f"{field}.topologyKey", "can not be empty")
-    yield from _wrong_qualified(key, f"{field}.topologyKey")
+    yield from _validate_qualified(key, f"{field}.topologyKey")
 
 
-def _wrong_weight(holder: Json, field: str) -> Iterator[Cause]:
+def _validate_weight(holder: Json, field: str) -> Iterator[Cause]:
     if holder.get("weight", 0) not in _WEIGHTS:
         yield causes.invalid(f"{field}.weight", holder.get("weight", 0), _NO_WEIGHT)
 
 
-def _wrong_qualified(text: str, field: str) -> Iterator[Cause]:
+def _validate_qualified(text: str, field: str) -> Iterator[Cause]:
     yield from causes.invalid_each(field, text, names.qualified_name(text))
 
 
-def _wrong_value(operator: str, value: str, field: str) -> Iterator[Cause]:
+def _validate_value(operator: str, value: str, field: str) -> Iterator[Cause]:
     if operator == "Exists":
         if value:
             detail = "value must be empty when `operator` is 'Exists'"
@@ -209,7 +209,7 @@ def _wrong_value(operator: str, value: str, field: str) -> Iterator[Cause]:
         yield causes.unsupported(field, operator, _OPERATORS)
 
 
-def _wrong_domains(constraint: Json, field: str) -> Iterator[Cause]:
+def _validate_domains(constraint: Json, field: str) -> Iterator[Cause]:
     least = constraint.get("minDomains")
     if least is None:
         return
@@ -220,7 +220,7 @@ def _wrong_domains(constraint: Json, field: str) -> Iterator[Cause]:
         yield causes.invalid(f"{field}.minDomains", least, detail)
 
 
-def _wrong_address(text: str, field: str) -> Iterator[Cause]:
+def _validate_address(text: str, field: str) -> Iterator[Cause]:
     try:
         ipaddress.ip_address(_ZEROES.sub("", text) if ":" not in text else text)
     except ValueError:

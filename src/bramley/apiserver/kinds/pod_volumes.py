@@ -65,16 +65,16 @@ def check_env(variables: list[Json], field: str) -> Iterator[Cause]:
     for index, variable in enumerate(variables):
         at = f"{field}[{index}]"
         yield from causes.missing(variable, ("name",), at)
-        yield from _wrong_name(variable.get("name", ""), f"{at}.name")
+        yield from _validate_name(variable.get("name", ""), f"{at}.name")
         if "valueFrom" in variable:
-            yield from _wrong_value_source(variable, f"{at}.valueFrom")
+            yield from _validate_value_source(variable, f"{at}.valueFrom")
 
 
 def check_env_from(sources: list[Json], field: str) -> Iterator[Cause]:
     """Yield what is wrong with the `envFrom` sources of a container."""
     for index, source in enumerate(sources):
         at = f"{field}[{index}]"
-        yield from _wrong_name(source.get("prefix", ""), f"{at}.prefix")
+        yield from _validate_name(source.get("prefix", ""), f"{at}.prefix")
         given = [name for name in ("configMapRef", "secretRef") if name in source]
         for each in given:
             yield from causes.missing(source[each], ("name",), f"{at}.{each}")
@@ -145,12 +145,12 @@ def check_resource_field(reference: Json, field: str) -> Iterator[Cause]:
         yield causes.unsupported(f"{field}.resource", amount, _RESOURCE_FIELDS)
 
 
-def _wrong_name(name: str, field: str) -> Iterator[Cause]:
+def _validate_name(name: str, field: str) -> Iterator[Cause]:
     if not all(" " <= each <= "~" and each != "=" for each in name):
         yield causes.invalid(field, name, _NO_NAME)
 
 
-def _wrong_value_source(variable: Json, field: str) -> Iterator[Cause]:
+def _validate_value_source(variable: Json, field: str) -> Iterator[Cause]:
     source = variable["valueFrom"]
     given = [name for name in _VALUE_SOURCES if name in source]
     if "fieldRef" in source:
@@ -159,7 +159,7 @@ def _wrong_value_source(variable: Json, field: str) -> Iterator[Cause]:
         yield from check_resource_field(source["resourceFieldRef"], f"{field}.resourceFieldRef")
     for name in _VALUE_SOURCES[2:]:
         if name in source:
-            yield from _wrong_key(source[name], f"{field}.{name}")
+            yield from _validate_key(source[name], f"{field}.{name}")
     if not given:
         yield causes.invalid(field, "", _NO_SOURCE)
     elif variable.get("value"):
@@ -168,7 +168,7 @@ def _wrong_value_source(variable: Json, field: str) -> Iterator[Cause]:
         yield causes.invalid(field, "", _SEVERAL)
 
 
-def _wrong_key(reference: Json, field: str) -> Iterator[Cause]:
+def _validate_key(reference: Json, field: str) -> Iterator[Cause]:
     name, key = reference.get("name", ""), reference.get("key", "")
     yield from causes.invalid_each(f"{field}.name", name, names.subdomain(name))
     yield from causes.missing(reference, ("key",), field)
@@ -181,7 +181,7 @@ def check(volumes: list[Json], field: str) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, volume in enumerate(volumes):
         at, name = f"{field}[{index}]", volume.get("name", "")
-        yield from _wrong_source(volume, at)
+        yield from _validate_source(volume, at)
         yield from causes.missing(volume, ("name",), at)
         if name:
             yield from causes.invalid_each(f"{at}.name", name, names.label(name))
@@ -200,7 +200,7 @@ def check_without_account(volumes: list[Json], field: str) -> Iterator[Cause]:
                 yield causes.forbidden(at, detail)
 
 
-def _wrong_source(volume: Json, field: str) -> Iterator[Cause]:
+def _validate_source(volume: Json, field: str) -> Iterator[Cause]:
     given = [name for name in volume if name != "name"]
     ordered = sorted(given, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
     for name in ordered[:1]:

@@ -25,7 +25,7 @@ FIELDS = (
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _GROUP_CHANGE_POLICIES = ("Always", "OnRootMismatch")
-_MOST_SECONDS = 2**31 - 1
+_MAX_SECONDS = 2**31 - 1
 _MAY_CHANGE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -72,25 +72,25 @@ def check_spec(spec: Json, field: str) -> list[Cause]:
     """Return what is wrong with a Pod spec at a field, in the order of kube-apiserver."""
     return [
         *pod_volumes.check(spec.get("volumes", []), f"{field}.volumes"),
-        *_wrong_containers(spec, field),
-        *_wrong_choices(spec, field),
+        *_validate_containers(spec, field),
+        *_validate_choices(spec, field),
         *metadata.check_labels(spec.get("nodeSelector", {}), f"{field}.nodeSelector"),
-        *_wrong_identity(spec["securityContext"], f"{field}.securityContext"),
+        *_validate_identity(spec["securityContext"], f"{field}.securityContext"),
         *pod_scheduling.check_affinity(spec.get("affinity", {}), f"{field}.affinity"),
         *pod_scheduling.check_dns(spec, f"{field}.dnsConfig"),
         *pod_scheduling.check_gates(spec, field),
         *pod_scheduling.check_spread_constraints(
             spec.get("topologySpreadConstraints", []), f"{field}.topologySpreadConstraints"
         ),
-        *_wrong_references(spec, field),
-        *_wrong_numbers(spec, field),
+        *_validate_references(spec, field),
+        *_validate_numbers(spec, field),
         *pod_scheduling.check_host_names(spec, field),
         *pod_scheduling.check_tolerations(spec.get("tolerations", []), f"{field}.tolerations"),
         *pod_scheduling.check_host_aliases(spec.get("hostAliases", []), f"{field}.hostAliases"),
     ]
 
 
-def _wrong_containers(spec: Json, field: str) -> Iterator[Cause]:
+def _validate_containers(spec: Json, field: str) -> Iterator[Cause]:
     volumes = {each.get("name", "") for each in spec.get("volumes", [])}
     grace = spec["terminationGracePeriodSeconds"]
     if not spec.get("containers"):
@@ -100,7 +100,7 @@ def _wrong_containers(spec: Json, field: str) -> Iterator[Cause]:
         for index, container in enumerate(spec.get(part, [])):
             at = f"{field}.{part}[{index}]"
             yield from pod_containers.check(container, at, volumes)
-            yield from _wrong_name(container.get("name", ""), at, seen)
+            yield from _validate_name(container.get("name", ""), at, seen)
             if part == "containers":
                 yield from pod_containers.check_running(container, at, grace)
             elif part == "initContainers":
@@ -109,18 +109,18 @@ def _wrong_containers(spec: Json, field: str) -> Iterator[Cause]:
             yield from pod_containers.check_host_ports(spec.get(part, []), f"{field}.{part}")
 
 
-def _wrong_name(name: str, field: str, seen: set[str]) -> Iterator[Cause]:
+def _validate_name(name: str, field: str, seen: set[str]) -> Iterator[Cause]:
     if name and name in seen:
         yield causes.duplicate(f"{field}.name", name)
     seen.add(name)
 
 
-def _wrong_choices(spec: Json, field: str) -> Iterator[Cause]:
+def _validate_choices(spec: Json, field: str) -> Iterator[Cause]:
     for name, allowed in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
         yield from causes.not_one_of(f"{field}.{name}", spec[name], allowed)
 
 
-def _wrong_identity(context: Json, field: str) -> Iterator[Cause]:
+def _validate_identity(context: Json, field: str) -> Iterator[Cause]:
     groups = {
         f"supplementalGroups[{at}]": each
         for at, each in enumerate(context.get("supplementalGroups", []))
@@ -131,7 +131,7 @@ def _wrong_identity(context: Json, field: str) -> Iterator[Cause]:
     yield from causes.not_one_of(f"{field}.fsGroupChangePolicy", policy, _GROUP_CHANGE_POLICIES)
 
 
-def _wrong_references(spec: Json, field: str) -> Iterator[Cause]:
+def _validate_references(spec: Json, field: str) -> Iterator[Cause]:
     for name in ("serviceAccountName", "nodeName"):
         if spec.get(name):
             yield from causes.invalid_each(
@@ -139,10 +139,10 @@ def _wrong_references(spec: Json, field: str) -> Iterator[Cause]:
             )
 
 
-def _wrong_numbers(spec: Json, field: str) -> Iterator[Cause]:
+def _validate_numbers(spec: Json, field: str) -> Iterator[Cause]:
     deadline = spec.get("activeDeadlineSeconds", 1)
-    if not 1 <= deadline <= _MOST_SECONDS:
-        detail = f"must be between 1 and {_MOST_SECONDS}, inclusive"
+    if not 1 <= deadline <= _MAX_SECONDS:
+        detail = f"must be between 1 and {_MAX_SECONDS}, inclusive"
         yield causes.invalid(f"{field}.activeDeadlineSeconds", deadline, detail)
 
 
@@ -161,9 +161,13 @@ def check_change(new: Json, old: Json) -> list[Cause]:
         if len(now.get(field, [])) != len(was.get(field, [])):
             detail = "pod updates may not add or remove containers"
             return [causes.forbidden(f"spec.{field}", detail)]
-    found = [*_wrong_deadline(now, was), *_wrong_tolerations(now, was), *_wrong_gates(now, was)]
+    found = [
+        *_validate_deadline(now, was),
+        *_validate_tolerations(now, was),
+        *_validate_gates(now, was),
+    ]
     if was.get("schedulingGates"):
-        found += _wrong_node_terms(now, was)
+        found += _validate_node_terms(now, was)
     if _fixed_part(now, was) != _fixed_part(was, was):
         found.append(causes.forbidden("spec", _MAY_CHANGE))
     return found
@@ -172,7 +176,7 @@ def check_change(new: Json, old: Json) -> list[Cause]:
 def check_status(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a Pod's status."""
     now, was = new.get("status", {}), old.get("status", {})
-    found = [*_wrong_restarts(now, was, old["spec"])]
+    found = [*_validate_restarts(now, was, old["spec"])]
     if now.get("qosClass") == was.get("qosClass"):
         return found
     changed = causes.invalid("status.qosClass", now.get("qosClass", ""), "field is immutable")
@@ -240,7 +244,7 @@ def _fixed_part(spec: Json, was: Json) -> Json:
     return fixed
 
 
-def _wrong_deadline(new: Json, old: Json) -> list[Cause]:
+def _validate_deadline(new: Json, old: Json) -> list[Cause]:
     was, now = (each.get("activeDeadlineSeconds") for each in (old, new))
     if was is None or (now is not None and now <= was):
         return []
@@ -250,7 +254,7 @@ def _wrong_deadline(new: Json, old: Json) -> list[Cause]:
     return [causes.invalid("spec.activeDeadlineSeconds", now, detail)]
 
 
-def _wrong_tolerations(new: Json, old: Json) -> list[Cause]:
+def _validate_tolerations(new: Json, old: Json) -> list[Cause]:
     was, now = (
         [{**each, "tolerationSeconds": None} for each in spec.get("tolerations", [])]
         for spec in (old, new)
@@ -260,7 +264,7 @@ def _wrong_tolerations(new: Json, old: Json) -> list[Cause]:
     return [] if kept else [causes.forbidden("spec.tolerations", detail)]
 
 
-def _wrong_gates(new: Json, old: Json) -> Iterator[Cause]:
+def _validate_gates(new: Json, old: Json) -> Iterator[Cause]:
     known = {each.get("name") for each in old.get("schedulingGates", [])}
     for index, gate in enumerate(new.get("schedulingGates", [])):
         if gate.get("name") not in known:
@@ -270,7 +274,7 @@ def _wrong_gates(new: Json, old: Json) -> Iterator[Cause]:
             yield causes.forbidden(f"spec.schedulingGates[{index}].name", detail)
 
 
-def _wrong_node_terms(new: Json, old: Json) -> Iterator[Cause]:
+def _validate_node_terms(new: Json, old: Json) -> Iterator[Cause]:
     """Yield what is wrong with a gated Pod's node selection, which may only become narrower."""
     selector = new.get("nodeSelector", {})
     if any(selector.get(key) != value for key, value in old.get("nodeSelector", {}).items()):
@@ -302,7 +306,7 @@ def _only_grows(before: Json, after: Json, part: str) -> bool:
     return grown
 
 
-def _wrong_restarts(now: Json, was: Json, spec: Json) -> Iterator[Cause]:
+def _validate_restarts(now: Json, was: Json, spec: Json) -> Iterator[Cause]:
     """Yield a cause for each container that had ended for good and runs again."""
     policy = spec.get("restartPolicy")
     if policy == "Always":

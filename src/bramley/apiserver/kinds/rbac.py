@@ -17,11 +17,11 @@ def check_role(new: Json) -> list[Cause]:
     cluster_wide = new["kind"] == "ClusterRole"
     found: list[Cause] = []
     for index, rule in enumerate(new.get("rules") or []):
-        found += _wrong_rule(rule, f"rules[{index}]", cluster_wide=cluster_wide)
+        found += _validate_rule(rule, f"rules[{index}]", cluster_wide=cluster_wide)
     return found
 
 
-def _wrong_rule(rule: Json, field: str, *, cluster_wide: bool) -> list[Cause]:
+def _validate_rule(rule: Json, field: str, *, cluster_wide: bool) -> list[Cause]:
     found = []
     if not rule.get("verbs"):
         found.append(causes.required(f"{field}.verbs", "verbs must contain at least one value"))
@@ -60,11 +60,11 @@ def check_binding(new: Json) -> list[Cause]:
     found += causes.not_one_of("roleRef.kind", reference.get("kind", ""), kinds)
     found += causes.missing(reference, ("name",), "roleRef")
     for index, subject in enumerate(new.get("subjects", [])):
-        found += _wrong_subject(subject, f"subjects[{index}]", cluster_wide=len(kinds) == 1)
+        found += _validate_subject(subject, f"subjects[{index}]", cluster_wide=len(kinds) == 1)
     return found
 
 
-def _wrong_subject(subject: Json, field: str, *, cluster_wide: bool) -> list[Cause]:
+def _validate_subject(subject: Json, field: str, *, cluster_wide: bool) -> list[Cause]:
     kinds = ("ServiceAccount", "User", "Group")
     found = causes.missing(subject, ("name",), field)
     found += causes.not_one_of(f"{field}.kind", subject.get("kind", ""), kinds)

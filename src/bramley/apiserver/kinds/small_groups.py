@@ -111,14 +111,14 @@ def default_budget(new: Json) -> None:
 def check_budget(new: Json) -> list[Cause]:
     """Return what is wrong with a budget."""
     spec = new["spec"]
-    found = [*_wrong_budget_amounts(spec)]
+    found = [*_validate_budget_amounts(spec)]
     found += label_selectors.check(spec.get("selector") or {}, "spec.selector")
     policy = spec.get("unhealthyPodEvictionPolicy", _EVICTION_POLICIES[0])
     field = "spec.unhealthyPodEvictionPolicy"
     return found + causes.not_one_of(field, policy, _EVICTION_POLICIES)
 
 
-def _wrong_budget_amounts(spec: Json) -> Iterator[Cause]:
+def _validate_budget_amounts(spec: Json) -> Iterator[Cause]:
     if "minAvailable" in spec and "maxUnavailable" in spec:
         shown = go_struct(
             MinAvailable=spec["minAvailable"],

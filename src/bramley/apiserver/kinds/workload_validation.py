@@ -28,8 +28,8 @@ def check_deployment(new: Json) -> list[Cause]:
     """Return what is wrong with a Deployment."""
     spec = new["spec"]
     counts = ("replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
-    found = [*_wrong_selection(spec, "deployment"), *amounts.not_negative(spec, counts, "spec")]
-    found += _wrong_strategy(spec["strategy"])
+    found = [*_validate_selection(spec, "deployment"), *amounts.not_negative(spec, counts, "spec")]
+    found += _validate_strategy(spec["strategy"])
     deadline = spec["progressDeadlineSeconds"]
     if deadline <= spec.get("minReadySeconds", 0):
         detail = "must be greater than minReadySeconds"
@@ -41,14 +41,14 @@ def check_replica_set(new: Json) -> list[Cause]:
     """Return what is wrong with a ReplicaSet."""
     spec = new["spec"]
     counts = ("replicas", "minReadySeconds")
-    return [*_wrong_selection(spec, "deployment"), *amounts.not_negative(spec, counts, "spec")]
+    return [*_validate_selection(spec, "deployment"), *amounts.not_negative(spec, counts, "spec")]
 
 
 def check_daemon_set(new: Json) -> list[Cause]:
     """Return what is wrong with a DaemonSet."""
     spec = new["spec"]
     counts = ("minReadySeconds", "revisionHistoryLimit")
-    found = [*_wrong_selection(spec, "daemonset"), *amounts.not_negative(spec, counts, "spec")]
+    found = [*_validate_selection(spec, "daemonset"), *amounts.not_negative(spec, counts, "spec")]
     kinds, kind = ("RollingUpdate", "OnDelete"), spec["updateStrategy"]["type"]
     return found + causes.not_one_of("spec.updateStrategy.type", kind, kinds)
 
@@ -57,7 +57,7 @@ def check_stateful_set(new: Json) -> list[Cause]:
     """Return what is wrong with a StatefulSet."""
     spec = new["spec"]
     counts = ("replicas", "minReadySeconds", "revisionHistoryLimit")
-    found = [*_wrong_selection(spec, "statefulset"), *amounts.not_negative(spec, counts, "spec")]
+    found = [*_validate_selection(spec, "statefulset"), *amounts.not_negative(spec, counts, "spec")]
     policy = spec["podManagementPolicy"]
     if policy not in {"OrderedReady", "Parallel"}:
         detail = "must be 'OrderedReady' or 'Parallel'"
@@ -134,7 +134,7 @@ def check_template(template: Json, field: str, *, restarts: tuple[str, ...] = ()
     return found
 
 
-def _wrong_selection(spec: Json, word: str) -> Iterator[Cause]:
+def _validate_selection(spec: Json, word: str) -> Iterator[Cause]:
     """Yield what is wrong with a selector and the template that it must match."""
     field, selector, template = "spec.selector", spec.get("selector"), spec["template"]
     labels = template["metadata"].get("labels")
@@ -152,21 +152,21 @@ def _wrong_selection(spec: Json, word: str) -> Iterator[Cause]:
     yield from check_template(template, "spec.template", restarts=("Always",))
 
 
-def _wrong_strategy(strategy: Json) -> Iterator[Cause]:
+def _validate_strategy(strategy: Json) -> Iterator[Cause]:
     field, kind, rolling = "spec.strategy", strategy["type"], strategy.get("rollingUpdate")
     if kind == "Recreate":
         if rolling is not None:
             detail = "may not be specified when strategy `type` is 'Recreate'"
             yield causes.forbidden(f"{field}.rollingUpdate", detail)
     elif kind == "RollingUpdate":
-        yield from _wrong_rolling(rolling or {}, f"{field}.rollingUpdate")
+        yield from _validate_rolling(rolling or {}, f"{field}.rollingUpdate")
     else:
         shown = go_struct(Type=kind, RollingUpdate=rolling)
         wrong = causes.unsupported(field, "", ("Recreate", "RollingUpdate"))
         yield Cause(wrong.field, wrong.reason, wrong.message.replace('""', shown, 1))
 
 
-def _wrong_rolling(rolling: Json, field: str) -> Iterator[Cause]:
+def _validate_rolling(rolling: Json, field: str) -> Iterator[Cause]:
     surge, missing = rolling["maxSurge"], rolling["maxUnavailable"]
     yield from amounts.check_count_or_percent(missing, f"{field}.maxUnavailable")
     yield from amounts.check_count_or_percent(surge, f"{field}.maxSurge")

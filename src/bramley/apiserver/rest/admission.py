@@ -20,7 +20,7 @@ from bramley.base.errors import Cause
 
 _CLUSTER_IP = "spec.clusterIP"
 _NODE_PORTS = range(30000, 32768)
-_LEAST_STATIC, _MOST_STATIC = 16, 256
+_MIN_STATIC, _MAX_STATIC = 16, 256
 Mutate = Callable[[Server, ServedResource, Json], Json]
 _PRIORITIES = "priorityclasses.scheduling.k8s.io"
 _RUNTIMES = "runtimeclasses.node.k8s.io"
@@ -104,7 +104,7 @@ def _free_address(server: Server) -> str:
 
 def _reserved_for_static(size: int) -> int:
     """Return how many of the lowest addresses are allocated last, so that statically chosen ones are free."""
-    return 0 if size <= _LEAST_STATIC else min(max(_LEAST_STATIC, size // 16), _MOST_STATIC)
+    return 0 if size <= _MIN_STATIC else min(max(_MIN_STATIC, size // 16), _MAX_STATIC)
 
 
 def _with_node_ports(server: Server, ports: list[Json]) -> list[Json]:

@@ -72,8 +72,8 @@ def track_update(new: Json, old: Json, *, given: Any, name: str, kind: Kind, now
     live, bare = without_managers(old), without_managers(new)
     if not known:
         return bare
-    who = managed_fields.updater(name, kind.version, kind.subresource)
-    left = merge.update(live, bare, known, who=who, kind=kind, now=now)
+    manager = managed_fields.updater(name, kind.version, kind.subresource)
+    left = merge.update(live, bare, known, manager=manager, kind=kind, now=now)
     return with_managers(bare, left)
 
 
@@ -200,9 +200,9 @@ class _Apply(msgspec.Struct, frozen=True):
 
     def _applied(self, live: Json, known: dict[Manager, VersionedSet]) -> Applied:
         options, kind = self.options, self.kind
-        who = managed_fields.applier(options.manager, kind.subresource)
+        manager = managed_fields.applier(options.manager, kind.subresource)
         now = timestamp(self.server.clock.now())
-        merged = partial(merge.apply, live, self.config, known, who=who, kind=kind, now=now)
+        merged = partial(merge.apply, live, self.config, known, manager=manager, kind=kind, now=now)
         try:
             return merged(force=options.force)
         except Conflicts as conflicts:
@@ -229,22 +229,24 @@ def _conflict(conflicts: Conflicts) -> ApiError:
     from bramley.apiserver.apply import fieldpath
 
     found: list[tuple[str, str]] = []
-    for who, fields in sorted(conflicts.found.items()):
-        named = who.describe(conflicts.managers[who].version)
+    for manager, fields in sorted(conflicts.found.items()):
+        named = manager.describe(conflicts.managers[manager].version)
         found += [(named, fieldpath.format_path(path)) for path in fields.paths()]
-    causes = [Cause(path, "FieldManagerConflict", f"conflict with {who}") for who, path in found]
+    causes = [
+        Cause(path, "FieldManagerConflict", f"conflict with {manager}") for manager, path in found
+    ]
     return ApiError(409, "Conflict", _sentence(found), causes=causes, details=Details())
 
 
 def _sentence(found: list[tuple[str, str]]) -> str:
     if len(found) == 1:
-        who, path = found[0]
-        return f"Apply failed with 1 conflict: conflict with {who}: {path}"
+        manager, path = found[0]
+        return f"Apply failed with 1 conflict: conflict with {manager}: {path}"
     lines: dict[str, list[Any]] = {}
-    for who, path in found:
-        lines.setdefault(who, []).append(path)
+    for manager, path in found:
+        lines.setdefault(manager, []).append(path)
     text = "\n".join(
-        "\n".join([f"conflicts with {who}:", *(f"- {path}" for path in paths)])
-        for who, paths in lines.items()
+        "\n".join([f"conflicts with {manager}:", *(f"- {path}" for path in paths)])
+        for manager, paths in lines.items()
     )
     return f"Apply failed with {len(found)} conflicts: {text}"

@@ -28,7 +28,7 @@ _BUDGETS = "poddisruptionbudgets.policy"
 _VIOLATED = "Cannot evict pod as it would violate the pod's disruption budget."
 _SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 _ENDED = frozenset({"Succeeded", "Failed"})
-_MOST_DISRUPTED = 2000
+_MAX_DISRUPTED = 2000
 _RETRY_SECONDS = 10
 _TRIES = 5
 
@@ -125,7 +125,7 @@ def _decremented(budget: Json, pod_name: str, now: str) -> Json:
     name, budget_status = budget["metadata"]["name"], budget["status"]
     if budget_status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         raise _being_processed(name)
-    if len(budget_status.get("disruptedPods", {})) > _MOST_DISRUPTED:
+    if len(budget_status.get("disruptedPods", {})) > _MAX_DISRUPTED:
         why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
         raise status.forbidden(Details("policy", "poddisruptionbudget", name), why)
     if not budget_status["disruptionsAllowed"]:

@@ -42,7 +42,7 @@ def prepare_create(
     if rules.complete is not None:
         rules.complete(new)
     _fill(new, resource)
-    _refuse(new, resource, _wrong_new(new, resource))
+    _refuse(new, resource, _validate_new(new, resource))
     if admit is not None:
         admit(new, None)
     return new
@@ -59,7 +59,7 @@ def prepare_update(
         resource.rules.keep(new, old)
     _fill(new, resource)
     _count_generation(new, old, resource)
-    _refuse(new, resource, _wrong_change(new, old, resource))
+    _refuse(new, resource, _validate_change(new, old, resource))
     if admit is not None:
         admit(new, old)
     return new
@@ -74,7 +74,7 @@ def prepare_status_update(new: Json, old: Json, resource: ServedResource) -> Jso
         _take(kept, old["metadata"], "ownerReferences")
         changed["metadata"] = kept
     _fill(changed, resource)
-    _refuse(changed, resource, _wrong_status(changed, old, resource))
+    _refuse(changed, resource, _validate_status(changed, old, resource))
     return changed
 
 
@@ -221,31 +221,31 @@ def _differs(new: Json, old: Json, resource: ServedResource) -> bool:
     return any(new.get(key) != old.get(key) for key in (new.keys() | old.keys()) - apart)
 
 
-def _wrong_new(new: Json, resource: ServedResource) -> list[Cause]:
+def _validate_new(new: Json, resource: ServedResource) -> list[Cause]:
     found = metadata.check_new(
         new["metadata"], namespaced=resource.namespaced, name_check=resource.rules.name
     )
-    found += _wrong_finalizers(new, {}, resource)
+    found += _validate_finalizers(new, {}, resource)
     return found + _wrong(new, None, resource)
 
 
-def _wrong_change(new: Json, old: Json, resource: ServedResource) -> list[Cause]:
+def _validate_change(new: Json, old: Json, resource: ServedResource) -> list[Cause]:
     found = metadata.check_change(new["metadata"], old["metadata"])
-    found += _wrong_finalizers(new, old["metadata"], resource)
+    found += _validate_finalizers(new, old["metadata"], resource)
     found += _wrong(new, old, resource)
     if resource.rules.transition is not None:
         found += resource.rules.transition(new, old)
     return found
 
 
-def _wrong_finalizers(new: Json, old_metadata: Json, resource: ServedResource) -> list[Cause]:
+def _validate_finalizers(new: Json, old_metadata: Json, resource: ServedResource) -> list[Cause]:
     finalizers = new["metadata"].get("finalizers", [])
     if not resource.rules.qualified_finalizers or finalizers == old_metadata.get("finalizers"):
         return []
     return metadata.check_qualified_finalizers(finalizers)
 
 
-def _wrong_status(new: Json, old: Json, resource: ServedResource) -> list[Cause]:
+def _validate_status(new: Json, old: Json, resource: ServedResource) -> list[Cause]:
     found = metadata.check_change(new["metadata"], old["metadata"])
     if resource.structural is not None:
         wrong = resource.structural.validate(new, old)
@@ -275,11 +275,11 @@ def _wrong(new: Json, old: Json | None, resource: ServedResource) -> list[Cause]
         found = _with_scale(found, scales.check(new, resource.scale))
     if resource.rules.check is not None:
         wrong = resource.rules.check(new)
-        found += wrong if old is None else _wrong_by_now(wrong, new, old, resource)
+        found += wrong if old is None else _validate_by_now(wrong, new, old, resource)
     return found
 
 
-def _wrong_by_now(
+def _validate_by_now(
     found: list[Cause], new: Json, old: Json, resource: ServedResource
 ) -> list[Cause]:
     """Return the errors of an update; if only metadata changed, so that old invalid objects can lose their finalizers, only those of the metadata."""

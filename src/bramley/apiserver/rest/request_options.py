@@ -71,7 +71,7 @@ def list_options(request: Request, resource: ServedResource) -> ListOptions:
         initial=_flag(query, "sendInitialEvents"),
         timeout_seconds=_integer(query, "timeoutSeconds"),
     )
-    _refuse("ListOptions", _wrong_watch(options) if options.watch else _wrong_list(options))
+    _refuse("ListOptions", _validate_watch(options) if options.watch else _validate_list(options))
     return options
 
 
@@ -86,9 +86,9 @@ def write_options(request: Request, kind: str) -> WriteOptions:
     manager = request.query.get("fieldManager", "")
     if len(manager.encode()) > _MANAGER_LIMIT:
         found.append(causes.too_long("fieldManager", _MANAGER_LIMIT))
-    found += _wrong_manager(manager)
+    found += _validate_manager(manager)
     dry_run = request.repeated.get("dryRun", [])
-    found += _wrong_dry_run(dry_run)
+    found += _validate_dry_run(dry_run)
     validation = request.query.get("fieldValidation", "")
     if validation not in {"", "Ignore", "Strict", "Warn"}:
         allowed = ("", "Ignore", "Strict", "Warn")
@@ -150,17 +150,17 @@ def _integer(query: Mapping[str, str], name: str) -> int | None:
         raise status.bad_request(message) from None
 
 
-def _wrong_list(options: ListOptions) -> list[Cause]:
+def _validate_list(options: ListOptions) -> list[Cause]:
     found = []
     if options.match:
-        found += _wrong_match(options)
+        found += _validate_match(options)
     if options.initial is not None:
         detail = "sendInitialEvents is forbidden for list"
         found.append(causes.forbidden("sendInitialEvents", detail))
     return found
 
 
-def _wrong_match(options: ListOptions) -> list[Cause]:
+def _validate_match(options: ListOptions) -> list[Cause]:
     field = "resourceVersionMatch"
     found = []
     if not options.version:
@@ -177,7 +177,7 @@ def _wrong_match(options: ListOptions) -> list[Cause]:
     return found
 
 
-def _wrong_watch(options: ListOptions) -> list[Cause]:
+def _validate_watch(options: ListOptions) -> list[Cause]:
     field, match = "resourceVersionMatch", options.match
     found = []
     if options.initial is not None and match != "NotOlderThan":
@@ -196,7 +196,7 @@ def _wrong_watch(options: ListOptions) -> list[Cause]:
     return found
 
 
-def _wrong_manager(manager: str) -> list[Cause]:
+def _validate_manager(manager: str) -> list[Cause]:
     return [
         causes.invalid(
             "fieldManager", manager, f"invalid character U+{ord(char):04X} (at position {index})"
@@ -206,7 +206,7 @@ def _wrong_manager(manager: str) -> list[Cause]:
     ]
 
 
-def _wrong_dry_run(values: list[str]) -> list[Cause]:
+def _validate_dry_run(values: list[str]) -> list[Cause]:
     wrong = any(each != "All" for each in values)
     return [causes.unsupported("dryRun", values, ("All",))] if wrong else []
 
@@ -239,7 +239,7 @@ def delete_options(body: Mapping[str, Any] | None, request: Request) -> DeleteOp
         allowed = ("Foreground", "Background", "Orphan", "nil")
         found.append(causes.unsupported("propagationPolicy", propagation, allowed))
     dry_run = given.get("dryRun") or []
-    found += _wrong_dry_run(dry_run)
+    found += _validate_dry_run(dry_run)
     _refuse("DeleteOptions", found)
     preconditions = given.get("preconditions") or {}
     return DeleteOptions(

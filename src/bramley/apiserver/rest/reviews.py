@@ -67,7 +67,7 @@ async def review_subject(server: Server, request: Request, target: Target) -> Re
     """Return whether the user in the body may do what the body names."""
     body = await _read(request, target)
     spec = body.get("spec") or {}
-    _refuse(body, target, [*_wrong_attributes(spec), *_wrong_user(spec)])
+    _refuse(body, target, [*_validate_attributes(spec), *_validate_user(spec)])
     return _decision_response(server, body, _attributes(_subject(spec), spec))
 
 
@@ -76,8 +76,8 @@ async def review_local(server: Server, request: Request, target: Target) -> Resp
     body = await _read(request, target)
     objects.set_namespace(body, target.namespace)
     spec = body.get("spec") or {}
-    wrong = [*_wrong_attributes(spec), *_wrong_user(spec)]
-    wrong += _wrong_namespace(spec, target.namespace)
+    wrong = [*_validate_attributes(spec), *_validate_user(spec)]
+    wrong += _validate_namespace(spec, target.namespace)
     _refuse(body, target, wrong, allowed=("namespace",))
     return _decision_response(server, body, _attributes(_subject(spec), spec))
 
@@ -86,7 +86,7 @@ async def review_self(server: Server, request: Request, target: Target) -> Respo
     """Return whether the caller may do what the body names."""
     body = await _read(request, target)
     spec = body.get("spec") or {}
-    _refuse(body, target, _wrong_attributes(spec))
+    _refuse(body, target, _validate_attributes(spec))
     return _decision_response(server, body, _attributes(request.caller, spec))
 
 
@@ -146,7 +146,7 @@ def _decision_response(server: Server, body: Json, attributes: Attributes) -> Re
     return json_response({**body, "status": found}, 201)
 
 
-def _wrong_attributes(spec: Json) -> list[Cause]:
+def _validate_attributes(spec: Json) -> list[Cause]:
     resource, paths = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and paths is not None:
         return [causes.invalid("spec.nonResourceAttributes", _own_names(paths), _NOT_BOTH)]
@@ -155,14 +155,14 @@ def _wrong_attributes(spec: Json) -> list[Cause]:
     return []
 
 
-def _wrong_user(spec: Json) -> list[Cause]:
+def _validate_user(spec: Json) -> list[Cause]:
     if spec.get("user") or spec.get("groups"):
         return []
     detail = "at least one of user or group must be specified"
     return [causes.invalid("spec.user", spec.get("user", ""), detail)]
 
 
-def _wrong_namespace(spec: Json, namespace: str) -> list[Cause]:
+def _validate_namespace(spec: Json, namespace: str) -> list[Cause]:
     resource, paths = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and resource.get("namespace", "") != namespace:
         field = "spec.resourceAttributes.namespace"

@@ -66,10 +66,13 @@ def check_counts(body: Json, paths: ScalePaths) -> list[Cause]:
     """Return what is wrong with a custom resource's numbers of replicas; an update of the status checks nothing else."""
     if not paths.is_custom:
         return []
-    return [*_wrong_count(body, paths.spec_replicas), *_wrong_count(body, paths.status_replicas)]
+    return [
+        *_validate_count(body, paths.spec_replicas),
+        *_validate_count(body, paths.status_replicas),
+    ]
 
 
-def _wrong_count(body: Json, path: str) -> Iterator[Cause]:
+def _validate_count(body: Json, path: str) -> Iterator[Cause]:
     count = _at(body, path)
     if count is None:
         return

@@ -30,14 +30,14 @@ def type_check(schema: Schema, kind: type) -> Visit | None:
     name = TYPE_NAMES[kind]
     if not types or name in types or (kind is int and "number" in types):
         is_integer = kind is int and "integer" in types
-        return _wrong_number(types, INT64.__contains__) if is_integer else None
+        return _validate_number(types, INT64.__contains__) if is_integer else None
     if kind is type(None) and schema.get("nullable"):
         return None
     if kind is float and "integer" in types:
-        return _wrong_number(types, lambda value: value.is_integer() and abs(value) < 2**53)
+        return _validate_number(types, lambda value: value.is_integer() and abs(value) < 2**53)
     if kind is type(None) or not _format(schema):
-        return _wrong_type(",".join(types), name)
-    return _wrong_type(schema["format"], _FORMAT_NAMES.get(kind, ""))
+        return _validate_type(",".join(types), name)
+    return _validate_type(schema["format"], _FORMAT_NAMES.get(kind, ""))
 
 
 def text_checks(schema: Schema) -> list[Visit | None]:
@@ -109,7 +109,7 @@ def _format(schema: Schema) -> Callable[[str], bool] | None:
     return string_formats.checker(schema.get("format") or "")
 
 
-def _wrong_type(types: str, got: str) -> Visit:
+def _validate_type(types: str, got: str) -> Visit:
     def check(_value: Any, _old: Any, path: str, out: list[Cause]) -> None:
         detail = f"{path} in body must be of type {types}: {causes.quoted(got)}"
         out.append(causes.wrong_type(path or NO_FIELD, got, detail))
@@ -117,8 +117,8 @@ def _wrong_type(types: str, got: str) -> Visit:
     return check
 
 
-def _wrong_number(types: tuple[str, ...], fits: Callable[[Any], bool]) -> Visit:
-    wrong = _wrong_type(",".join(types), "number")
+def _validate_number(types: tuple[str, ...], fits: Callable[[Any], bool]) -> Visit:
+    wrong = _validate_type(",".join(types), "number")
 
     def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
         if not fits(value):

@@ -21,7 +21,7 @@ from bramley.base.counters import Histogram
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-MOST_SERIES = 2000
+MAX_SERIES = 2000
 OTHER = "other"
 # The verbs of RequestInfo, and the methods on paths without a resource, as kube-apiserver's metrics name them.
 _VERBS = {
@@ -69,9 +69,9 @@ class Series:
 class RequestMetrics:
     """The metrics of one API's requests."""
 
-    def __init__(self, most_series: int = MOST_SERIES) -> None:
+    def __init__(self, max_series: int = MAX_SERIES) -> None:
         self.series: dict[Labels, Series] = {}
-        self._most = most_series
+        self._most = max_series
         self._known: dict[tuple[object, ...], Series] = {}
 
     def count(self, request: Request, target: Target | None, *, code: int, seconds: float) -> None:

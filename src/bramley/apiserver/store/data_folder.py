@@ -68,6 +68,7 @@ def finish_restore(folder: Path) -> None:
         note = msgspec.structs.replace(note, step="install")
         _write_note(folder, note)
     _move_files(_names(folder / STAGE), folder / STAGE, folder)
+    # Only now, with the files durably in place: without the note nothing would finish the restore.
     (folder / NOTE).unlink()
     sync_folder(folder)
     with contextlib.suppress(OSError):
@@ -82,6 +83,7 @@ def _names(folder: Path) -> list[str]:
 def _move_files(names: Iterable[str], source: Path, target: Path) -> None:
     target.mkdir(mode=0o700, exist_ok=True)
     for name in names:
+        # An interrupted run may have moved it already, and not every replaced file exists.
         with contextlib.suppress(FileNotFoundError):
             (source / name).rename(target / name)
     for folder in (source, target, target.parent):
@@ -160,6 +162,7 @@ def make_private_file(path: Path) -> None:
     """Create a file if needed and restrict it to its owner; its name is durable afterwards."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
+        # A file that exists keeps its mode when it is opened.
         os.fchmod(descriptor, 0o600)
     finally:
         os.close(descriptor)

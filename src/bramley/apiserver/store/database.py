@@ -57,6 +57,7 @@ def _refuse_orphaned_log(path: Path) -> None:
 def _create(path: Path, settings: Settings, migrations: Migrations) -> None:
     """Create the file beside its place and rename it, so that a crash never leaves half a database."""
     new = path.with_name(path.name + ".new")
+    # A crash may have left an unfinished file and its log.
     for leftover in path.parent.glob(new.name + "*"):
         leftover.unlink()
     data_folder.make_private_file(new)
@@ -118,6 +119,7 @@ def _migrate(connection: sqlite3.Connection, version: int, migrations: Migration
     for step in migrations[version:]:
         for statement in step:
             connection.execute(statement)
+    # In the same transaction as the steps: after a crash the migration starts again from the old version.
     connection.execute(sql.CLAIM_APPLICATION)
     connection.execute(sql.write_version(len(migrations)))
     connection.execute(sql.COMMIT)
@@ -125,10 +127,12 @@ def _migrate(connection: sqlite3.Connection, version: int, migrations: Migration
 
 def _back_up(connection: sqlite3.Connection, path: Path, version: int) -> None:
     copy = path.with_name(f"{path.name}.v{version}.backup")
+    # VACUUM INTO refuses a file with content, which an interrupted migration may have left.
     copy.unlink(missing_ok=True)
     data_folder.make_private_file(copy)
     logger.info("Backing up the database before its migration", copy=copy)
     connection.execute(sql.BACKUP_INTO, (str(copy),))
+    # Durable before the migration changes the original.
     data_folder.sync_file(copy)
     data_folder.sync_folder(path.parent)
 

@@ -176,6 +176,7 @@ class ThreadedJournal:
                 if group:
                     self._commit(group)
         finally:
+            # Before the report: after it the folder is unlocked, and another process may open the file.
             self._disk.close()
             self._report(self._end)
 

@@ -60,7 +60,7 @@ class MeasuredDisk:
                 yield name, path.stat().st_size
 
 
-MOST_ROWS_PER_STATEMENT = 128
+MAX_ROWS_PER_STATEMENT = 128
 _ROWS_AT_ONCE = 1024
 
 
@@ -191,7 +191,7 @@ def _mapping(text: str, shared: dict[str, Mapping[str, str]]) -> Mapping[str, st
 
 def _chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
     """Split rows into chunks of powers of two, so that a few prepared statements serve every group."""
-    start, size = 0, MOST_ROWS_PER_STATEMENT
+    start, size = 0, MAX_ROWS_PER_STATEMENT
     while start < len(rows):
         while size > len(rows) - start:
             size //= 2

@@ -109,6 +109,7 @@ class Store:
         with contextlib.ExitStack() as undo:
             lock = data_folder.lock_folder(folder)
             undo.callback(lock.release)
+            # Before the file is opened: an interrupted restore replaces it.
             data_folder.finish_restore(folder)
             file = SqliteFile.open(folder / data_folder.DATABASE, settings)
             undo.callback(file.close)
@@ -204,6 +205,7 @@ class Store:
         head = pending.change.after if pending else self.get(key)
         decided = False
         try:
+            # Nothing is awaited from the read of the head to the submission, so no other write comes between them.
             draft = build(head, self._issued + 1)
             decided = draft is not None
         finally:
@@ -240,6 +242,7 @@ class Store:
             current_revision=lambda: self._revision,
             unsubscribe=lambda ended: watchers.pop(ended, None),
         )
+        # No gap and no repetition: commits are published on this thread, so none comes between the history and the registration.
         subscription.offer(missed, size_bytes=total_bytes(missed))
         watchers[subscription] = None
         return subscription
@@ -263,11 +266,13 @@ class Store:
         """Finish the pending writes, end all watches and unlock the folder."""
         if self._closed:
             return
+        # First: no write may be submitted once the journal was asked to end.
         self._closed = True
         await self._journal.close()
         for kind in self._caches.values():
             for subscription in tuple(kind.watchers):
                 subscription.end(Closed("the store is closed"))
+        # Last: the file is closed now, and another process may open it.
         if self._lock:
             self._lock.release()
 
@@ -282,8 +287,10 @@ class Store:
         for pending in done:
             key = pending.change.record.key
             groups.setdefault(key.resource, []).append(pending.change)
+            # A later write of the same object may be pending; then that one stays the head.
             if self._head.get(key) is pending:
                 del self._head[key]
+            # The write replaced or removed what was damaged.
             self.damage.quarantined.pop(key, None)
         self._revision = done[-1].change.rv
         now = self._clock.monotonic()
@@ -317,6 +324,7 @@ class Store:
         pending = PendingWrite(change)
         if not self._pending:
             self._waiting_since = self._clock.monotonic()
+        # Registered before the submission: the inline journal reports the result within that call.
         self._pending.append(pending)
         self._head[key] = pending
         self._journal.submit(change)

@@ -66,6 +66,7 @@ class Subscription:
         if self._end is not None:
             raise self._end
         taken, self._inbox, self._inbox_bytes = self._inbox, [], 0
+        # Past commits that the filter rejected, too; no commit can be published between these statements.
         self._delivered = self._current_revision()
         self._wake.clear()
         return taken

@@ -45,6 +45,7 @@ class WatchCache:
 
     def since(self, rv: int, *, now: float) -> Changes:
         """Return every change after a revision; raise Compacted if some of them were dropped."""
+        # Entries also expire while nothing is written.
         self._history.trim(now)
         return self._history.since(rv)
 
@@ -178,6 +179,7 @@ class History:
     def _drop_oldest(self) -> None:
         entry = self._entries.popleft()
         self._size_bytes -= entry.cost_bytes
+        # A watch from exactly this revision has seen the dropped change, so it can still resume.
         self.floor = entry.change.rv
 
 

@@ -20,7 +20,7 @@ from bramley.sim.macos import users
 from bramley.sim.macos.state import FOLDER, Store
 
 ROOT_OWNER = "root:wheel"
-_MOST_LINKS = 32
+_MAX_LINKS = 32
 _BLOCK = 128 * 1024
 
 
@@ -57,7 +57,7 @@ class Files:
     def _followed(self, path: str, *, follow: bool = True) -> str:
         remaining = [part for part in reversed(path.split("/")) if part not in ("", ".")]
         real_parts: list[str] = []
-        left = _MOST_LINKS
+        left = _MAX_LINKS
         while remaining:
             part = remaining.pop()
             if part == "..":

@@ -20,7 +20,7 @@ from bramley.sim.tart.settings import Context, Fault
 TRIES = 5
 _REDRAW = "\033[1A\033[J"
 RESERVE = 128 << 20
-LEAST_REUSE = 1 << 30
+MIN_REUSE = 1 << 30
 _CHUNK_PERCENT = 5
 
 
@@ -180,7 +180,7 @@ def _reusable_bytes(context: Context, remote: Remote) -> Generator[Effect, Any, 
         same = sum(size for digest, size in request.items() if digest in have)
         if same > best_bytes:
             best, best_bytes = row.name, same
-    if best_bytes <= LEAST_REUSE or not context.settings.is_at_least("2.11"):
+    if best_bytes <= MIN_REUSE or not context.settings.is_at_least("2.11"):
         return 0
     yield effects.Out(f"found an image {best} that will allow us to skip {best_bytes / 1e9:.1f} GB")
     return best_bytes

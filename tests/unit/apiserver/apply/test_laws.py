@@ -51,14 +51,19 @@ UPPER, LOWER = configurations("ABC"), configurations("abc")
 
 
 def applied(
-    live: Applied | None, config: Json, who: Manager = ONE, *, force: bool = False, now: str = "1"
+    live: Applied | None,
+    config: Json,
+    manager: Manager = ONE,
+    *,
+    force: bool = False,
+    now: str = "1",
 ) -> Applied:
     before, known = (live.new, live.managers) if live else (EMPTY, {})
-    return merge.apply(before, config, known, who=who, kind=SERVICE, force=force, now=now)
+    return merge.apply(before, config, known, manager=manager, kind=SERVICE, force=force, now=now)
 
 
 def fields(owned: dict[Manager, VersionedSet]) -> dict[Manager, fieldpath.FieldSet]:
-    return {who: each.fields for who, each in owned.items()}
+    return {manager: each.fields for manager, each in owned.items()}
 
 
 def content(value: Any) -> Any:
@@ -136,14 +141,14 @@ def test_apply_without_force_changes_no_field_of_another_manager(first: Json, se
 def test_update_owns_exactly_what_it_changed(first: Json, second: Json) -> None:
     before = applied(None, first, ONE)
     new = {**second, "kind": "Service"}
-    who = managed_fields.updater("editor", "v1", "")
+    manager = managed_fields.updater("editor", "v1", "")
 
-    after = merge.update(before.new, new, before.managers, who=who, kind=SERVICE, now="2")
+    after = merge.update(before.new, new, before.managers, manager=manager, kind=SERVICE, now="2")
 
     compared = typed.compare(before.new, new, SERVICE.schema)
     taken = compared.added | compared.modified
     for each, owned in after.items():
-        if each != who:
+        if each != manager:
             assert not (owned.fields & taken)
             assert not (owned.fields & compared.removed)
 
@@ -161,8 +166,8 @@ def test_the_oldest_updaters_become_one_when_there_are_too_many() -> None:
     for number in range(managed_fields.UPDATERS_LIMIT + 5):
         labels = {**live["metadata"]["labels"], f"l{number}": "x"}
         new = {**EMPTY, "metadata": {"labels": labels}}
-        who = managed_fields.updater(f"m{number}", "v1", "")
-        known = merge.update(live, new, known, who=who, kind=SERVICE, now=f"{number:03}")
+        manager = managed_fields.updater(f"m{number}", "v1", "")
+        known = merge.update(live, new, known, manager=manager, kind=SERVICE, now=f"{number:03}")
         live = new
 
     assert len(known) == managed_fields.UPDATERS_LIMIT

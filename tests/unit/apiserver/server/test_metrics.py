@@ -138,7 +138,7 @@ async def test_no_text_of_a_path_becomes_a_label() -> None:
 
 async def test_beyond_a_limit_all_further_requests_share_one_series() -> None:
     async with a_world() as world:
-        world.app.api.requests = world.app.metric_sources.requests = RequestMetrics(most_series=3)
+        world.app.api.requests = world.app.metric_sources.requests = RequestMetrics(max_series=3)
         for resource in ("pods", "secrets", "services", "events", "nodes"):
             await world.get(f"/api/v1/{resource}")
         found = await scraped(world)
