@@ -71,7 +71,7 @@ class AgentMetrics:
             buckets=pulling.buckets,
         )
         self.token_renewals = _counter(
-            registry, names.TOKEN_RENEWALS, "Tokens minted anew for running guests."
+            registry, names.TOKEN_RENEWALS, "Renewals of the tokens of running guests."
         )
         # A rate counts the first increment only if the counter was exported as zero before.
         for operation in OPERATIONS:

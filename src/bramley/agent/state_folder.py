@@ -55,8 +55,7 @@ def _acquire(descriptor: int, path: Path) -> None:
     except BlockingIOError as error:
         holder = os.read(descriptor, 20).decode("ascii", "replace").strip() or "unknown"
         raise AnotherAgent(
-            f"another agent (process {holder}) uses {path.parent}; stop that one, or give this one a folder of its own "
-            f"with {flags.STATE_DIR.name}"
+            f"another agent (process {holder}) uses {path.parent}; stop it, or set another folder with {flags.STATE_DIR.name}"
         ) from error
     # Only under the lock: the file names the process that holds it.
     os.ftruncate(descriptor, 0)

@@ -1,6 +1,6 @@
 """Garbage collection of VMs and images: every few minutes, and whenever an operation ran out of disk space.
 
-Each pass observes, plans, executes one step, and repeats. The plan is made anew before every step, under the guard that blocks new
+Each pass observes, plans, executes one step, and repeats. A new plan is made before every step, under the guard that blocks new
 leases, so it never contains what was leased, started or requested meanwhile, and it becomes empty when the disk has recovered. The
 guard must be held from the plan to the end of the step. Errors end a pass and are only logged.
 """

@@ -1,4 +1,4 @@
-"""The Node's Lease: renewed every 10 s in its own task, so that nothing else can make this Node look unreachable."""
+"""The Node's Lease: renewed every 10 s in its own task, so that nothing else can delay the heartbeat of this Node."""
 
 from __future__ import annotations
 

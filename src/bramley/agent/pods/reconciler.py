@@ -1,4 +1,4 @@
-"""The reconciler of Pods: observe, decide, execute one step, and repeat until the only thing left is to wait.
+"""The reconciler of Pods: observe, decide, execute one step, and repeat until it has to wait.
 
 Nothing is carried from one step to the next except what the next observation finds again, so a sync may be cut off anywhere.
 """

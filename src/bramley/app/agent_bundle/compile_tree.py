@@ -1,4 +1,4 @@
-"""Compile every module of a folder; a program of its own: `python -s -S -P -B compile_tree.py FOLDER`.
+"""Compile every module of a folder; run as `python -s -S -P -B compile_tree.py FOLDER`.
 
 Bytecode depends on what its process compiled before, so a new process compiles everything in a fixed order. The bytecode holds
 no time and no path of this machine: Python loads it unchecked, and inserts the path from which it is loaded.

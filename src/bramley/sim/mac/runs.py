@@ -48,7 +48,7 @@ class SimulatedRuns:
         agent = self._agent
         await agent.checkpoint("before run")
         if run.vm in self._runs:
-            raise errors.AlreadyExists(f"a run of {run.vm} was begun before")
+            raise errors.AlreadyExists(f"VM {run.vm} already has a run")
         supervised = self._runs[run.vm] = Supervised(run)
         await agent.checkpoint("within run")
         supervise(agent.mac, supervised)
@@ -73,7 +73,7 @@ class SimulatedRuns:
         """Wait until the run has ended."""
         supervised = self._runs.get(vm)
         if supervised is None:
-            raise errors.NotFound(f"no run of {vm} was begun")
+            raise errors.NotFound(f"VM {vm} has no run")
         for process in (supervised.supervisor, supervised.tart):
             if process is not None:
                 await asyncio.shield(process.ended)
