@@ -33,6 +33,7 @@ class _Index(Generic[K]):
         self._buckets: dict[Hashable, dict[Key, K]] = {}
 
     def replace(self, key: Key, old: K | None, new: K | None) -> None:
+        # Old values first: both states may share a bucket, and the new state must stay in it.
         if old is not None:
             for value in self._values(old):
                 self._drop(value, key)
@@ -108,6 +109,7 @@ class Cache(Generic[K]):
         """Store this state; return the previous one."""
         old = self._things.get(key)
         self._things[key] = thing
+        # Only a new key changes the order of keys.
         if old is None:
             self._sorted = None
         if self._indexes:
@@ -155,6 +157,7 @@ class CacheUpdater(Generic[K]):
             metadata = event.object.metadata
             kind = event.type
             if kind == "UNDECODABLE" or not metadata.resource_version.isdecimal():
+                # Later events advance the version past this one, so only a list can bring its object into the cache.
                 undecodable.append(event)
                 continue
             version = int(metadata.resource_version)
@@ -168,6 +171,7 @@ class CacheUpdater(Generic[K]):
                 self._remove(key)
             else:
                 self._notify_put(key, self.cache.put(key, event.object), event.object)
+        # Once per batch: waiters compare versions, and an intermediate one would wake them too early.
         if self._waiters:
             self._wake_waiters()
         return undecodable
@@ -185,6 +189,7 @@ class CacheUpdater(Generic[K]):
     def put_listed(self, key: Key, thing: K) -> None:
         """Store the listed state of one object."""
         old = self.cache.put(key, thing)
+        # A list repeats unchanged objects; handlers see only what a watch would have shown.
         if old is None or old.metadata.resource_version != thing.metadata.resource_version:
             self._notify_put(key, old, thing)
 
@@ -230,6 +235,7 @@ class CacheUpdater(Generic[K]):
     def _wake_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
+            # A cancelled waiter stays registered until its task runs again.
             if not waiter.done():
                 waiter.set_result(None)
 

@@ -139,6 +139,7 @@ class Informer(Generic[K]):
     def refresh(self) -> None:
         """Request a whole list soon, at a bounded rate, because the cache may have missed something."""
         self._relist_timer.request()
+        # asyncio refuses to reschedule an expired timeout; that watch ends anyway.
         if self._watch_timeout is not None and not self._watch_timeout.expired():
             now = asyncio.get_running_loop().time()
             self._watch_timeout.reschedule(now + self._seconds_to_wait())
@@ -159,21 +160,25 @@ class Informer(Generic[K]):
 
     async def _list(self) -> None:
         began = self._clock.monotonic()
+        # Before the first page: a request that arrives during the list may concern a change which this list misses.
         self._relist_timer.clear()
         try:
             async with asyncio.timeout(self._settings.list_deadline.total_seconds()):
                 relist = await self._read_pages()
         except TimeoutError:
             raise errors.TimedOut(f"listing {self._name} took too long") from None
+        # Only after the last page: an interrupted list proves no deletion.
         relist.finish()
         self._metrics.relists.of(self._name, self._list_reason).inc()
         if relist.unnamed:
             self._relist_timer.request()
         took = self._clock.monotonic() - began
         logger.debug("Listed objects", kind=self._name, objects=len(self.cache), took=f"{took:.3f}")
+        # Only after a success: a failed list is repeated for the same reason.
         self._list_reason = ""
         self._stale_lists = 0
         self._contacted()
+        # Last: the handlers have enqueued every listed object before workers start.
         self.synced.set()
 
     async def _read_pages(self) -> Relist[K]:
@@ -187,6 +192,7 @@ class Informer(Generic[K]):
         )
         async for page in pages:
             if relist is None:
+                # The version is checked before an object is applied: a server that lags behind must not take the cache back.
                 relist = self.updater.relist(self._version_of(page))
             relist.page(page)
             self._report_undecodable_objects(page)
@@ -248,6 +254,7 @@ class Informer(Generic[K]):
                 self._contacted()
                 if undecodable:
                     self._report_undecodable_events(undecodable)
+                # After the handlers: their running time is not silence of the server.
                 idle.reschedule(loop.time() + self._seconds_to_wait())
 
     def _seconds_to_wait(self) -> float:
@@ -255,6 +262,7 @@ class Informer(Generic[K]):
         return self._relist_timer.seconds_left(self._settings.idle_deadline.total_seconds())
 
     def _on_silence(self) -> None:
+        # The timeout was shortened for a requested list, so this says nothing about the server.
         if self._relist_timer.is_due():
             self._list_reason = "suspicion"
             self._metrics.watch_restarts.of(self._name, "suspicion").inc()
@@ -308,6 +316,7 @@ class Informer(Generic[K]):
         await asyncio.sleep(pause.total_seconds())
 
     def _pause(self, error: errors.BramleyError) -> timedelta:
+        # An expired version is normal after a pause; a second 410 in a row is not, and backs off.
         if isinstance(error, errors.Gone) and self._failures == 1:
             return timedelta()
         pause = self._settings.backoff.delay(self._failures, self._rng)

@@ -119,6 +119,7 @@ class LeaderElector:
             while True:
                 pause = self._settings.retry.total_seconds() * self._between(0.9, 1.0)
                 await asyncio.sleep(min(pause, max(0.001, leadership.left())))
+                # The process may have been suspended during the sleep.
                 leadership.check()
                 await self._try_to_renew(leadership)
         finally:
@@ -130,6 +131,7 @@ class LeaderElector:
         # First, so that nothing acts any more while the request is under way.
         leadership.end()
         self._is_leader.set(0)
+        # An expired lease may have another holder by now.
         if not held or self._observed is None:
             return
         try:
@@ -156,6 +158,7 @@ class LeaderElector:
             async with asyncio.timeout(self._settings.renew_deadline.total_seconds()):
                 return await self._acquire_if_free()
         except (errors.Conflict, errors.AlreadyExists):
+            # Another candidate was faster.
             return None
         except (errors.BramleyError, TimeoutError) as error:
             logger.warning(
@@ -171,6 +174,7 @@ class LeaderElector:
             return await self._create(began)
         if self._is_held_by_another(lease):
             return None
+        # Right before the write: the deadline must not outlast what the server stores.
         began, now = self._clock.monotonic(), self._now()
         epoch = self._next_epoch(lease)
         taken = {"acquireTime": now, "renewTime": now, "leaseTransitions": epoch}
@@ -179,6 +183,7 @@ class LeaderElector:
 
     async def _create(self, began: float) -> Leadership:
         settings, now = self._settings, micro_time(self._clock.now())
+        # A Lease that was deleted and recreated must not restart the epochs.
         epoch = self._highest + 1
         spec = LeaseSpec(
             holder_identity=settings.identity,
@@ -201,6 +206,7 @@ class LeaderElector:
             leadership.end()
             raise
         except (errors.BramleyError, TimeoutError) as error:
+            # Not lost yet: the last successful renewal is valid until the deadline.
             left = f"{leadership.left():.1f}"
             logger.warning(
                 "Renewing leader lease failed",
@@ -243,10 +249,12 @@ class LeaderElector:
             self._settings.name,
             {"spec": spec},
             namespace=self._settings.namespace,
+            # Makes the write a compare-and-swap: of two candidates one gets a Conflict.
             resource_version=lease.metadata.resource_version,
         )
 
     def _observe(self, lease: Lease) -> None:
+        # Only a change of the record shows that the holder is alive; its renewTime is of another machine's clock.
         if self._observed is None or self._observed.spec != lease.spec:
             self._observed_at = self._clock.monotonic()
         self._observed = lease
@@ -255,6 +263,7 @@ class LeaderElector:
 
     def _is_held_by_another(self, lease: Lease) -> bool:
         spec = lease.spec
+        # Its own identity is that of an acquire whose response was lost.
         if not spec.holder_identity or spec.holder_identity == self._settings.identity:
             return False
         lasts = spec.lease_duration_seconds or self._settings.lease.total_seconds()

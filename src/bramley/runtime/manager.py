@@ -99,6 +99,7 @@ class Manager:
             return known
         informer = Informer(
             kind,
+            # Reads need no lease: caches fill while this process waits for it.
             self._unfenced,
             clock=self._clock,
             rng=self._rng,
@@ -159,6 +160,7 @@ class Manager:
             async with asyncio.TaskGroup() as group:
                 background = [group.create_task(task) for task in self._background()]
                 await self._work_until_stopped()
+                # Last: reconciles that end during the drain still read caches and record events.
                 for task in background:
                     task.cancel()
         except ExceptionGroup as group_error:
@@ -179,6 +181,7 @@ class Manager:
             gc.freeze()
         for probes in self.probes:
             await probes.ready.wait()
+        # The stop may have come while the caches filled; it must stay "not ready".
         if not self._stopping.is_set():
             self.ready.set()
 
@@ -188,6 +191,7 @@ class Manager:
             return
         election = LeaderElector(
             self._settings.election,
+            # The fenced client refuses writes before there is a leader, and so would refuse this lease.
             self._unfenced,
             clock=self._clock,
             rng=self._rng,
@@ -197,12 +201,14 @@ class Manager:
         if self.leadership is None:
             return
         await self._work_while_holding(election, self.leadership)
+        # Only after the last reconcile has ended: from here on another process may act.
         await election.release(self.leadership)
 
     async def _work_while_holding(self, election: LeaderElector, leadership: Leadership) -> None:
         async with asyncio.TaskGroup() as group:
             work = group.create_task(self._work())
             hold = group.create_task(self._hold(election, leadership, work))
+            # Does not raise when the work is cancelled because the lease was lost; the group raises real errors.
             await asyncio.wait((work,))
             hold.cancel()
 
@@ -217,6 +223,7 @@ class Manager:
             work.cancel()
 
     async def _work(self) -> None:
+        # With a cache that is not filled, reconcilers would create what exists already.
         if await self._until_stopped(self._wait_for_caches()):
             self.leading.set()
             try:
@@ -224,6 +231,7 @@ class Manager:
             finally:
                 self.leading.clear()
         self.ready.clear()
+        # The recorders still run here; `run` cancels them after this.
         for recorder in self._recorders.values():
             await recorder.flush(self._settings.flush)
 
@@ -255,6 +263,7 @@ class Manager:
             await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
             task.cancel()
             stop.cancel()
+        # Both may end in the same loop iteration: a finished task ignores the cancellation, so a lease just acquired is kept.
         return None if task.cancelled() else task.result()
 
     def _reason_not_ready(self) -> str:

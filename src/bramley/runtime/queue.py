@@ -61,6 +61,7 @@ class DelayedKeys(Generic[T]):
         self._due = due
         self._times: dict[T, float] = {}
         self._heap: list[tuple[float, int, T]] = []
+        # Breaks ties between equal times, since keys need not be comparable.
         self._order = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -142,6 +143,7 @@ class WorkQueue(Generic[T]):
         if known is None:
             self._push(key, priority, self._clock.monotonic())
         elif priority < known:
+            # Keeps the time of the first add, from which the latency is measured.
             self._ready[priority][key] = self._ready[known].pop(key)
             self._priorities[key] = priority
 
@@ -174,6 +176,7 @@ class WorkQueue(Generic[T]):
             key = self.take()
             if key is not None:
                 return key
+            # Then tried again: a worker that did not wait may have taken the key first.
             await self._wait_for_key()
         raise ShutDown
 

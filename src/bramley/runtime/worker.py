@@ -97,6 +97,7 @@ class KeyReconciler(Generic[K]):
 
     def reconcile(self, key: Key, scope: WriteScope) -> Coroutine[Any, Any, Outcome]:
         """Return the coroutine that reconciles the object of this key; its writes are recorded in the scope."""
+        # A process that was suspended past its lease may get here before its renewal task runs.
         self._check()
         owner = scope.owner = (self._name, key)
         # The common case: no other coroutine is wrapped around the reconciler's own.
@@ -124,6 +125,7 @@ class KeyReconciler(Generic[K]):
             live = await self._kube.get(self._kind, key.name, namespace=key.namespace or None)
         except errors.NotFound:
             return None
+        # The next reconcile must not see an older state than this one.
         self._writes.wrote(live)
         return live
 
@@ -184,6 +186,7 @@ class Workers(Generic[K]):
         def changed(key: Key, old: Object | None, new: Object | None) -> None:
             keys: dict[Key, None] = {}
             with errors.Captured() as captured:
+                # The old state as well: what it referred to must react when the reference moves away.
                 for state in (old, new):
                     keys |= dict.fromkeys(watched.to(state) if state is not None else ())
             if captured.error is not None:
@@ -191,6 +194,7 @@ class Workers(Generic[K]):
                 logger.error(
                     "Mapping to keys failed", exc=captured.error, kind=kind, object=str(key)
                 )
+                # The keys of this change are unknown.
                 self.enqueue_all()
             priority = _priority(new, is_synced=synced())
             for mapped in keys:
@@ -279,12 +283,14 @@ class Workers(Generic[K]):
     def _retry_conflict(self, key: Key) -> None:
         before = self._conflicts.get(key, 0)
         self._conflicts[key] = before + 1
+        # The cache may still hold the version that led to the conflict.
         self._reconciler.require_live_read(key)
         self.queue.add_after(key, _CONFLICTS.delay(before, self._rng) if before else timedelta())
 
     async def _resync(self) -> None:
         period = self._settings.resync.total_seconds()
         while True:
+            # With jitter, so that the controllers of a process do not resync together.
             await asyncio.sleep(period * (0.9 + 0.2 * self._rng.random()))
             self.enqueue_all()
 
@@ -292,6 +298,7 @@ class Workers(Generic[K]):
 def _priority(new: Object | None, *, is_synced: bool) -> Priority:
     if new is None or new.metadata.deletion_timestamp is not None:
         return _DELETION
+    # Objects of the first list are no news; changes and deletions go first.
     return _CHANGE if is_synced else _RESYNC
 
 

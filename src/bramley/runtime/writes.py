@@ -55,6 +55,7 @@ class _Writes:
 
 def _still_there(informer: Informer[Any], key: Key, uid: str) -> bool:
     thing = informer.cache.find(key)
+    # An object with finalizers stays; its deletionTimestamp shows that the deletion was observed.
     return thing is not None and thing.uid == uid and not thing.deleting
 
 
@@ -101,8 +102,10 @@ class ReadYourWrites:
         try:
             async with asyncio.timeout(self._timeout.total_seconds()):
                 while (stale := self._find_stale(owner)) is not None:
+                    # No change is missed: nothing else runs between the check and the registration of the waiter.
                     await stale.updater.changed()
         except TimeoutError:
+            # Perhaps an event was lost; a list shows the write, or proves that the server lost it.
             if stale is not None:
                 stale.refresh()
             return False
@@ -119,6 +122,7 @@ class ReadYourWrites:
             return
         for informer in self._informers.get(kind, ()):
             writes = self._written.setdefault(owner, {}).setdefault(informer, _Writes())
+            # Set again by each write: only lists requested after the last one are certain to show it.
             writes.lists = informer.updater.lists
             yield writes
 
@@ -228,6 +232,7 @@ class FencedKube:
             grace=grace,
             propagation=propagation,
         )
+        # Only after the server accepted it: a refused deletion would never be observed.
         key = Key(metadata.namespace or "", metadata.name)
         self.writes.deleted(kind, key, metadata.uid)
 
