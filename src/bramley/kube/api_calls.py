@@ -131,6 +131,7 @@ class ApiCalls:
             yield await self.retry_policy.read(attempt)
 
     def _requested_wait(self, response: Response) -> timedelta | None:
+        # A 429 without Retry-After, as from a proxy, does not prove that the server dropped the request.
         if response.status != 429:
             return None
         return status.retry_after(response.headers, self.clock)

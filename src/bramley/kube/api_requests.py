@@ -59,6 +59,7 @@ def _segment(what: str, text: str) -> str:
     is_invalid = not text or text in {".", ".."} or len(text) > LONGEST_SEGMENT
     if is_invalid or any(char in "/%" or not char.isprintable() for char in text):
         raise errors.BadRequest(f"{text[:LONGEST_SEGMENT]!r} is not a valid {what}")
+    # Names of RBAC objects contain colons, which a path may contain as they are.
     return quote(text, safe=":")
 
 

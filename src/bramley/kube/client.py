@@ -154,6 +154,7 @@ class Client:
         request = Request("GET", collection_path(kind.resource, namespace), query)
         longest = timeout + self._settings.watch_margin
         async with self._calls.stream(request) as stream:
+            # From the moment the server accepted the watch; opening it may have been retried.
             ends = asyncio.get_running_loop().time() + longest.total_seconds()
             yield Watch(stream.chunks, codec_of(kind).events, ends=ends)
 

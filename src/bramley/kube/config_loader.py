@@ -90,6 +90,7 @@ def _credentials(
             f"{user.at('auth-provider')}: Kubernetes removed these; use an exec plugin"
         )
     certificate = _certificate(user)
+    # As in client-go, tokenFile takes precedence over token.
     if part.token_file:
         return TokenFile(user.path(part.token_file), clock=clock, certificate=certificate)
     header = _header(user)
@@ -271,6 +272,7 @@ def _from_files(
 
     def read_again() -> Credentials:
         again = read()
+        # Credentials of another server must not be sent to this one.
         if again.server != found.server:
             raise errors.BadConfiguration(
                 f"{files[0]}: names another server now; restart this process"

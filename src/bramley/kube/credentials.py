@@ -94,6 +94,7 @@ class ReloadingCredentials:
 
     async def refused(self, credential: Credential) -> bool:
         """Read the configuration again; return whether it has another credential."""
+        # A concurrent request may have reloaded the configuration already.
         if await self._held.refused(credential):
             return True
         try:
@@ -133,6 +134,7 @@ class TokenFile:
         return self._clock.monotonic() - self._read_at
 
     def _read(self) -> Credential:
+        # Also when reading fails: a missing file must not be opened for each request.
         self._read_at = self._clock.monotonic()
         try:
             token = bearer(self._path.read_text(), str(self._path))

@@ -93,6 +93,7 @@ class ExecPlugin:
     async def refused(self, credential: Credential) -> bool:
         """Run the program again, unless another caller just did."""
         async with self._running:
+            # Another caller may have renewed the credential while this one waited for the lock.
             if self._credential_now == credential and not self._just_ran():
                 await self._renew()
             return self._credential_now != credential
@@ -147,6 +148,7 @@ class ExecPlugin:
         except TimeoutError:
             raise self._failed(f"it did not end within {self._deadline}") from None
         finally:
+            # Also on cancellation: the plugin must not outlive its caller.
             if not ended:
                 await _kill(process)
         if process.returncode != 0:
@@ -170,6 +172,7 @@ class ExecPlugin:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env=self._child_environment(),
+                # A process group, so that the plugin's children are killed with it.
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
@@ -186,6 +189,7 @@ class ExecPlugin:
 
     def _shown(self, stderr: bytes) -> str:
         text = stderr.decode(errors="replace").strip()
+        # Redacted before it is truncated: part of a secret would not be recognized.
         text = redact(text, *self._plugin.environment.values())[-SHOWN_STDERR:]
         return f": {text}" if text else ""
 
@@ -227,6 +231,7 @@ async def _collected(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]
 async def _bounded(pipe: asyncio.StreamReader | None) -> bytes:
     """Read a pipe to its end, keeping a bounded part."""
     kept = b""
+    # Beyond the limit, too: a full pipe would block the plugin for ever.
     while pipe and (chunk := await pipe.read(65_536)):
         kept += chunk[: LONGEST_OUTPUT_BYTES - len(kept)]
     return kept

@@ -82,6 +82,7 @@ class HttpTransport:
                 response = await self._open(request, await self._config.credentials.current())
             yield Stream(response.status, _headers(response), _chunks(request, response))
         finally:
+            # Closed, not returned to the pool: the rest of the stream must not become the next request's response.
             response.close()
 
     async def close(self) -> None:
@@ -110,6 +111,7 @@ class HttpTransport:
     async def _send(self, request: Request, credential: Credential) -> Response:
         with _translated(request):
             async with (
+                # The deadline includes the wait for a slot.
                 _deadline(request),
                 self._slots,
                 self._request(request, credential) as response,
@@ -138,6 +140,7 @@ class HttpTransport:
         query = f"?{urlencode(request.query)}" if request.query else ""
         return self._opened().request(
             request.method,
+            # Encoded already; encoding it again would name another object.
             URL(f"{self._server}{request.path}{query}", encoded=True),
             data=_payload(request.body),
             headers=self._request_headers(request, credential),

@@ -84,6 +84,7 @@ class Exchange:
     def disconnect(self) -> None:
         """Disconnect: send `http.disconnect` to the application."""
         self._disconnected.set()
+        # Wakes an application that waits for its reader.
         self._has_space.set()
 
     async def _next(self) -> bytes:
@@ -92,6 +93,7 @@ class Exchange:
         return self.body()
 
     async def _wait_for_message(self) -> None:
+        # Nothing runs between the caller's check and this, so no message is missed.
         self._readable.clear()
         await self._readable.wait()
 
