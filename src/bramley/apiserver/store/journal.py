@@ -156,6 +156,7 @@ class ThreadedJournal:
 
     def submit(self, change: Change) -> None:
         """Queue one change for the writer thread."""
+        # No thread would ever take the change.
         if self._ended.is_set():
             self._listener.failed(_stopped())
             return

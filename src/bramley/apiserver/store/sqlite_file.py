@@ -111,6 +111,7 @@ class SqliteFile:
     def commit(self, group: Sequence[Change]) -> None:
         """Store the group in one transaction that is durable when this returns."""
         try:
+            # An error of COMMIT does not say whether the transaction reached the file.
             if self._in_doubt:
                 self._resolve_doubt()
             self._connection.execute(sql.BEGIN)
