@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -63,19 +63,19 @@ class _Failure:
     until: float
 
 
+@dataclass(frozen=True, slots=True)
 class PullBackoff:
     """The backoff of failed pulls; the same image with other credentials has its own backoff."""
 
-    def __init__(self, clock: Clock, rng: random.Random, backoff: Backoff = _BACKOFF) -> None:
-        self._clock = clock
-        self._rng = rng
-        self._backoff = backoff
-        self._failures: dict[BackoffKey, _Failure] = {}
+    clock: Clock
+    rng: random.Random
+    backoff: Backoff = _BACKOFF
+    _failures: dict[BackoffKey, _Failure] = field(default_factory=dict)
 
     def of(self, request: ImageRequest) -> Failed | None:
         """Return the failure of a request while it is backing off."""
         failure = self._failures.get(_backoff_key(request))
-        left = failure.until - self._clock.monotonic() if failure is not None else 0.0
+        left = failure.until - self.clock.monotonic() if failure is not None else 0.0
         # A wait below the resolution of the clock would be repeated for ever.
         if failure is None or left < _MIN_WAIT:
             return None
@@ -86,7 +86,7 @@ class PullBackoff:
         key = _backoff_key(request)
         before = self._failures.pop(key, None)
         count = before.count + 1 if before is not None else 1
-        until = self._clock.monotonic() + self._backoff.delay(count, self._rng).total_seconds()
+        until = self.clock.monotonic() + self.backoff.delay(count, self.rng).total_seconds()
         self._failures[key] = _Failure(error, count, until)
         if len(self._failures) > _MAX_ENTRIES:
             del self._failures[next(iter(self._failures))]

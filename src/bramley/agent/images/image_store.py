@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -29,20 +30,20 @@ _USE_RESOLUTION = timedelta(minutes=10)
 _PENDING = "pending:"
 
 
+@dataclass(frozen=True, slots=True)
 class ImageStore:
     """Finds the images of this host by every name they were requested under."""
 
-    def __init__(self, ledger: Ledger, home: Path, clock: Clock) -> None:
-        self._ledger = ledger
-        self.home = home
-        self._clock = clock
-        self._locks: dict[str, asyncio.Lock] = {}
-        # Names of images that are being pulled.
-        self.pulling: set[str] = set()
+    ledger: Ledger
+    home: Path
+    clock: Clock
+    # Names of images that are being pulled.
+    pulling: set[str] = field(default_factory=set)
+    _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     def records(self) -> list[ImageRecord]:
         """Return the records of all images, whether they are on disk or not."""
-        images = self._ledger.images().values()
+        images = self.ledger.images().values()
         return [record for record in images if not record.digest.startswith(_PENDING)]
 
     def present(self) -> Sequence[ImageRecord]:
@@ -52,7 +53,7 @@ class ImageStore:
     def find(self, reference: Reference, image: str) -> ImageRecord | None:
         """Return the record of a reference."""
         if reference.digest:
-            return self._ledger.image(reference.digest)
+            return self.ledger.image(reference.digest)
         return next((each for each in self.records() if image in each.references), None)
 
     def is_complete(self, vm: str) -> bool:
@@ -90,39 +91,39 @@ class ImageStore:
 
     def record_use(self, record: ImageRecord) -> None:
         """Renew `last_used`, at a bounded rate."""
-        now = self._clock.now()
+        now = self.clock.now()
         # abs(): after the clock was set back, a date in the future must be replaced too.
         if record.last_used is None or abs(now - record.last_used) >= _USE_RESOLUTION:
             with _ignoring_full_disk():
-                self._ledger.put_image(msgspec.structs.replace(record, last_used=now))
+                self.ledger.put_image(msgspec.structs.replace(record, last_used=now))
 
     def record_pull_start(self, reference: Reference, image: str) -> None:
         """Record a pull before it starts, together with the digests that were cached before: those are not ours."""
         if reference.digest:
             if not self.is_cached(reference, reference.digest):
                 self._put_references(image, reference, reference.digest, is_pulled=True)
-        elif self._ledger.image(_pending(image)) is None:
+        elif self.ledger.image(_pending(image)) is None:
             before = (reference.with_digest(digest) for digest in sorted(self.cached(reference)))
-            self._ledger.put_image(ImageRecord(digest=_pending(image), references=(image, *before)))
+            self.ledger.put_image(ImageRecord(digest=_pending(image), references=(image, *before)))
 
     def record_pulled(self, reference: Reference, image: str, digest: str) -> ImageRecord:
         """Record the digest that a name has now; the name is removed from every other record."""
-        pending = self._ledger.image(_pending(image))
+        pending = self.ledger.image(_pending(image))
         is_ours = pending is not None and reference.with_digest(digest) not in pending.references
         record = self._put_references(image, reference, digest, is_pulled=is_ours)
         self._move_tag(image, but=digest)
         # Last: until the digest is recorded, the pending record is the only trace of the pull.
-        self._ledger.drop_image(_pending(image))
+        self.ledger.drop_image(_pending(image))
         return record
 
     def interrupted_pulls(self) -> list[str]:
         """Return the names whose pull an earlier agent started and did not finish."""
-        images = self._ledger.images().values()
+        images = self.ledger.images().values()
         return [each.references[0] for each in images if each.digest.startswith(_PENDING)]
 
     def finish_interrupted(self, reference: Reference, image: str, digest: str) -> None:
         """Record the result of an interrupted pull, if its digest was not cached before."""
-        pending = self._ledger.image(_pending(image))
+        pending = self.ledger.image(_pending(image))
         with _ignoring_full_disk():
             if pending is not None and reference.with_digest(digest) not in pending.references:
                 self.record_pulled(reference, image, digest)
@@ -130,7 +131,7 @@ class ImageStore:
     def drop_pending(self, image: str) -> None:
         """Drop the record of a pull by tag that failed."""
         with _ignoring_full_disk():
-            self._ledger.drop_image(_pending(image))
+            self.ledger.drop_image(_pending(image))
 
     def record_golden(self, record: ImageRecord, reference: Reference) -> ImageRecord:
         """Record the name of an image's golden base before it is made, and return the record."""
@@ -139,7 +140,7 @@ class ImageStore:
 
     def record_golden_complete(self, record: ImageRecord) -> ImageRecord:
         """Record that the golden base is complete, and its size."""
-        now = self._clock.now()
+        now = self.clock.now()
         size = _allocated(self.home / "vms" / record.golden)
         return self._put(record, size_bytes=size, pulled_at=record.pulled_at or now, last_used=now)
 
@@ -150,18 +151,18 @@ class ImageStore:
 
     def forget(self, digest: str) -> None:
         """Drop the record of an image that is no longer on disk."""
-        self._ledger.drop_image(digest)
+        self.ledger.drop_image(digest)
 
     def _put_references(
         self, image: str, reference: Reference, digest: str, *, is_pulled: bool
     ) -> ImageRecord:
-        known = self._ledger.image(digest) or ImageRecord(digest=digest)
+        known = self.ledger.image(digest) or ImageRecord(digest=digest)
         names = (*known.references, image, reference.with_digest(digest))
         return self._put(
             known,
             references=tuple(dict.fromkeys(names)),
             is_pulled=known.is_pulled or is_pulled,
-            last_used=self._clock.now(),
+            last_used=self.clock.now(),
         )
 
     def _move_tag(self, image: str, *, but: str) -> None:
@@ -172,8 +173,8 @@ class ImageStore:
 
     def _put(self, record: ImageRecord, **changes: object) -> ImageRecord:
         changed = msgspec.structs.replace(record, **changes)
-        if changed != record or self._ledger.image(record.digest) is None:
-            self._ledger.put_image(changed)
+        if changed != record or self.ledger.image(record.digest) is None:
+            self.ledger.put_image(changed)
         return changed
 
 

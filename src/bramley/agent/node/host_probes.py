@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -31,6 +31,7 @@ class ProbeTimings:
     limit: timedelta = timedelta(minutes=2)
 
 
+@dataclass(slots=True, eq=False)
 class Probe(Generic[A]):
     """Runs one check periodically and keeps its last result.
 
@@ -38,22 +39,15 @@ class Probe(Generic[A]):
     a row is reported.
     """
 
-    def __init__(
-        self,
-        name: str,
-        probe: Callable[[], Awaitable[A]],
-        *,
-        on_change: Callable[[], None],
-        timings: ProbeTimings | None = None,
-    ) -> None:
-        # The last value, and the current error: None before the first check, empty after a success.
-        self.value: A | None = None
-        self.error: str | None = None
-        self.name = name
-        self._probe = probe
-        self._on_change = on_change
-        self._timings = timings or ProbeTimings()
-        self._failures = 0
+    name: str
+    probe: Callable[[], Awaitable[A]]
+    _: KW_ONLY
+    on_change: Callable[[], None]
+    timings: ProbeTimings = field(default_factory=ProbeTimings)
+    # The last value, and the current error: None before the first check, empty after a success.
+    value: A | None = None
+    error: str | None = None
+    _failures: int = 0
 
     async def run(self) -> None:
         """Check periodically until cancelled."""
@@ -67,21 +61,21 @@ class Probe(Generic[A]):
         """Check now."""
         before = (self.value, self.error)
         try:
-            async with asyncio.timeout(self._timings.limit.total_seconds()):
-                self.value = await self._probe()
+            async with asyncio.timeout(self.timings.limit.total_seconds()):
+                self.value = await self.probe()
         except (errors.BramleyError, OSError, TimeoutError) as error:
             self._failed(str(error) or "timed out")
         else:
             self._failures = 0
             self.error = ""
         if (self.value, self.error) != before:
-            self._on_change()
+            self.on_change()
 
     def _pause(self, took: float) -> float:
         """Return the seconds until the next check; the duration of the last one does not delay it."""
-        recheck = self._timings.recheck.total_seconds()
+        recheck = self.timings.recheck.total_seconds()
         return (
-            recheck if self._failures else max(self._timings.every.total_seconds() - took, recheck)
+            recheck if self._failures else max(self.timings.every.total_seconds() - took, recheck)
         )
 
     def _failed(self, message: str) -> None:

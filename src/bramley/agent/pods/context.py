@@ -68,13 +68,13 @@ class PodState:
         return is_new
 
 
+@dataclass(frozen=True, slots=True)
 class PodStates:
     """The states of all Pods, by uid."""
 
-    def __init__(self, *, clock: Clock, rng: random.Random) -> None:
-        self._clock = clock
-        self._rng = rng
-        self._states: dict[str, PodState] = {}
+    clock: Clock
+    rng: random.Random
+    _states: dict[str, PodState] = field(default_factory=dict)
 
     def of(self, uid: str) -> PodState:
         """Return the state of a Pod."""
@@ -96,8 +96,8 @@ class PodStates:
         """Count a failed attempt and return the backoff before the next one."""
         state = self.of(uid)
         state.failures += 1
-        delay = RETRIES.delay(state.failures, self._rng)
-        state.not_before = self._clock.monotonic() + delay.total_seconds()
+        delay = RETRIES.delay(state.failures, self.rng)
+        state.not_before = self.clock.monotonic() + delay.total_seconds()
         return delay
 
     def reset_failures(self, uid: str) -> None:
@@ -107,7 +107,7 @@ class PodStates:
 
     def backoff_left(self, uid: str) -> timedelta:
         """Return how long the next attempt still has to wait."""
-        left = self.of(uid).not_before - self._clock.monotonic()
+        left = self.of(uid).not_before - self.clock.monotonic()
         return timedelta(seconds=max(left, 0.0))
 
 

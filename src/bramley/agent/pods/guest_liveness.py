@@ -7,6 +7,7 @@ guest without a guest agent never responds and is never reported as unresponsive
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -18,14 +19,14 @@ from bramley.runtime.queue import Trigger
 logger = log.get(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class GuestLiveness:
     """Stores for each running VM whether its guest responds; implements `node.guest_probes.LivenessSink`."""
 
-    def __init__(self, ledger: Ledger, trigger: Trigger) -> None:
-        self._ledger = ledger
-        self._trigger = trigger
-        # Only guests that were probed since the agent started.
-        self._responsive: dict[str, bool] = {}
+    ledger: Ledger
+    trigger: Trigger
+    # Only guests that were probed since the agent started.
+    _responsive: dict[str, bool] = field(default_factory=dict)
 
     def is_responsive(self, vm: str) -> bool | None:
         """Return whether the guest of a VM responds; None if that is not known yet, or it has never responded."""
@@ -41,11 +42,11 @@ class GuestLiveness:
             self._store(vm, is_responsive=True)
         for vm in unresponsive:
             self._store(vm, is_responsive=False)
-        for vm in self._responsive.keys() - self._ledger.vms().keys():
+        for vm in self._responsive.keys() - self.ledger.vms().keys():
             del self._responsive[vm]
 
     def _store(self, vm: str, *, is_responsive: bool) -> None:
-        record = self._ledger.vm(vm)
+        record = self.ledger.vm(vm)
         if record is None or record.state is not VmState.STARTED:
             return
         if is_responsive and not record.has_answered:
@@ -53,14 +54,14 @@ class GuestLiveness:
         if self._responsive.get(vm) is not is_responsive:
             logger.info("Guest liveness changed", vm=vm, is_responsive=is_responsive)
             self._responsive[vm] = is_responsive
-            self._trigger.enqueue(Key(record.namespace, record.pod))
+            self.trigger.enqueue(Key(record.namespace, record.pod))
 
     def _write(self, record: VmRecord) -> None:
         try:
-            self._ledger.put(msgspec.structs.replace(record, has_answered=True))
+            self.ledger.put(msgspec.structs.replace(record, has_answered=True))
         except LedgerUnavailable as error:
             logger.warning("Guest liveness not recorded", vm=record.vm, error=str(error))
 
     def _has_responded(self, vm: str) -> bool:
-        record = self._ledger.vm(vm)
+        record = self.ledger.vm(vm)
         return record is not None and record.has_answered

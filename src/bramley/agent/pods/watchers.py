@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from bramley.agent.runs import Runs
@@ -15,18 +15,18 @@ from bramley.runtime.keys import Key
 from bramley.runtime.queue import Trigger
 
 
+@dataclass(frozen=True, slots=True)
 class VmExitWatcher:
     """Enqueues a Pod when the run of its VM has ended, whichever agent started the run."""
 
-    def __init__(self, runs: Runs, trigger: Trigger) -> None:
-        self._runs = runs
-        self._trigger = trigger
-        self._watched: set[str] = set()
-        self._new: asyncio.Queue[tuple[str, Key]] = asyncio.Queue()
+    runs: Runs
+    trigger: Trigger
+    _watched: set[str] = field(default_factory=set)
+    _new: asyncio.Queue[tuple[str, Key]] = field(default_factory=asyncio.Queue)
 
     def watch(self, vm: str, key: Key) -> None:
         """Enqueue this Pod when the VM's run has ended; a VM is watched only once at a time."""
-        if vm not in self._watched and self._runs.exists(vm):
+        if vm not in self._watched and self.runs.exists(vm):
             self._watched.add(vm)
             self._new.put_nowait((vm, key))
 
@@ -39,14 +39,14 @@ class VmExitWatcher:
 
     async def _wait(self, vm: str, key: Key) -> None:
         try:
-            await self._runs.wait(vm)
+            await self.runs.wait(vm)
         except (errors.BramleyError, OSError):
             # The run was removed meanwhile, or its state is not readable: the next observation finds out.
             pass
         finally:
             # Before the Pod is enqueued: its sync may watch a new run of this VM.
             self._watched.discard(vm)
-        self._trigger.enqueue(key)
+        self.trigger.enqueue(key)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,12 +55,12 @@ class _Work:
     cancel: asyncio.Timeout
 
 
+@dataclass(frozen=True, slots=True)
 class PodDeletionWatcher:
     """Cancels work that is in progress for a Pod, such as a clone, when the Pod is deleted."""
 
-    def __init__(self, pods: Cache[Pod]) -> None:
-        self._pods = pods
-        self._in_progress: dict[Key, list[_Work]] = {}
+    pods: Cache[Pod]
+    _in_progress: dict[Key, list[_Work]] = field(default_factory=dict)
 
     def on_change(self, key: Key, _old: Pod | None, new: Pod | None) -> None:
         """Cancel the work for a Pod that is being deleted or is gone; registered with the Pods' informer."""
@@ -70,7 +70,7 @@ class PodDeletionWatcher:
 
     def is_deleted(self, key: Key, uid: str) -> bool:
         """Return whether a Pod is being deleted or is gone."""
-        return _is_deleted(self._pods.find(key), uid)
+        return _is_deleted(self.pods.find(key), uid)
 
     async def run_unless_deleted(self, key: Key, uid: str, awaitable: Awaitable[None]) -> bool:
         """Await and return True, or return False if that was cancelled because the Pod is deleted."""
