@@ -1,4 +1,4 @@
-"""Bare Macs behind SSH that become Nodes of a real server, and what can be said of one afterwards."""
+"""Bare Macs behind SSH that are bootstrapped as Nodes of a real server, and a comparable description of their state."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from bramley.sim.ssh import tart_bundle
 from bramley.sim.ssh.server import SimulatedHost
 
 PASSWORD = "correct horse battery"
-# What the agent and its VMs keep for themselves while they run, and what is written down of that.
+# Files that the agent and its VMs write while they run.
 RUNTIME = ("/private/var/log/", "/private/var/lib/tart-kubelet/", "/private/var/lib/tart-userdata/",
            "/private/var/lib/tart-vnc-control/", "/Users/m1/.tart/", "/private/var/run/", "/private/tmp/")  # fmt: skip
-# Secrets and names of moments: that they are there, whose they are and their mode is all that two Macs share.
-OWN = ("/private/etc/ssh/ssh_host_ed25519_key", "/private/etc/tart-kubelet/kubeconfig",
+# Secrets, and files with times: only their existence, owner and mode are comparable.
+INCOMPARABLE = ("/private/etc/ssh/ssh_host_ed25519_key", "/private/etc/tart-kubelet/kubeconfig",
        "/private/var/db/tart-kubelet/kubeconfig.json", "/private/var/db/tart-kubelet/local-network-boot",
        "/private/var/db/tart-kubelet/applied.json")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Mac:
-    """One Mac, the steps that make it a Node, and the server whose Node it becomes."""
+    """One Mac, the steps that make it a Node, and the fleet of its server."""
 
     served: SimulatedHost
     fleet: Fleet
@@ -55,7 +55,7 @@ class Mac:
         return self.fleet.connected(self.served, self.name)
 
     def with_artifact(self, name: str, artifact: Artifact) -> list[Step]:
-        """Return the steps with another file for one of them."""
+        """Return the steps with another artifact for one of them."""
         return [
             replace(step, artifact=artifact) if step.name == name else step  # type: ignore[type-var]
             for step in self.steps
@@ -71,8 +71,8 @@ class Mac:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A server, and the archives that all its Macs get: made once, since sources may change while tests run."""
+class Cluster:
+    """A server, and the archives of all its Macs: built once, because sources may change while tests run."""
 
     kubeconfig: Path
     archives: AgentArchives
@@ -89,24 +89,26 @@ class Place:
 
 
 @asynccontextmanager
-async def bare(place: Place, root: Path, tell: Callable[[Progress], None]) -> AsyncIterator[Mac]:
-    """Switch a bare Mac on beside a server; the name of its folder is that of its Node."""
-    found, clock = config_loader.load(place.kubeconfig), SystemClock()
+async def bare(
+    cluster: Cluster, root: Path, on_progress: Callable[[Progress], None]
+) -> AsyncIterator[Mac]:
+    """Start a bare Mac for a server; the name of its folder is that of its Node."""
+    found, clock = config_loader.load(cluster.kubeconfig), SystemClock()
     password = root.with_name("password")
     password.write_text(PASSWORD)
     settings = sim_mac.Settings(
         root=root, listen=Address("127.0.0.1", 0), password_file=password, boot_seconds=2.0
     )
     async with Client(HttpTransport(found), clock=clock) as kube:
-        artifacts = await place.artifacts(root.parent)
-        fleet = Fleet(kube, found, artifacts, clock, tell)
+        artifacts = await cluster.artifacts(root.parent)
+        fleet = Fleet(kube, found, artifacts, clock, on_progress)
         async with sim_mac.host(settings) as served:
             bootstrapped_macs._write_tart_script(served)
             yield Mac(served, fleet, await fleet.steps(served, root.name), root.name)
 
 
 def newer_agent(artifact: Artifact, folder: Path) -> tuple[Path, str]:
-    """Make another release of the agent, which is the same code by another name, and return it with its version."""
+    """Build another release of the agent, with the same code and another version, and return its path and version."""
     version = f"0.2.0+{hashlib.sha256(b'newer').hexdigest()[:12]}"
     content = gzip.decompress(artifact.path.read_bytes())
     path = folder / f"{version}.tar.gz"
@@ -122,20 +124,20 @@ def newer_agent(artifact: Artifact, folder: Path) -> tuple[Path, str]:
     return path, version
 
 
-def become(mac: Mac) -> dict[str, Any]:
-    """Return what a Mac has become, so that two of them compare: without what runs, what was logged, and what is its own."""
+def describe(mac: Mac) -> dict[str, Any]:
+    """Return the state of a Mac in a form that is comparable with another: without runtime files, logs and unique values."""
     one = mac.served.mac
     text = json.dumps(lasting({key: value for key, value in one.state.items() if key != "owners"}))
-    # An agent listens where there was room.
+    # Agents listen on free ports.
     state = json.loads(re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text.replace(mac.name, "NAME")))
-    # Guests' disks are large, so that all of this is passed over before it is read.
+    # Disks of VMs are large, so these files are excluded before they are read.
     files = {path: facts for path, facts in one.files.facts() if not path.startswith(RUNTIME)}
-    told = {path: _told(mac, path, facts) for path, facts in files.items()}
-    return {"files": told, "state": state, "stamped": sorted(mac.stamps())}
+    described = {path: _describe_file(mac, path, facts) for path, facts in files.items()}
+    return {"files": described, "state": state, "stamped": sorted(mac.stamps())}
 
 
 def differing(one: Any, other: Any) -> Any:
-    """Return by what two descriptions differ; nothing if they do not."""
+    """Return the differences of two descriptions; None if there are none."""
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return None if one == other else (one, other)
     names = sorted({*one, *other})
@@ -143,12 +145,12 @@ def differing(one: Any, other: Any) -> Any:
     return {name: each for name, each in found.items() if each} or None
 
 
-def _told(mac: Mac, path: str, facts: os.stat_result) -> list[str]:
-    kept = mac.served.mac.describe_file(path, facts)
-    if path in OWN:
-        return kept[:-1]
-    content = (mac.served.mac.files.read(path) or b"") if kept[0] == "file" else b""
+def _describe_file(mac: Mac, path: str, facts: os.stat_result) -> list[str]:
+    description = mac.served.mac.describe_file(path, facts)
+    if path in INCOMPARABLE:
+        return description[:-1]
+    content = (mac.served.mac.files.read(path) or b"") if description[0] == "file" else b""
     if mac.name.encode() not in content:
-        return kept
+        return description
     content = re.sub(rb"127\.0\.0\.1:\d+", b"ADDRESS", content.replace(mac.name.encode(), b"NAME"))
-    return [*kept[:-1], hashlib.sha256(content).hexdigest()]
+    return [*description[:-1], hashlib.sha256(content).hexdigest()]

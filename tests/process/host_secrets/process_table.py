@@ -1,6 +1,6 @@
-"""The process table, looked at again and again: what anybody on this machine may read of everybody's command lines, and of environments.
+"""The process table, polled: the command lines and environments that other users of this machine may read.
 
-A simulated Mac's processes are in it, too: they are this machine's.
+It includes the processes of simulated Macs, which run on this machine.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_EVERY_SECONDS = 0.03
+_POLL_SECONDS = 0.03
 
 
 @dataclass
-class Seen:
-    """Every different command line that was there at some look, and the environments of those processes."""
+class ProcessTable:
+    """All command lines that were found at any time, and the environments of their processes."""
 
     command_lines: set[bytes] = field(default_factory=set)
     environments: set[bytes] = field(default_factory=set)
     _running: dict[str, bytes] = field(default_factory=dict)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         before, self._running = self._running, {}
-        for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - looks must be quick
-            words = self._running[name] = _read(f"/proc/{name}/cmdline")
-            if before.get(name) != words:
-                self.command_lines.add(words)
+        for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - polling must be fast
+            command_line = self._running[name] = _read(f"/proc/{name}/cmdline")
+            if before.get(name) != command_line:
+                self.command_lines.add(command_line)
                 self.environments.add(_read(f"/proc/{name}/environ"))
 
 
@@ -36,23 +36,23 @@ def _read(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError:
-        # It has ended, or is not ours to read.
+        # The process has exited, or belongs to another user.
         return b""
 
 
 @contextmanager
-def watching() -> Iterator[Seen]:
-    """Look at the table for as long as this is entered."""
-    seen, ended = Seen(), threading.Event()
+def recorded() -> Iterator[ProcessTable]:
+    """Poll the table while this context is active."""
+    table, ended = ProcessTable(), threading.Event()
 
-    def watch() -> None:
-        while not ended.wait(_EVERY_SECONDS):
-            seen.look()
+    def poll() -> None:
+        while not ended.wait(_POLL_SECONDS):
+            table.poll()
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
+    poller = threading.Thread(target=poll)
+    poller.start()
     try:
-        yield seen
+        yield table
     finally:
         ended.set()
-        watcher.join()
+        poller.join()

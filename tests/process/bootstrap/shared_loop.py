@@ -1,4 +1,4 @@
-"""A Mac that several tests share: its loop runs whenever one of them does something, and everything of it ends with the module."""
+"""A resource that the tests of a module share: its event loop runs while one of them runs a coroutine on it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-# Of a busy machine.
-PATIENCE = 300.0
-Running = Callable[[Coroutine[Any, Any, Any]], Any]
+# For a busy machine; it passes only when a test fails.
+TIMEOUT = 300.0
+RunOnLoop = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @contextmanager
-def kept(opening: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[tuple[T, Running]]:
-    """Keep something open on a loop of its own; what is given beside it runs a coroutine there."""
+def open_on_loop(
+    opening: Callable[[], AbstractAsyncContextManager[T]],
+) -> Iterator[tuple[T, RunOnLoop]]:
+    """Keep a resource open on a separate event loop; yield it with a function that runs a coroutine there."""
     with asyncio.Runner() as runner:
         close = asyncio.Event()
 
@@ -34,7 +36,7 @@ def kept(opening: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[tupl
 
         async def end() -> None:
             close.set()
-            await asyncio.wait_for(holding, PATIENCE)
+            await asyncio.wait_for(holding, TIMEOUT)
 
         holding, one = runner.run(begin())
         try:
@@ -43,9 +45,9 @@ def kept(opening: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[tupl
             runner.run(end())
 
 
-async def until(holds: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Ask until the answer is yes, and return it."""
-    async with asyncio.timeout(PATIENCE):
-        while not (answer := await holds()):
+async def wait_until(condition: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Poll until the result is true, and return it."""
+    async with asyncio.timeout(TIMEOUT):
+        while not (result := await condition()):
             await asyncio.sleep(0.1)
-    return answer
+    return result

@@ -1,4 +1,4 @@
-"""`bramley host` as people call it: real command lines against a bare simulated Mac behind SSH."""
+"""Calls of `bramley host` in a process, against a bare simulated Mac behind SSH."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.ssh import tart_bundle
 from bramley.sim.ssh.server import SimulatedHost
-from tests.process.bootstrap.kept import PATIENCE
+from tests.process.bootstrap.shared_loop import TIMEOUT
 from tests.process.serving.processes import BRAMLEY, clean_environment
-from tests.unit.host.steps import wanted
+from tests.unit.host.steps import fixtures
 
 PASSWORD = Settings().password
 CONFIG = f"""\
@@ -28,22 +28,22 @@ artifacts:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a command ended, and what it said."""
+class Result:
+    """The exit code and the output of a command."""
 
     code: int
     out: str
     err: str
 
     @property
-    def told(self) -> Any:
-        """Return what it printed as JSON."""
+    def document(self) -> Any:
+        """Return the JSON document that it printed."""
         return json.loads(self.out)
 
 
 @dataclass(frozen=True)
-class Desk:
-    """Somebody with a Mac, its password, and a file that says what it is to become."""
+class HostCli:
+    """`bramley host` for one Mac, with its password and its configuration file."""
 
     served: SimulatedHost
     folder: Path
@@ -64,39 +64,39 @@ class Desk:
 
     async def start(self, command: str, *words: str, password: str) -> asyncio.subprocess.Process:
         known = str(self.folder / "known_hosts")
-        way = [self.target, "--known-hosts", known]
-        way += ["--password-file", str(self.file(f"password-{len(password)}", password))]
+        options = [self.target, "--known-hosts", known]
+        options += ["--password-file", str(self.file(f"password-{len(password)}", password))]
         return await asyncio.create_subprocess_exec(
             BRAMLEY,
             "host",
             command,
-            *way,
+            *options,
             *words,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            # No keys of whoever runs the tests.
+            # Without the keys of the user who runs the tests.
             env=clean_environment(HOME=str(self.folder), SSH_AUTH_SOCK=""),
         )
 
-    async def host(self, command: str, *words: str, password: str = PASSWORD) -> Ended:
-        """Call `bramley host` and wait for its end."""
+    async def host(self, command: str, *words: str, password: str = PASSWORD) -> Result:
+        """Run `bramley host` to its end."""
         process = await self.start(command, *words, password=password)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             out, err = await process.communicate()
-        return Ended(process.returncode or 0, out.decode(), err.decode())
+        return Result(process.returncode or 0, out.decode(), err.decode())
 
-    async def wanted(self, command: str, *words: str) -> Ended:
-        """Call it with the file."""
+    async def with_config(self, command: str, *words: str) -> Result:
+        """Run it with the configuration file."""
         return await self.host(command, "-c", str(self.config), *words)
 
 
 @asynccontextmanager
-async def desk(folder: Path) -> AsyncIterator[Desk]:
-    """Switch a bare Mac on."""
+async def host_cli(folder: Path) -> AsyncIterator[HostCli]:
+    """Start a bare Mac."""
     (folder / "tart.tar.gz").write_bytes(tart_bundle.archive())
     (folder / "mac-1.yaml").write_text(CONFIG)
-    (folder / "kubeconfig").write_text(wanted.identity(node="mac-1").reveal())
+    (folder / "kubeconfig").write_text(fixtures.agent_kubeconfig(node="mac-1").reveal())
     settings = Settings(boot_seconds=1.0, login_seconds=0.5)
     async with SimulatedHost(folder / "mac", settings=settings) as served:
-        yield Desk(served, folder)
+        yield HostCli(served, folder)

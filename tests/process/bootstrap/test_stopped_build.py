@@ -12,7 +12,7 @@ from bramley.app.bootstrapped_macs import ARCHIVES, BootstrappedMacs
 from bramley.app.up import MacSettings, Progress, Waiting
 from bramley.base.clock import SystemClock
 from bramley.base.errors import BadConfiguration
-from tests.process.bootstrap.kept import until
+from tests.process.bootstrap.shared_loop import wait_until
 
 
 async def test_stopped_build_of_archives_leaves_nothing_behind(
@@ -20,18 +20,18 @@ async def test_stopped_build_of_archives_leaves_nothing_behind(
 ) -> None:
     scratch, cache = tmp_path / "scratch", tmp_path / "macs" / ARCHIVES
     scratch.mkdir()
-    # As a start leaves it that was stopped just as early.
+    # Left by an earlier start that was stopped in the same way.
     cache.mkdir(parents=True)
     monkeypatch.setenv("TMPDIR", str(scratch))
     macs = BootstrappedMacs(MacSettings(tmp_path / "macs"), tmp_path / "none", clock=SystemClock())
     events: list[Progress] = []
 
-    async def is_made() -> bool:
+    async def is_building() -> bool:
         return any(scratch.glob("agent-bundle-*/stage")) and any(cache.glob(".making-*"))
 
     async with asyncio.TaskGroup() as group:
         building = group.create_task(macs._artifacts(events.append))
-        await until(is_made)
+        await wait_until(is_building)
         macs.stop()
 
     assert building.result() is None
