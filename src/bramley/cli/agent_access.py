@@ -93,7 +93,7 @@ def create(
 
     lifetime = duration(token_lifetime, option="--token-lifetime")
     if out is not None:
-        _check_place(out)
+        _check_out_file(out)
     cluster = agent_access.Cluster(kubeconfig, context)
     issued = asyncio.run(agent_access.create(cluster, node, expires=lifetime, server=server))
     if out is not None:
@@ -183,7 +183,7 @@ def controller(
     )
 
 
-def _check_place(out: Path) -> None:
+def _check_out_file(out: Path) -> None:
     from bramley.access import kubeconfig
     from bramley.apiserver.pki import private_files
 

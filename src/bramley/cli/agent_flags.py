@@ -112,7 +112,7 @@ SERVING = (
         is_repeated=True,
     ),
 )
-PLACES = (
+FOLDERS = (
     FlagHelp(
         flags.KUBECONFIG, "FILE", "Kubeconfig of the cluster.", "in-cluster, or ~/.kube/config"
     ),
@@ -143,7 +143,7 @@ GROUPS = (
     ("Node", NODE),
     ("VMs and images", VMS),
     ("Endpoints", SERVING),
-    ("Folders, cluster and logs", PLACES),
+    ("Folders, cluster and logs", FOLDERS),
     ("Ignored", IGNORED),
 )
 

@@ -130,13 +130,23 @@ class Images:
                 if pull is self._pulls.get(pull.image):
                     pull.task = group.create_task(self._run_pull(pull), name=pull.image)
 
-    def request(self, request: ImageRequest, *, on_change: OnChange) -> Answer:
-        """Return the state of an image, and start its pull if needed."""
-        return self._request(request, on_change, control=None)
-
-    def stage(self, request: ImageRequest, *, on_change: OnChange, control: PullControl) -> Answer:
-        """Return the state of an image that no Pod needs yet, and start its pull under `control`."""
-        return self._request(request, on_change, control=control)
+    def request(
+        self, request: ImageRequest, *, on_change: OnChange, control: PullControl | None = None
+    ) -> Answer:
+        """Return the state of an image, and start its pull if needed; with `control` it is staged: no Pod needs it yet."""
+        reference = references.parse(request.image)
+        if reference is None:
+            error = errors.InvalidSpec(f"{request.image!r} is not a valid image reference")
+            return Failed(error, _RETRY_REFUSED)
+        pull = self._pulls.get(request.image)
+        if pull is None:
+            answer = self._answer_without_pull(request, reference)
+            if answer is not None:
+                return answer
+            pull = self._start(request, reference, control)
+        pull.join(request.owner, on_change, control)
+        self._owners.record_wait(request.image, request.owner)
+        return Pulling(pull.percent, pull.since)
 
     def present(self) -> Sequence[ImageRecord]:
         """Return the images that a VM can be cloned from without a pull."""
@@ -172,23 +182,6 @@ class Images:
         """Make tart remove what killed pulls left: every command except pull and clone does that first."""
         with contextlib.suppress(errors.BramleyError):
             await self.tart.list()
-
-    def _request(
-        self, request: ImageRequest, on_change: OnChange, *, control: PullControl | None
-    ) -> Answer:
-        reference = references.parse(request.image)
-        if reference is None:
-            error = errors.InvalidSpec(f"{request.image!r} is not a valid image reference")
-            return Failed(error, _RETRY_REFUSED)
-        pull = self._pulls.get(request.image)
-        if pull is None:
-            answer = self._answer_without_pull(request, reference)
-            if answer is not None:
-                return answer
-            pull = self._start(request, reference, control)
-        pull.join(request.owner, on_change, control)
-        self._owners.record_wait(request.image, request.owner)
-        return Pulling(pull.percent, pull.since)
 
     def _answer_without_pull(
         self, request: ImageRequest, reference: Reference

@@ -225,7 +225,7 @@ class Staging:
         owner = _OWNER + request_id(self._current)
         image_request = ImageRequest(image, owner, policy=PullPolicy.ALWAYS)
         control = PullControl(limit=self._limit(request), stop_reason=self._below_floor)
-        return self.images.stage(image_request, on_change=self._changed.set, control=control)
+        return self.images.request(image_request, on_change=self._changed.set, control=control)
 
     def _limit(self, request: StagingRequest) -> float | None:
         limits = (request.megabytes_per_second, self.settings.megabytes_per_second)

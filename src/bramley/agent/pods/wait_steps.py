@@ -98,7 +98,10 @@ async def monitor(context: PodContext) -> Outcome:
         return Settled()
     address = state.address = state.address or await _address(context)
     if address:
-        await _publish_running(context, ip=await _pod_address(context, address))
+        proxy, ip = deps.metrics_proxy, address
+        if proxy is not None:
+            ip = await proxy.pod_address(context.pod, context.vm, address)
+        await _publish_running(context, ip=ip)
     if address and is_new and context.ref.pod is not None:
         await _record_boot(context)
     poll = _poll(context) if address else BOOT_POLL
@@ -139,12 +142,6 @@ async def _address(context: PodContext) -> str:
     except EXPECTED_ERRORS as error:
         logger.info("VM has no address yet", vm=context.vm, error=str(error))
         return ""
-
-
-async def _pod_address(context: PodContext, address: str) -> str:
-    """Return the Pod IP to publish: the Node's address if it proxies the guest's metrics."""
-    proxy = context.deps.metrics_proxy
-    return address if proxy is None else await proxy.pod_address(context.pod, context.vm, address)
 
 
 async def _record_boot(context: PodContext) -> None:

@@ -122,7 +122,7 @@ async def test_pulls_from_one_registry_take_turns(tmp_path: Path) -> None:
 
 def stage(world: ImageWorld, image: str, limit: float) -> Ready | Pulling:
     request = ImageRequest(image, "staging")
-    answer = world.images.stage(request, on_change=lambda: None, control=PullControl(limit=limit))
+    answer = world.images.request(request, on_change=lambda: None, control=PullControl(limit=limit))
     assert isinstance(answer, Ready | Pulling)
     return answer
 
