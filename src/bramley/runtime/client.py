@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -93,18 +93,6 @@ class Writer(Protocol):
         uid: str | None = None,
     ) -> K:
         """Merge the patch into the object; with a version or uid, only into exactly that one."""
-        ...
-
-    async def json_patch(
-        self,
-        kind: type[K],
-        name: str,
-        operations: Sequence[Mapping[str, Any]],
-        *,
-        namespace: str | None = None,
-        subresource: str | None = None,
-    ) -> K:
-        """Apply all of the operations to the object, or none."""
         ...
 
     async def apply(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -169,22 +169,6 @@ class FencedKube:
             subresource=subresource,
             resource_version=resource_version,
             uid=uid,
-        )
-        return self._recorded(patched)
-
-    async def json_patch(
-        self,
-        kind: type[K],
-        name: str,
-        operations: Sequence[Mapping[str, Any]],
-        *,
-        namespace: str | None = None,
-        subresource: str | None = None,
-    ) -> K:
-        """Apply all of the operations to the object, or none."""
-        self.check()
-        patched = await self._kube.json_patch(
-            kind, name, operations, namespace=namespace, subresource=subresource
         )
         return self._recorded(patched)
 

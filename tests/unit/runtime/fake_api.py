@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -231,17 +231,6 @@ class FakeApi:
             self.remove(kind, slot[1])
             return _at(new, self.version)
         return self._store(slot, new, uid=old.uid, type="MODIFIED")
-
-    async def json_patch(
-        self,
-        kind: type[K],
-        name: str,
-        operations: Sequence[Mapping[str, Any]],
-        *,
-        namespace: str | None = None,
-        subresource: str | None = None,
-    ) -> K:
-        raise NotImplementedError
 
     async def apply(
         self,

@@ -183,7 +183,6 @@ async def test_write_after_the_lease_is_lost_is_refused() -> None:
     calls: list[Any] = [
         kube.create(a_thing("a")),
         kube.merge_patch(Thing, "a", {}, namespace="ns"),
-        kube.json_patch(Thing, "a", [], namespace="ns"),
         kube.apply(Thing, "a", {}, manager="m", namespace="ns"),
         kube.delete(a_thing("a")),
     ]
