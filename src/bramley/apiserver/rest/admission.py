@@ -68,6 +68,7 @@ def api_server_address(server: Server) -> str:
 
 
 def _used_addresses(server: Server) -> set[str]:
+    # Pending ones count: two Services created at the same moment must not get one address.
     return {each.fields.get(_CLUSTER_IP, "") for each in server.store.list_with_pending("services")}
 
 

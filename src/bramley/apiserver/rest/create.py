@@ -79,6 +79,7 @@ def check_can_create(server: Server, resource: ServedResource, namespace: str, n
     record = server.store.get(namespace_key(namespace))
     if record is None:
         raise status.not_found(Details(kind="namespaces", name=namespace))
+    # The set has a namespace from the decision to delete it; the record shows that only once it is durable.
     if namespace in server.terminating_namespaces or delete.is_terminating(record):
         why = (
             f"unable to create new content in namespace {namespace} because it is being terminated"

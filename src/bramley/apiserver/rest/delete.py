@@ -236,6 +236,7 @@ def serve_crd(server: Server, crd: Json) -> None:
 
 
 def _terminate_namespace(server: Server, old: Json, options: DeleteOptions) -> Json:
+    # At once, not when the deletion is durable: nothing may be created in between.
     if not options.dry_run:
         server.terminating_namespaces.add(old["metadata"]["name"])
     meta = {**old["metadata"], "deletionTimestamp": metadata.timestamp(server.clock.now())}
@@ -251,6 +252,7 @@ def _terminate_crd(server: Server, old: Json, options: DeleteOptions) -> Json:
     del options
     now = metadata.timestamp(server.clock.now())
     meta = {**old["metadata"], "deletionTimestamp": now}
+    # Keeps the CRD until its objects are gone; after a restart the deletion continues because of it.
     meta["finalizers"] = [*meta.get("finalizers", []), CLEANUP_FINALIZER]
     terminating = {
         "type": "Terminating",
@@ -275,6 +277,7 @@ async def _delete_objects(server: Server, resource: ServedResource) -> None:
 
 async def _finish_crd_deletion(server: Server, name: str) -> None:
     key = Key(CRDS, "", name)
+    # Called after each removal of an object; only the last one gets past this.
     if not is_terminating(server.store.get(key)) or _has_objects(server, name):
         return
     resource = _crd_resource(server)

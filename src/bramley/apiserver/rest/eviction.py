@@ -50,6 +50,7 @@ async def _evict(server: Server, target: Target, options: DeleteOptions) -> None
         record = existing(server.store.get(target.key), target.resource, target.name)
         pod = served(record, target.resource)
         is_free = _has_ended(pod) or pod["status"].get("phase") == "Pending"
+        # Before the deletion: if that never happens, the disruption controller restores the budget after two minutes.
         budget = "" if is_free else await _consume_budget(server, pod, dry_run=options.dry_run)
         # A Pod that needed no budget may need one after a change, so only the version that was checked may be deleted.
         pinned = not _has_ended(pod) if is_free else not _is_ready(pod) and bool(budget)
@@ -96,6 +97,7 @@ async def _consume_budget(server: Server, pod: Json, *, dry_run: bool) -> str:
 
     def decide(current: Record | None) -> Decision:
         stored = served(existing(current, resource, found[0].key.name), resource)
+        # Against the newest budget, so that concurrent evictions do not use the same disruption twice.
         return Put(_decremented(stored, pod["metadata"]["name"], now))
 
     await write(server, resource, found[0].key, decide, dry_run=dry_run)
@@ -123,6 +125,7 @@ def _allows_unready(budget: Json) -> bool:
 
 def _decremented(budget: Json, pod_name: str, now: str) -> Json:
     name, budget_status = budget["metadata"]["name"], budget["status"]
+    # The counts are those of an older spec.
     if budget_status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         raise _being_processed(name)
     if len(budget_status.get("disruptedPods", {})) > _MAX_DISRUPTED:
@@ -163,6 +166,7 @@ async def _remove(server: Server, target: Target, options: DeleteOptions) -> Non
     if not options.dry_run:
         noted = await write(server, resource, target.key, note)
         versions.append(bodies.from_json(noted.body)["metadata"]["resourceVersion"])
+    # Setting the condition has changed the version that was pinned.
     pinned_options = (
         replace(options, version=versions[0]) if versions and options.version else options
     )

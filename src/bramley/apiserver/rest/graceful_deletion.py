@@ -102,12 +102,14 @@ def _set_grace(meta: Json, old: Json, options: DeleteOptions, now: datetime) -> 
 def _grace_seconds(old: Json, options: DeleteOptions) -> int:
     spec = dict_field(old, "spec")
     ended = dict_field(old, "status").get("phase") in ("Succeeded", "Failed")
+    # No agent runs it, so nothing would end a grace period.
     if not spec.get("nodeName") or ended:
         return 0
     given = spec.get("terminationGracePeriodSeconds")
     seconds = given if isinstance(given, int) else 0
     if options.grace_seconds is not None:
         seconds = options.grace_seconds
+    # Kubernetes reads a negative period as one second.
     return min(seconds, LONGEST_GRACE_SECONDS) if seconds >= 0 else 1
 
 
@@ -118,6 +120,7 @@ def _shorten_grace(meta: Json, options: DeleteOptions, now: datetime) -> bool | 
     if options.grace_seconds is None:
         return None
     seconds = options.grace_seconds if options.grace_seconds >= 0 else 1
+    # A repeated deletion may only shorten the period.
     if seconds >= given:
         return None
     end = datetime.fromisoformat(meta["deletionTimestamp"]) + timedelta(seconds=seconds - given)

@@ -129,6 +129,7 @@ async def _open_log(
         except errors.BramleyError as error:
             raise _log_unreachable(url, path, query, error) from error
         silence = None if "follow" in query else SILENCE.total_seconds()
+        # From here on the response owns the connection; leaving the context closes nothing.
         chunks = _LogChunks(stack.pop_all(), stream.chunks, silence)
     return Response(b"", content_type=TEXT, chunks=chunks)
 

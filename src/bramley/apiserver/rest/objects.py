@@ -41,6 +41,7 @@ def prepare_create(
         new["metadata"]["generation"] = 1
     if rules.complete is not None:
         rules.complete(new)
+    # Defaults before validation: the rules are written for complete objects.
     _fill(new, resource)
     _refuse(new, resource, _validate_new(new, resource))
     if admit is not None:
@@ -58,6 +59,7 @@ def prepare_update(
     if resource.rules.keep is not None:
         resource.rules.keep(new, old)
     _fill(new, resource)
+    # After the defaults: omitting a field that has its default value is no change.
     _count_generation(new, old, resource)
     _refuse(new, resource, _validate_change(new, old, resource))
     if admit is not None:

@@ -41,6 +41,7 @@ async def patch(server: Server, request: Request, target: Target) -> Response:
     def decide(current: Record | None) -> Decision:
         current = existing(current, target.resource, target.name)
         old = served(current, target.resource)
+        # Applied to the newest state, inside the write: a patch without a version never conflicts.
         new = change(old)
         try:
             _check_shape(

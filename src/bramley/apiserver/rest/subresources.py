@@ -41,6 +41,7 @@ async def create_binding(server: Server, request: Request, target: Target) -> Re
 
     def decide(current: Record | None) -> Decision:
         pod = served(existing(current, resource, name), resource)
+        # Inside the write: of two schedulers only one binds the Pod.
         _check_unbound(pod, body)
         return Put(_bound(pod, body, now))
 

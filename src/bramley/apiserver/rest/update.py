@@ -55,6 +55,7 @@ def decide_update(
 ) -> Decision:
     """Return the decision for a changed object: keep the stored one, store the new one, or remove it."""
     resource = target.resource
+    # Against the head: of two updates from the same version the second gets a 409, even if the first is not durable yet.
     objects.check_version(new, old, resource)
     if target.subresource == "status":
         new = objects.prepare_status_update(new, old, resource)

@@ -127,6 +127,7 @@ class Watch(msgspec.Struct):
                 await self._send_changes(changes)
             now = clock.monotonic()
             if now >= bookmark_at:
+                # Its revision excludes changes that are still buffered: a client that resumes from a bookmark must not miss them.
                 await self._bookmark(subscription.revision)
                 bookmark_at = self._next_bookmark(now)
 

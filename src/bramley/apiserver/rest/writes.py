@@ -59,6 +59,7 @@ async def write(
 
     def build(current: Record | None, rv: int) -> Draft | Removal | None:
         decision = decide(current)
+        # Inside the write: the guard sees exactly the states that are replaced and stored.
         _check_agent_guard(server, decision, current, resource)
         decisions.append(decision)
         return _built(decision, rv, server, resource)
