@@ -51,6 +51,7 @@ class Authenticator:
         peer = request.peer
         if peer is None:
             return ANONYMOUS
+        # A connection may outlive the certificate that it was opened with.
         if not peer.is_valid(self._clock.now()):
             raise status.unauthorized()
         return users.authenticated(peer.user)

@@ -52,6 +52,7 @@ class Pods:
         self._store = store
         self._by_node: dict[str, dict[Key, Record]] = {}
         self._facts: dict[Key, tuple[Record, PodFacts]] = {}
+        # Nothing is awaited between this list and the watch, so no commit is missed.
         for record in store.list(_PODS):
             self._add(record)
         # The filter runs at every commit and accepts nothing: it is used as a callback, without a queue of changes.
@@ -90,6 +91,7 @@ class Pods:
 
     def _facts_of(self, record: Record) -> PodFacts:
         known = self._facts.get(record.key)
+        # Records are immutable: the same record has the same facts.
         if known is not None and known[0] is record:
             return known[1]
         facts = _UNREADABLE

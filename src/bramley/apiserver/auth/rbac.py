@@ -130,6 +130,7 @@ class Rbac:
             self._compiled.pop(role, None)
             return NO_RULES
         known = self._compiled.get(role)
+        # Every write stores a new record, so the same one has the same rules.
         if known is not None and known[0] is record:
             return known[1]
         rules = NO_RULES

@@ -181,6 +181,7 @@ class ServiceAccountTokens:
         return known.user, shared
 
     def _verified(self, token: str) -> _VerifiedToken:
+        # A token of a key that was retired must not be accepted from the cache.
         if self._cached_for_keys != self.keys.changes:
             self._verified_tokens, self._cached_for_keys = {}, self.keys.changes
         if not token.isascii():
@@ -192,6 +193,7 @@ class ServiceAccountTokens:
             if claims.iss != self.settings.issuer:
                 raise BadToken(f"token issuer {quoted(claims.iss)} is invalid")
             known = _VerifiedToken(claims, _user(claims))
+            # Verifying may have loaded the keys, which counts as a change of them.
             self._cached_for_keys = self.keys.changes
             if len(token) > _LONGEST_CACHED:
                 return known
@@ -226,6 +228,7 @@ class ServiceAccountTokens:
             raise BadToken(_gone(key))
         if meta.uid != uid:
             raise BadToken(_other(key, meta.uid, uid))
+        # Cached only until its deletion begins: then the result depends on the time.
         if meta.deletion_timestamp is None:
             token.valid_records[key] = record
         elif meta.deletion_timestamp < now - LEEWAY:
