@@ -137,6 +137,7 @@ class NamespaceReconciler:
         if not cached.deleting:
             return Settled()
         try:
+            # Live: by a stale cache the content of a new namespace of the same name could be deleted.
             namespace = await self.client.get(Namespace, cached.name)
         except errors.NotFound:
             return Settled()
@@ -196,6 +197,7 @@ class NamespaceReconciler:
         items = (await self.client.list(kind, namespace=name)).items
         if not items:
             return
+        # Before the deletion, which removes Pods without a Node at once.
         grace = await self._grace(namespace, served.resource)
         if "deletecollection" in served.verbs:
             await self.client.delete_collection(kind, namespace=name, propagation="Background")
@@ -241,6 +243,7 @@ class NamespaceReconciler:
         path = Namespace.resource.path(name=namespace.name)
         with suppress(errors.NotFound):
             live = await self.client.read_wire(path)
+            # A new namespace of this name keeps its finalizer.
             if live["metadata"]["uid"] != namespace.uid:
                 return
             spec = live.get("spec", {})

@@ -103,6 +103,7 @@ class PodGarbageCollector:
     async def _deleted_nodes(self, missing: Iterable[str]) -> list[str]:
         """Return the Nodes that are missing for the quarantine period and that the server does not know either."""
         now, names = self.clock.monotonic(), set(missing)
+        # A Node that came back is dropped here, so its next absence starts a new quarantine.
         self._missing_since = {name: self._missing_since.get(name, now) for name in names}
         quarantine = self.timings.quarantine.total_seconds()
         due = sorted(name for name in names if now - self._missing_since[name] >= quarantine)
@@ -114,6 +115,7 @@ class PodGarbageCollector:
         except errors.NotFound:
             return False
         except errors.BramleyError as error:
+            # Counts as existing: Pods of a live Node must not be deleted because a read failed.
             logger.warning("Node lookup failed", node=node, error=str(error))
         return True
 
@@ -121,6 +123,7 @@ class PodGarbageCollector:
         namespace = pod.namespace or ""
         logger.info("Garbage-collecting Pod", pod=pod.name, namespace=namespace, reason=reason)
         try:
+            # Before the deletion: with a finalizer the Pod stays, and its controller has to see that it ended.
             if pod.status.phase not in _ENDED:
                 await self._mark_failed(pod, reason)
             await self.kube.delete(pod, grace=timedelta())

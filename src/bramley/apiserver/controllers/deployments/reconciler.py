@@ -113,6 +113,7 @@ class DeploymentReconciler:
         active = [each for each in rollout.olds if each.spec.replicas]
         for each in active:
             await self._scale(rollout, Scale(each, 0))
+        # Pods of two templates must never run at the same time.
         if active or any(self._has_pods(each) for each in rollout.olds):
             return
         new = await self._ensure_new(rollout)
@@ -146,6 +147,7 @@ class DeploymentReconciler:
                 ReplicaSet.resource, body, namespace=deployment.namespace
             )
         except errors.AlreadyExists:
+            # An earlier creation whose response was lost, or a collision of hashes.
             return await self._existing(rollout, name)
         except errors.BramleyError as error:
             message = f'Failed to create new replica set "{name}": {error}'

@@ -219,6 +219,7 @@ class GarbageCollector:
             dependent = await self._latest(each)
             if dependent is not None:
                 await self._set_owners(dependent, owners_without(dependent, frozenset({uid})))
+        # Last: without the finalizer the owner disappears, and dependents that still name it would be deleted.
         return await self._remove_finalizer(owner, ORPHAN)
 
     async def _latest(self, observed: PartialObject) -> PartialObject | None:
@@ -282,6 +283,7 @@ class GarbageCollector:
                 for ref in meta.owner_references
             ]
             await self._set_owners(dependent, freed)
+            # The patch has changed the version that the deletion requires.
             dependent = await self._latest(dependent) or dependent
             meta = dependent.metadata
         logger.debug(

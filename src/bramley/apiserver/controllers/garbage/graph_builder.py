@@ -91,6 +91,7 @@ class OwnerGraph:
         self.objects[new.uid] = new
         self._link(old, new)
         self._owners_changed(old, new, work)
+        # Dependents may have been observed before their owner.
         if old is None:
             self._report_misplaced_dependents(new, work)
         self._deletion_changed(old, new, work)
@@ -197,6 +198,7 @@ class GraphBuilder:
         """Keep one informer per served kind until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
+                # Before the discovery: a definition that changes during it requires another one.
                 self._discovery_needed.clear()
                 pause = await self._sync_informers(group)
                 await self._wait_for_discovery(pause)
@@ -229,6 +231,7 @@ class GraphBuilder:
             self.complete.clear()
         for resource in missing:
             self._start_informer(resource, group)
+        # The kinds of a group that could not be read are still served.
         if not discovery.failures:
             for resource in set(self._informers) - required:
                 self._stop_informer(resource)

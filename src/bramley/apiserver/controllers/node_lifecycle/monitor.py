@@ -194,6 +194,7 @@ class NodeMonitor:
             return node
         logger.info("Node heartbeat expired", node=node.name)
         patch = {"status": {"conditions": msgspec.to_builtins(after)}}
+        # Only at this version: a heartbeat that is written meanwhile wins.
         return await patch_object(self.kube, node, patch, subresource="status", only="version")
 
     async def _mark_pods_not_ready(self, node: Node) -> None:
@@ -239,6 +240,7 @@ class NodeMonitor:
             if key is None or taints.has_no_execute_taint(node.spec.taints, key):
                 continue
             is_swap = taints.has_no_execute_taint(node.spec.taints, other)
+            # Its Pods are being evicted already, so another reason needs no token of the limiter.
             if is_swap or self._zones.limiter(zones.zone_of(node)).try_accept(now):
                 chosen.append(node)
         await self._set_eviction_taints(chosen, taints.no_execute_key)

@@ -128,6 +128,7 @@ class NodeTaintReconciler:
         if deprecated:
             patch["metadata"] = {"labels": deprecated}
         if patch:
+            # A merge patch replaces the whole list: without the version it would drop a taint added meanwhile.
             version = node.metadata.resource_version
             with suppress(errors.NotFound):
                 await self.kube.merge_patch(Node, node.name, patch, resource_version=version)

@@ -73,6 +73,7 @@ class ReplicaSetReconciler:
 
     async def _create(self, owner: ReplicaSet, count: int) -> str:
         body = pod_of(owner)
+        # Slow start, as in kube-controller-manager: a template that is always refused costs few requests.
         batch = 1
         while count:
             batch = min(batch, count)
@@ -90,6 +91,7 @@ class ReplicaSetReconciler:
                 return ""
             self.recorder.warning(owner, "FailedCreate", f"Error creating: {error}")
             return str(error)
+        # The plain client recorded nothing; without this the next reconcile could create the Pod again from a stale cache.
         pod = self.kube.record_write(msgspec.convert(created, Pod))
         self.recorder.event(owner, "SuccessfulCreate", f"Created pod: {pod.name}")
         return ""

@@ -70,6 +70,7 @@ class Scheduler:
             self._decided.pop(key, None)
             return Settled()
         node = self.cache.assumed.get(pod.uid)
+        # The response to an earlier binding was lost: it is repeated, and the server refuses a second one.
         if node is not None and key not in self._decided:
             return await self._bind(pod, node)
         decision = await self._decision(key)
@@ -132,6 +133,7 @@ class Scheduler:
 
     async def _bind(self, pod: Pod, node: str) -> Outcome:
         try:
+            # After a timeout the Pod stays assumed, because the server may have bound it.
             self.check()
             await self.client.bind(pod, node)
         except errors.NotFound:
@@ -158,6 +160,7 @@ class Scheduler:
 
     async def _report(self, pod: Pod, decision: Unschedulable) -> None:
         try:
+            # Before the victims are deleted: after a restart the nomination shows for which Pod the Node was freed.
             await self._write_status(pod, decision)
             for victim in decision.victims:
                 await self._preempt(victim, preemptor=pod, node=decision.nominated_node)
@@ -183,6 +186,7 @@ class Scheduler:
     async def _preempt(self, victim: PodInfo, *, preemptor: Pod, node: str) -> None:
         """Delete a Pod for one of higher priority."""
         pod = self.pods.find(victim.key)
+        # The victim may have ended or been replaced since the decision.
         if pod is None or pod.uid != victim.uid or pod.deleting:
             return
         condition = PodCondition(

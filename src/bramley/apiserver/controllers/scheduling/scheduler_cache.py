@@ -59,6 +59,7 @@ class SchedulerCache:
         elif new.spec.node_name:
             self._pod_assigned(key, old, new)
         elif new.uid in self.assumed:
+            # An event from before the binding: the Pod already counts on its Node.
             return
         elif needs_scheduling(new):
             self._pod_pending(key, old, new)
@@ -135,6 +136,7 @@ class SchedulerCache:
         is_counted = self.snapshot.node_of(new.uid) == new.spec.node_name
         if is_counted and old is not None and _counted_fields(old) == _counted_fields(new):
             return
+        # The server decides: another scheduler may have bound the Pod to another Node than the assumed one.
         before = self.snapshot.remove_pod(new.uid)
         self.snapshot.add_pod(PodInfo.of(new), new.spec.node_name)
         if before is not None:
