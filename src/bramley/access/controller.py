@@ -79,6 +79,7 @@ class RoleReconciler:
         return Settled()
 
     async def _act(self, decision: Decision) -> None:
+        # Revoke before granting: an interruption leaves too few permissions, not too many.
         for surplus in decision.surplus:
             with suppress(errors.NotFound, errors.Conflict):
                 await self.kube.delete(surplus)

@@ -46,11 +46,13 @@ async def create(kube: Client, node: str, *, expires: timedelta) -> Identity:
     """
     _check(node, expires)
     await ensure_shared(kube)
+    # First: it owns all the others, so whatever an interruption leaves is found and deleted by it.
     owner = await upsert.create_or_update(kube, agent_objects.own_role(node))
     for binding in agent_objects.cluster_bindings(owner):
         await upsert.create_or_update(kube, binding)
     await upsert.create_or_update(kube, agent_objects.account(owner))
     await _ensure_roles(kube, owner)
+    # Last: an agent that starts with the token has all of its permissions.
     return await _issue_token(kube, node, expires)
 
 

@@ -56,6 +56,7 @@ def event(
 ) -> str | None:
     """Check an event: it is about the Node, its Lease or a Pod on it, and stays so."""
     involved = _involved_object(new)
+    # Otherwise an agent could rewrite events about objects of other Nodes.
     if old is not None and _involved_object(old) != involved:
         return "the involved object of an event may not change"
     before, after = _metadata(old), _metadata(new)
@@ -87,6 +88,7 @@ def pod_token(new: Json | None, *, is_own_pod: Callable[[str], bool]) -> str | N
     """Check a token for a Pod's ServiceAccount: it is bound to such a Pod, on the Node."""
     bound = _bound(new)
     name = bound.get("name")
+    # With the uid the token ends with this Pod, even if another one gets its name.
     if (bound.get("apiVersion"), bound.get("kind")) != ("v1", "Pod") or not bound.get("uid"):
         return "an agent may request tokens only bound to a pod and its uid"
     if not isinstance(name, str) or not is_own_pod(name):

@@ -45,6 +45,7 @@ async def create_or_update(kube: Client, desired: K, *, current: K | None = None
         try:
             return await kube.create(desired)
         except errors.AlreadyExists:
+            # A concurrent run created it after the read above.
             found = await kube.get(type(desired), desired.name, namespace=desired.namespace)
     change = difference(found, desired)
     if not change:
