@@ -107,6 +107,7 @@ async def _process(
     async with kube:
         deps = _host_deps(settings, kube, environment, clock=clock, rng=rng)
         node = settings.node.name
+        # `agent` is assigned below; the renewal calls this only while the agent runs.
         renewal = AgentTokenRenewal(
             token, kube, node=node, uid=lambda: agent.node_uid, clock=clock, rng=rng
         )

@@ -99,7 +99,9 @@ async def serve(
     settings: Settings, *, stop: Stop, on_serving: Callable[[Address], None], clock: Clock
 ) -> None:
     """Serve until a stop is requested; return when all data is durable and the folder is unlocked."""
+    # First: a refusal must not leave a data folder behind.
     kubeconfigs.refuse_foreign(settings.kubeconfig)
+    # Before the store: an address in use is reported without touching the data.
     with contextlib.closing(bind(settings.listen)) as bound:
         address = bound_address(settings.listen, bound)
         check = damage.check_envelope

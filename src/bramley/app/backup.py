@@ -53,6 +53,7 @@ async def back_up_server(
                     raise await _refusal(answer)
                 await _copy(answer, file, progress)
             file.flush()
+            # Checked before the file gets its final name, so that an incomplete download never appears to be a backup.
             return archives.check(place)
     finally:
         await transport.close()
@@ -83,6 +84,7 @@ def restore(folder: Path, source: Path, *, force: bool, now: datetime) -> Restor
     lock = _lock(folder, "stop the server first, or restore into another folder")
     with contextlib.ExitStack() as undo:
         undo.callback(lock.release)
+        # An interrupted restore is finished first: it determines what data the folder has.
         _recover(folder, force=force)
         present = [name for name in _replaced() if (folder / name).exists()]
         if present and not force:
@@ -93,6 +95,7 @@ def restore(folder: Path, source: Path, *, force: bool, now: datetime) -> Restor
         before = _revision_of(folder / data_folder.DATABASE)
         stage = data_folder.stage_restore(folder)
         manifest = archives.unpack(source, stage)
+        # In the staging folder: the data folder is unchanged until everything is ready.
         revision = _raise_revisions(stage, manifest, before=before, now=now)
         previous = _unused_path(folder / f"before-restore-{now:%Y%m%dT%H%M%S}")
         data_folder.install_restore(folder, previous.name, replaced=_replaced())

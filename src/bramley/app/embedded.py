@@ -125,6 +125,7 @@ class Controllers:
         token = self.api.internal_tokens.issue(CONTROLLERS_USER, CONTROLLERS_GROUPS)
         async with Client(self.api.transport(token), clock=self.clock) as client:
             self._manager = manager = self._new_manager(client)
+            # `stop` may have been called before there was a manager to stop.
             if self._stopping:
                 return
             async with asyncio.TaskGroup() as group:

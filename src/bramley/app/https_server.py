@@ -164,6 +164,7 @@ class HttpsServer:
             force = group.create_task(self._close_when_forced(stop))
             await server.main_loop()
             logger.info("Draining server", reason="stop requested")
+            # Concurrent with the shutdown, which waits for all connections: watches end only by this task.
             end = group.create_task(self._end(end_streams))
             await server.shutdown(sockets=[self._bound])
             await self._ended.wait()

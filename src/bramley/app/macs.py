@@ -307,6 +307,7 @@ async def retire_surplus(kube: Client, settings: MacSettings) -> None:
 
 async def retire(kube: Client, name: str) -> None:
     """Remove a Mac from the cluster: its identity, its Pods with the finalizer of its agent, and its Node."""
+    # First: an agent that still runs must not register the Node again.
     await identity.revoke(kube, name)
     for pod in (await kube.list(Pod, fields=f"spec.nodeName={name}")).items:
         with contextlib.suppress(errors.NotFound):
@@ -318,6 +319,7 @@ async def retire(kube: Client, name: str) -> None:
 async def _delete_pod(kube: Client, pod: Pod) -> None:
     others = [each for each in pod.metadata.finalizers if each != finalizers.VM_CLEANUP]
     change = {"metadata": {"finalizers": others}}
+    # Before the deletion: no agent is left that would remove the finalizer.
     await kube.merge_patch(Pod, pod.name, change, namespace=pod.namespace, uid=pod.uid)
     await kube.delete(Pod, pod.name, namespace=pod.namespace, uid=pod.uid, grace=timedelta())
 

@@ -183,5 +183,6 @@ def _macs(settings: Settings, clock: Clock) -> Macs | BootstrappedMacs:
 async def _kill_when_forced(stop: Stop, macs: Macs | BootstrappedMacs, server_stop: Stop) -> None:
     await stop.forced.wait()
     macs.kill()
+    # Twice: the second request forces the stop.
     server_stop.request()
     server_stop.request()

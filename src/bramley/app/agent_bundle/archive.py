@@ -240,6 +240,7 @@ def pack(folder: Path, spec: ArchiveSpec, into: Path, *, level: int = SMALL) -> 
     target = into / f"{manifest.name}-{manifest.version}-{manifest.platform}.tar.gz"
     unfinished = target.with_name(f".{target.name}.unfinished")
     try:
+        # Under another name until it is complete: no reader of the folder finds half an archive.
         _write(unfinished, tree, manifest, level)
         unfinished.rename(target)
     finally:
