@@ -71,6 +71,7 @@ class ArchiveInstall:
         if facts.stat(Stat(place, digest=True)):
             if facts.stat(Stat(self.damaged)):
                 yield _remove(self.damaged)
+            # Directly before the next rename: the path is missing only for a moment.
             yield Rename(path=place, to=self.damaged, purpose=f"move the damaged {name} away")
         yield Rename(path=self.incoming, to=place, purpose=f"install {name}")
         yield from self.remove_temporary()

@@ -101,6 +101,7 @@ class ArtifactReader:
         while offset < self._artifact.size:
             await self._limit.acquire(min(BLOCK, self._artifact.size - offset))
             block = _read(self._artifact.path, self._opened, offset)
+            # After the read: a block that was read during a change must not be sent.
             _require_unchanged(self._artifact.path, self._opened)
             offset += len(block)
             yield block

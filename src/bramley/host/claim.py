@@ -37,6 +37,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
                 f"another run works on this Mac ({found.by[:200]}), so this one has stopped; wait until the other one has ended, "
                 "then run this again"
             )
+        # Never lower: otherwise a former leader could begin again after a run by hand, which has epoch 0.
         return msgspec.structs.replace(self, epoch=max(self.epoch, found.epoch))
 
     def write(self) -> Write:
@@ -49,4 +50,5 @@ def _read(content: bytes | None) -> Claim | None:
     try:
         return msgspec.json.decode(content, type=Claim) if content else None
     except msgspec.MsgspecError:
+        # A damaged claim blocks no run.
         return None

@@ -157,6 +157,7 @@ async def apply(
     """
     run = _Run(mac, on_progress, claim)
     if facts is None or not _plan_all(mac, steps, facts).is_empty:
+        # Also reads the claim, which earlier facts do not contain.
         facts = await run.probe(*steps)
     run.stamps = drift.read_stamps(facts)
     await run.ensure_all(steps, facts)
@@ -221,6 +222,7 @@ class _Run:
         self.ignored_failure = ""
         try:
             async with _step_deadline():
+                # Again: earlier steps of this run may have changed what this one depends on.
                 step.check_supported(facts)
                 changed = await self._execute_plan(step, facts)
                 after = await self._verify(step) if changed else facts
@@ -305,6 +307,7 @@ class _Run:
         if part is None or self.stamps.get(part.part) == part.stamp:
             return 0
         self.stamps = drift.applied(self.stamps, part)
+        # If only the stamp is missing, this is the first change of the run.
         await self._ensure_claim()
         self.has_changed_mac = True
         for command in drift.write_stamps(self.stamps):

@@ -92,6 +92,7 @@ class RemovalStep:
 def steps(user: str, *, keep_tart: bool = True) -> list[Step]:
     """Return the steps that remove all of Bramley from a Mac with this user."""
     return [
+        # First: until it is unloaded, the agent could start VMs.
         _job(),
         _agent(),
         _kubeconfig(),
@@ -218,6 +219,7 @@ def _tailscale() -> RemovalStep:
         if not daemon.is_current(facts):
             return
         if daemon.is_loaded(facts):
+            # Needs the running daemon.
             yield _log_out()
             yield from unload(daemon.label)
         yield from _present(facts, *_TAILSCALE_FILES)
@@ -324,6 +326,7 @@ def _auto_login(user: str) -> RemovalStep:
         if current.code == 0 and not setting.is_set(facts):
             return
         yield from _present(facts, host.KCPASSWORD)
+        # Last: while the setting exists, the next plan detects an interruption.
         if setting.is_set(facts):
             yield Run(
                 argv=("defaults", "delete", setting.domain, setting.key),

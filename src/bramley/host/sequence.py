@@ -74,6 +74,7 @@ def steps(spec: MacSpec, *, clock: Clock | None = None) -> list[Step]:
 
 def _base_steps(spec: MacSpec, clock: Clock) -> Iterator[Step]:
     yield Preconditions(spec.user, clock=clock)
+    # Before all steps that run commands as root.
     yield Sudo(spec.user, spec.password)
     yield SshKeys(spec.user, spec.public_keys)
     yield Hostname(spec.job.node_name)
@@ -102,9 +103,11 @@ def _agent_steps(spec: MacSpec) -> Iterator[Step]:
     if spec.client_authority:
         yield ClientAuthority(spec.client_authority, spec.user)
     if spec.interpreter:
+        # Before the code, whose check runs it with this interpreter.
         yield Interpreter(spec.interpreter)
     if spec.agent:
         yield Agent(spec.agent, spec.interpreter.version if spec.interpreter else "")
+        # After all files that the agent is started with: the steps before only note that a restart is due.
         yield Job(spec.agent_job)
         yield Verification(spec.agent_job)
 

@@ -88,6 +88,7 @@ class _PacedProtocol:
         self.writable.set()
 
     def connection_lost(self, error: Exception | None) -> None:
+        # Wakes senders, which would otherwise wait for ever.
         self.writable.set()
         self.inner.connection_lost(error)
 
@@ -111,6 +112,7 @@ class ClientConnection:
         with contextlib.suppress(TimeoutError, OSError):
             async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await self.ssh.wait_closed()
+        # After the connection that runs through it.
         if self.jump is not None:
             await self.jump.close()
 
@@ -216,6 +218,7 @@ def _options(target: Target, keys: Sequence[object]) -> dict[str, Any]:
 
 def host_key_order(target: Target) -> list[str]:
     """Return the host key algorithms to request: those of known keys first."""
+    # A server with keys of several algorithms would otherwise present another one, which would count as changed.
     known = target.host_keys.known(target.host, target.port)
     preferred = [
         name for key in known for name in (_RSA if key.algorithm == "ssh-rsa" else (key.algorithm,))

@@ -259,6 +259,7 @@ async def reboot(
     # The connection ends with the Mac, possibly before the answer; the boot session shows whether it rebooted.
     with suppress(errors.HostUnreachable, errors.TimedOut):
         await mac.do(Run(argv=_REBOOT_ARGV, purpose=command.purpose, as_root=True))
+    # A connection to a Mac that went down does not fail until its keepalives do.
     await disconnect()
     end = clock.monotonic() + command.timeout.total_seconds()
     reason = "it has not gone down"
@@ -267,6 +268,7 @@ async def reboot(
     while clock.monotonic() < end:
         await asyncio.sleep(_REBOOT_POLL_INTERVAL.total_seconds())
         try:
+            # The Mac may answer again before it goes down.
             if await _boot_session(mac) not in {"", before}:
                 return
         except transient as error:

@@ -34,6 +34,7 @@ class OutputBuffer:
         """Add output, and wake those who wait for a text."""
         self.beginning += block[: self._max_bytes - len(self.beginning)]
         self.tail = (self.tail + block)[-_TAIL:]
+        # A new event for each block: waiters of the old one check the text, and then wait for the next block.
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -95,6 +96,7 @@ class RemoteProcess:
                 group.create_task(_read(self._process.stderr, self.errors)),
             ]
             writer = group.create_task(write())
+            # The outputs end with the command; a writer may wait for a prompt that never comes.
             await asyncio.wait(readers)
             writer.cancel()
 

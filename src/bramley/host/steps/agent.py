@@ -100,6 +100,7 @@ class Agent(Step):
 
     def _switch(self, facts: Facts) -> Iterator[Command]:
         before = _target(facts, _CURRENT)
+        # Before the switch: an interruption leaves a release that is current and previous, never one without a link.
         if before and _target(facts, _PREVIOUS) != before:
             yield Link(
                 path=host.AGENT_PREVIOUS, target=before, purpose="record the previous release"
@@ -111,6 +112,7 @@ class Agent(Step):
         )
 
     def _clean(self, facts: Facts) -> Iterator[Command]:
+        # The facts are older than the switch: what was current then is the previous release now.
         before = _CURRENT if self._is_other(facts) else _PREVIOUS
         kept = {self.folder, _target(facts, before)}
         for version in _versions(facts, _RELEASES):

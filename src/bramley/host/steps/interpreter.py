@@ -52,6 +52,7 @@ class Interpreter(Step):
             yield from self._install.remove_leftovers(facts)
             return
         yield from archive_install.ensure_folder(facts, host.AGENT_ROOT)
+        # Before the replacement: an agent that runs from this folder is restarted even if this run is interrupted.
         if facts.stat(Stat(self.folder, digest=True)):
             yield from agent_daemon.note_restart(facts)
         yield from self._install.install(

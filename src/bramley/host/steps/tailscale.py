@@ -113,6 +113,7 @@ class Tailscale(Step):
         """Upload and check the programs, replace them while the daemon is unloaded, and log in unless that was done with these tags."""
         if facts.stat(_KEY_FILE):
             yield _remove_key()
+        # While the old daemon runs: it may be the only way to reach the Mac, so it is stopped for a checked version only.
         if self._is_stale(facts):
             yield from self._upload(facts)
         loading = [*DAEMON.plan(facts, changes=[*self._programs(facts)])]
@@ -211,6 +212,7 @@ class Tailscale(Step):
             purpose="wait for an address in the tailnet",
             ignore_failure=True,
         )
+        # Last: without the note the next plan applies the settings again.
         yield from self._write_note()
 
     def _up(self, *key: str) -> Run:

@@ -96,6 +96,7 @@ class Tart(Step):
         yield from self._install.unpack(
             facts, version_command=(f"{_IN_ARCHIVE}/{host.TART_IN_BUNDLE}", "--version")
         )
+        # The upload takes minutes, in which a VM may have started.
         if _runs(facts):
             yield shared_probes.require_no_vms()
         if facts.stat(_BUNDLE):
