@@ -77,6 +77,7 @@ class GuiSession:
             if self._was_alive(max_age) or await self.check():
                 self._failed_restarts = 0
                 return
+            # After the check, which takes a while: a VM may have started meanwhile.
             self._check_restart_allowed()
             await self._restart_loginwindow()
 

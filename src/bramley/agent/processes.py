@@ -152,6 +152,7 @@ class SystemPrograms:
     ) -> Finished:
         """Run a program to its end; see `Programs`."""
         process = self._start(argv, environment or {}, has_input=bool(stdin))
+        # Nothing is awaited between start and record, so a cancellation leaves no program without a record.
         if self._journal:
             self._journal.add(process.pid)
         try:

@@ -89,6 +89,7 @@ class GarbageCollector:
     async def _pass(self, *, needs_space: bool) -> bool:
         async with self._lock:
             try:
+                # Outside of the guard, which blocks new leases; the plan protects records that are younger than these lists.
                 pods, listed = await self._pods(), await self._listed()
                 return await self._steps(pods, listed, needs_space=needs_space)
             except (errors.BramleyError, OSError) as error:
@@ -138,6 +139,7 @@ class GarbageCollector:
             if step.golden and store.has_folder(step.golden):
                 await self.tart.delete(step.golden)
             await self._delete_cached(step.cached)
+            # Last: while the record exists, the next pass repeats an interrupted deletion.
             store.forget(step.digest)
 
     async def _delete_cached(self, cached: Sequence[str]) -> None:

@@ -149,6 +149,7 @@ def open_regular_file(path: str | Path, *, dir_fd: int | None = None) -> BinaryI
         number = os.open(path, _GUEST_FILE, dir_fd=dir_fd)
     except OSError:
         return None
+    # Checked on the open file: under its name the guest could replace it between the check and the use.
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         return None
@@ -206,6 +207,7 @@ def _read(folder: int, name: str) -> str:
 
 async def _remove(root: int, name: str) -> None:
     with _subfolder(root, name) as folder:
+        # First: the removal of the rest may fail, and secrets must not stay behind.
         for secret in (guest.TOKEN_FILE, guest.ENV_FILE):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(secret, dir_fd=folder)

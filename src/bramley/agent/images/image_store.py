@@ -111,6 +111,7 @@ class ImageStore:
         pending = self.ledger.image(_pending(image))
         is_ours = pending is not None and reference.with_digest(digest) not in pending.references
         record = self._put_references(image, reference, digest, is_pulled=is_ours)
+        # After the new record: an interruption leaves the tag on two records, never on none.
         self._move_tag(image, but=digest)
         # Last: until the digest is recorded, the pending record is the only trace of the pull.
         self.ledger.drop_image(_pending(image))

@@ -162,6 +162,7 @@ class Images:
             except NoSpace:
                 if not await self._reclaim_space():
                     raise
+                # The attempt that ran out of space may have left a folder.
                 await self._remove_failed_clone(vm)
                 await self.tart.clone(golden, vm)
 
@@ -244,6 +245,7 @@ class Images:
     async def _make_available(self, pull: Pull) -> None:
         record = self._adopted_golden(pull) or await self._pulled_record(pull)
         async with self.store.lock(record.golden):
+            # Under the lock: another pull of the same digest may have made the base meanwhile.
             if not self.store.is_complete(record.golden):
                 await self._make_golden(pull.reference.with_digest(record.digest), record.golden)
             self.store.record_golden_complete(record)
@@ -283,6 +285,7 @@ class Images:
 
     async def _make_golden(self, source: str, golden: str) -> None:
         tart = self.tart
+        # A killed agent may have left an incomplete one, which would block the clone.
         await self._remove_partial(golden)
         try:
             await tart.clone(source, golden)

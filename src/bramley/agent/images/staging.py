@@ -162,6 +162,7 @@ class Staging:
     async def run(self) -> None:
         """Stage the requested images until cancelled."""
         while True:
+            # Before the step: a change that arrives during it must not be lost.
             self._changed.clear()
             pause: timedelta | None = self.settings.retry
             try:
@@ -190,6 +191,7 @@ class Staging:
         except errors.BadRequest as error:
             await self._withdraw(())
             return await self._publish(StagingReport(request_id(text), message=str(error)))
+        # First: one image is pulled at a time, and one that is no longer requested would block the others.
         await self._withdraw(request.images)
         statuses = tuple([await self._stage_image(request, image) for image in request.images])
         pause = await self._publish(StagingReport(request_id(text), statuses) if statuses else None)
@@ -265,6 +267,7 @@ class Staging:
         left = self._published_at + self.settings.publish_period.total_seconds() - now
         if left > _MIN_WAIT:
             return timedelta(seconds=left)
+        # Before the request: one that fails counts for the rate, too.
         self._published_at = now
         annotations = {names.annotations.STAGED_IMAGES: text or None}
         patch = {"metadata": {"annotations": annotations}}

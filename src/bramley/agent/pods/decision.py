@@ -178,6 +178,7 @@ def _begin(observed: Observation) -> Step:
 
 
 def _claimed(observed: Observation) -> Step:
+    # First: whatever the record states, a disk that may have run is neither replaced nor booted.
     if _may_have_run(observed):
         return Step.ADOPT
     if observed.is_past_deadline:
@@ -196,6 +197,7 @@ def _cloned(observed: Observation) -> Step:
     if observed.is_past_deadline:
         return Step.RECORD_EXIT
     if not observed.has_clone:
+        # A record never moves back, so provisioning begins again with a new one.
         return Step.REMOVE_RECORD
     return _when_allowed(observed, Step.START)
 

@@ -105,10 +105,12 @@ def process_of(vm: str, record: VmRecord | None, deps: PodDeps) -> Process:
 def start_failure(vm: str, record: VmRecord | None, deps: PodDeps) -> failures.TartFailed | None:
     """Return why a run failed to start, if it ended at once and its guest has reported nothing."""
     ended = deps.runs.ended(vm)
+    # A run that was killed by a signal may have booted its guest.
     if ended is None or ended.code is None or ended.code <= 0 or ended.at is None:
         return None
     if record is None or not _was_brief(record, ended.at, deps):
         return None
+    # A guest that has reported has booted, however soon it ended.
     if deps.guests.report(vm).code is not None:
         return None
     return failures.start_failure(ended.code, deps.runs.output_tail(vm))

@@ -134,6 +134,7 @@ async def start(context: PodContext) -> Outcome | None:
         )
     )
     context.state.started_at = deps.clock.monotonic()
+    # The run of an earlier attempt exists: it is followed and never started again.
     with contextlib.suppress(errors.AlreadyExists):
         await deps.tart.start(deps.runs, context.vm, RunOptions(shares=_shares(context)))
     context.record_event(events.STARTED_VM, f"Started VM {context.vm}")

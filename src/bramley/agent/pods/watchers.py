@@ -78,9 +78,11 @@ class PodDeletionWatcher:
         work = _Work(uid, cancel)
         try:
             async with cancel:
+                # Inside of the timeout: asyncio reschedules only one that has been entered.
                 self._in_progress.setdefault(key, []).append(work)
                 await awaitable
         except TimeoutError:
+            # The work itself may raise a TimeoutError, too.
             if cancel.expired():
                 return False
             raise

@@ -127,6 +127,7 @@ class LogFile:
             self._offset, self._rest = 0, b""
         chunk = os.pread(self._file.fileno(), _READ_BYTES, self._offset)
         self._offset += len(chunk)
+        # Only at the end of the old file: its last lines come before those of its successor.
         return chunk if chunk or not self._was_replaced() else self._read()
 
     def _open(self) -> None:

@@ -60,6 +60,7 @@ class ConnectionLimiter:
             yield
         finally:
             self._busy.discard(connection)
+            # The idle time begins with the end of the request.
             self._idle_since.pop(connection, None)
 
     async def run(self, runner: web.AppRunner) -> None:
@@ -270,6 +271,7 @@ class Server:
         transport = request.transport
         peer = transport.get_extra_info("peercert") if transport is not None else None
         user = None
+        # With two headers a proxy may have checked another one than we would.
         if len(authorization) == 1:
             user = await self._auth.authenticate(authorization[0], peer)
         if user is None:
@@ -326,6 +328,7 @@ def _load_pair(context: ssl.SSLContext, pair: Pair) -> None:
 
 def _load_client_ca(context: ssl.SSLContext, authority: Path) -> None:
     try:
+        # OpenSSL only adds: an authority that was removed from the file is trusted until the agent restarts.
         context.load_verify_locations(authority)
     except (OSError, ValueError) as error:
         raise errors.BadConfiguration(
