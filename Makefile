@@ -17,10 +17,10 @@ install: $(READY) ## Create .venv with every package pinned by hash
 $(READY): requirements/dev.txt pyproject.toml tools/venv.sh
 	@sh tools/venv.sh $(VENV) && touch $@
 
-up: $(READY) ## Serve Kubernetes on this machine; ARGS="--listen 127.0.0.1:7443" reaches `bramley up`
+up: $(READY) ## Start a cluster with simulated Macs; ARGS="--macs 1" passes flags to `bramley up`
 	@exec $(VENV)/bin/bramley up $(ARGS)
 
-test: check ## Run make check, then every tier of tests; TIERS=unit,process chooses, CI=true forbids gaps
+test: check ## Run make check, then every tier of tests; TIERS=unit,process selects tiers, CI=true forbids skips
 	@$(PYTHON_IN) -m tools.prepare
 	@$(PYTHON_IN) -m pytest -n $(WORKERS)
 
@@ -34,7 +34,7 @@ check: $(READY) ## Check lint, format, lengths, types, layers and generated file
 fmt: $(READY) ## Format the code and apply ruff's fixes
 	@$(VENV)/bin/ruff check --fix --quiet . ; $(VENV)/bin/ruff format .
 
-bench: $(READY) ## Run the benchmarks beside their rivals and write bench/RESULTS.md
+bench: $(READY) ## Run the benchmarks and write bench/RESULTS.md
 	@$(PYTHON_IN) -m bench all
 
 mutants: $(READY) ## Apply every known mutant and check that its test fails

@@ -1,6 +1,6 @@
 """Third-party Kubernetes clients in a separate environment: pinned by hash, created once per lock file.
 
-Benchmarks run them as rivals, tests as users of the embedded API. They never enter the project's own environment.
+Benchmarks compare with them, and tests run them on the embedded API. They are never installed in the project's environment.
 """
 
 from __future__ import annotations

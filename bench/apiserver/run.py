@@ -1,4 +1,4 @@
-"""One run of the benchmark, from building the rival to the verdict; or the profile of our server under one load."""
+"""One run of the benchmark, from building kube-apiserver to the report; or the profile of our server under one load."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The server: answers with bytes that were encoded in advance, so that the client is always the slower side.
 
-`python -m bench.runtime.replay EVENTS` prints its port and serves until it is ended. It knows what the contestants ask for:
+`python -m bench.runtime.replay EVENTS` prints its port and serves until it is ended. It knows the requests of the clients:
 discovery, lists in pages, and a watch that sends every event and then stays open.
 """
 
@@ -133,7 +133,7 @@ def whole(writer: asyncio.StreamWriter, status: bytes, body: bytes) -> None:
 
 
 async def main(events: int) -> None:
-    """Serve on a free port of this machine and say which."""
+    """Serve on a free port of this machine and print the port."""
     replay = Replay(events)
     server = await asyncio.start_server(replay.serve, "127.0.0.1", 0, limit=1 << 20)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")

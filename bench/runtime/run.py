@@ -1,4 +1,4 @@
-"""One run: the server on one core, one contestant after the other on the next, in turns, medians, verdict."""
+"""One run: the server on one core, one client after the other on another core, in rounds; medians, ratios and goals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 PLACE = RunnerPool.resource
 MEGABYTE = 1_000_000
 SERVER_CORE, CLIENT_CORE = 0, 1
-PATIENCE_SECONDS = 180
+TIMEOUT_SECONDS = 180
 LIGHTKUBE = (
     PLACE.kind,
     PLACE.plural,
@@ -33,7 +33,7 @@ LIGHTKUBE = (
 )
 
 Figures = Mapping[str, float]
-Contest = Callable[[str, Path], Figures]
+Measurement = Callable[[str, Path], Figures]
 
 GOALS = {
     "reconciles_vs_kopf": "≥ 20",
@@ -43,56 +43,60 @@ GOALS = {
 
 
 def run(arguments: Sequence[str]) -> Report:
-    """Measure everything and judge it."""
+    """Run all measurements and return the report."""
     options = argparse.ArgumentParser(prog="python -m bench runtime")
-    # A contest takes less than a second, in which a busy machine may have any mood.
+    # A measurement takes less than a second, so on a busy machine a single one means little.
     options.add_argument("--rounds", type=int, default=7, help="how often; the median counts")
     rounds = options.parse_args(arguments).rounds
-    rival = foreign.interpreter()
+    python = foreign.interpreter()
     found: dict[str, list[Figures]] = {}
-    for events, contests in plan(rival).items():
+    for events, measurements in plan(python).items():
         with replaying(events) as server, kubeconfig(server) as access:
             for _ in range(rounds):
-                for name, contest in contests.items():
+                for name, measure in measurements.items():
                     print_progress(f"measuring {name}")
-                    found.setdefault(name, []).append(contest(server, access))
+                    found.setdefault(name, []).append(measure(server, access))
     return judged({name: median(rows) for name, rows in found.items()})
 
 
-def plan(rival: Path) -> dict[int, dict[str, Contest]]:
-    """Return who runs against a server with how many events."""
+def plan(python: Path) -> dict[int, dict[str, Measurement]]:
+    """Return the measurements by the number of events that the server sends."""
     return {
         0: {
             "ours, reconciles": ours("reconciles"),
-            "kopf, reconciles": their(rival, "rival_kopf.py", PLACE.plural, str(workload.OBJECTS)),
+            "kopf, reconciles": their(
+                python, "kopf_client.py", PLACE.plural, str(workload.OBJECTS)
+            ),
         },
         workload.EVENTS: {
             "ours, events": ours("events"),
             "limit, events": module("limit", "decoded"),
             "drained, events": module("limit", "drained"),
-            "lightkube, events": their(rival, "rival_lightkube.py", *LIGHTKUBE),
+            "lightkube, events": their(python, "lightkube_client.py", *LIGHTKUBE),
         },
     }
 
 
-def ours(what: str) -> Contest:
-    """Return Bramley as a contestant."""
-    return module("ours", what)
+def ours(what: str) -> Measurement:
+    """Return the measurement of Bramley."""
+    return module("bramley_client", what)
 
 
-def module(name: str, what: str) -> Contest:
-    """Return a module of this package as a contestant."""
-    return lambda server, _: contest([sys.executable, "-m", f"bench.runtime.{name}", server, what])
+def module(name: str, what: str) -> Measurement:
+    """Return the measurement of a client that is a module of this package."""
+    return lambda server, _: run_client(
+        [sys.executable, "-m", f"bench.runtime.{name}", server, what]
+    )
 
 
-def their(rival: Path, program: str, *names: str) -> Contest:
-    """Return a rival as a contestant; it finds the server by its kubeconfig, as its users do."""
-    command = [str(rival), str(HERE / program), PLACE.group, PLACE.version, *names]
-    return lambda _, access: contest(command, KUBECONFIG=str(access))
+def their(python: Path, program: str, *names: str) -> Measurement:
+    """Return the measurement of a third-party client, which finds the server by its kubeconfig."""
+    command = [str(python), str(HERE / program), PLACE.group, PLACE.version, *names]
+    return lambda _, access: run_client(command, KUBECONFIG=str(access))
 
 
-def contest(command: Sequence[str], **variables: str) -> Figures:
-    """Run one contestant on its core and return what it printed; a contestant that fails is an error."""
+def run_client(command: Sequence[str], **variables: str) -> Figures:
+    """Run one client on its core and return the figures that it prints; a failure is an error."""
     environment = {**os.environ, "PYTHONHASHSEED": "0", **variables}
     ended = subprocess.run(
         pinned(CLIENT_CORE, command),
@@ -100,7 +104,7 @@ def contest(command: Sequence[str], **variables: str) -> Figures:
         capture_output=True,
         text=True,
         env=environment,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
     if ended.returncode or not ended.stdout.strip():
         tail = ended.stderr[-2000:]
@@ -110,7 +114,7 @@ def contest(command: Sequence[str], **variables: str) -> Figures:
 
 
 def pinned(core: int, command: Sequence[str]) -> list[str]:
-    """Return the command on one core, where the system can do that."""
+    """Return the command pinned to one core, if the system supports that."""
     if not hasattr(os, "sched_setaffinity") or (os.cpu_count() or 1) < 2:
         return list(command)
     program = "import os,sys; os.sched_setaffinity(0,{int(sys.argv[1])}); os.execvp(sys.argv[2],sys.argv[2:])"
@@ -133,7 +137,7 @@ def replaying(events: int) -> Iterator[str]:
 
 @contextlib.contextmanager
 def kubeconfig(server: str) -> Iterator[Path]:
-    """Write a kubeconfig for the rivals, for as long as they run."""
+    """Yield a temporary kubeconfig for the third-party clients."""
     named = {
         "clusters": [{"name": "bench", "cluster": {"server": server}}],
         "users": [{"name": "bench", "user": {"token": "none"}}],
@@ -152,7 +156,7 @@ def median(rows: Sequence[Figures]) -> dict[str, float]:
 
 
 def judged(found: Mapping[str, Figures]) -> Report:
-    """Turn times into rates and ratios, and hold them to the goals."""
+    """Convert times to rates and ratios, and compare them with the goals."""
     rates = {name: work_of(name) / figures["seconds"] for name, figures in found.items()}
     ratios = {
         "reconciles_vs_kopf": rates["ours, reconciles"] / rates["kopf, reconciles"],
@@ -170,7 +174,7 @@ def judged(found: Mapping[str, Figures]) -> Report:
     return Report("runtime", COLUMNS, rows(rates, found), ratios, figures, GOALS, met)
 
 
-COLUMNS = ("contestant", "per second", "resident MB")
+COLUMNS = ("client", "per second", "resident MB")
 
 
 def rows(rates: Mapping[str, float], found: Mapping[str, Figures]) -> list[tuple[str, ...]]:

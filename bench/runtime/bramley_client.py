@@ -1,4 +1,4 @@
-"""Bramley's side: `python -m bench.runtime.ours SERVER reconciles|events` prints one line of JSON."""
+"""Bramley's side: `python -m bench.runtime.bramley_client SERVER reconciles|events` prints one line of JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bramley.runtime.outcome import Outcome, Settled
 
 
 class DoNothing:
-    """Counts the objects it is shown."""
+    """Counts the reconciled objects."""
 
     def __init__(self) -> None:
         self.left = workload.OBJECTS
@@ -40,7 +40,7 @@ class DoNothing:
 
 
 async def reconciles(client: Client) -> dict[str, float]:
-    """Return how long it took from the start of the list to the last first reconcile, and what it cost in memory."""
+    """Return how long it took from the start of the list to the last first reconcile, and the memory used."""
     before = resident_bytes()
     reconciler = DoNothing()
     manager = Manager(
@@ -84,7 +84,7 @@ async def events(client: Client) -> dict[str, float]:
 
 
 def resident_bytes() -> int:
-    """Return what this process holds in memory now."""
+    """Return the resident memory of this process."""
     status = Path("/proc/self/status")
     if not status.exists():
         return peak_bytes()
@@ -93,7 +93,7 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """Return the most that this process ever held."""
+    """Return the peak resident memory of this process."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -1,6 +1,6 @@
 """kopf's side: an empty `on.event` handler over the same objects; run by the interpreter that has kopf.
 
-`python rival_kopf.py GROUP VERSION PLURAL OBJECTS` prints one line of JSON. The clock runs from the first
+`python kopf_client.py GROUP VERSION PLURAL OBJECTS` prints one line of JSON. The clock runs from the first
 event handled to the last, so what kopf does before that is not held against it.
 """
 

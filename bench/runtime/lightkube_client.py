@@ -1,6 +1,6 @@
 """lightkube's side: its own asynchronous watch over the same events; run by the interpreter that has lightkube.
 
-`python rival_lightkube.py GROUP VERSION KIND PLURAL NAMESPACE SINCE EVENTS` prints one line of JSON.
+`python lightkube_client.py GROUP VERSION KIND PLURAL NAMESPACE SINCE EVENTS` prints one line of JSON.
 """
 
 from __future__ import annotations
