@@ -6,7 +6,7 @@ import http.client
 import ssl
 from pathlib import Path
 
-PATIENCE_SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0
 
 
 def admin_context(pki: Path) -> ssl.SSLContext:
@@ -26,7 +26,7 @@ def serving_only_context() -> ssl.SSLContext:
 
 def get(port: int, path: str, context: ssl.SSLContext) -> tuple[int, bytes]:
     """Request a path from a loopback port; status 0 means that there was no answer."""
-    patience = PATIENCE_SECONDS
+    patience = TIMEOUT_SECONDS
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=patience, context=context)
     try:
         connection.request("GET", path)

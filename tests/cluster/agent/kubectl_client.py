@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.process.agent_life.stage import PATIENCE, Stage
+from tests.process.agent_life.stage import TIMEOUT_SECONDS, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Kubectl:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             stdout, stderr = await process.communicate(stdin.encode())
         assert process.returncode == 0, f"{stderr.decode()}\n{self.stage.last_words()}"
         return stdout.decode()

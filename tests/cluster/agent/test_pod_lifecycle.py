@@ -15,7 +15,7 @@ from bramley.agent.pods.decision import Step
 from bramley.api.names import events, finalizers, flags, guest
 from tests.cluster.agent.kubectl_client import Kubectl, steps
 from tests.process.agent_life.servers import Server
-from tests.process.agent_life.stage import CODE, GC_OFF, PATIENCE, Stage, pod_body, staged
+from tests.process.agent_life.stage import CODE, GC_OFF, TIMEOUT_SECONDS, Stage, pod_body, staged
 
 pytestmark = pytest.mark.side_by_side
 
@@ -109,7 +109,7 @@ async def test_a_pod_runs_as_a_vm_ends_with_its_exit_code_and_leaves_nothing(
         state = pod["status"]["containerStatuses"][0]["state"]["terminated"]
         assert (ended.status.phase, state["exitCode"]) == ("Failed", CODE)
 
-        await seen("delete", "pod", "job", f"--timeout={PATIENCE:.0f}s")
+        await seen("delete", "pod", "job", f"--timeout={TIMEOUT_SECONDS:.0f}s")
 
         # Without waiting: all of it is removed before the finalizer.
         assert stage.left() == []
@@ -123,7 +123,7 @@ async def test_a_deleted_running_pod_is_removed_in_the_reconcile_that_observes_t
         seen = Kubectl(kubectl, stage)
         await runs(stage, seen, "job")
 
-        await seen("delete", "pod", "job", f"--timeout={PATIENCE:.0f}s")
+        await seen("delete", "pod", "job", f"--timeout={TIMEOUT_SECONDS:.0f}s")
 
         assert stage.left() == []
         check_one_cycle(stage, "job")

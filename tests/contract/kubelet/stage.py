@@ -33,7 +33,7 @@ from tests.unit.access.embedded_api import a_node, bind_pod
 
 AGENT = "tests.contract.kubelet.agent_process"
 VM = "vm-of-the-test"
-PATIENCE = 180.0
+TIMEOUT_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,11 @@ class Stage:
 
     def kubectl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command(*arguments), capture_output=True, text=True, timeout=PATIENCE, check=False
+            self.command(*arguments),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
         )
 
     def shown(self, *arguments: str) -> str:
@@ -147,7 +151,7 @@ async def _wait_for_permission(kubeconfig: Path) -> None:
     review = SubjectAccessReview(
         spec=SubjectAccessReviewSpec(user="anna", resource_attributes=about)
     )
-    async with config_loader.connect(kubeconfig) as agent, asyncio.timeout(PATIENCE):
+    async with config_loader.connect(kubeconfig) as agent, asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             with suppress(errors.Forbidden):
                 await agent.create(review)
@@ -182,12 +186,12 @@ def running(target: Target, node: str, folder: Path) -> Iterator[int]:
             yield int(line)
         finally:
             process.terminate()
-            process.wait(timeout=PATIENCE)
+            process.wait(timeout=TIMEOUT_SECONDS)
 
 
 def until(path: Path, text: str) -> str:
     """Wait until a file holds a text, and return what it holds."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while text not in (found := path.read_text()):
         assert time.monotonic() < deadline, found
         time.sleep(0.02)

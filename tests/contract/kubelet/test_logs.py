@@ -9,7 +9,7 @@ from pathlib import Path
 from bramley.agent.ledger import VmState
 from bramley.api.core import Node
 from tests.contract.kube_client.targets import serving
-from tests.contract.kubelet.stage import PATIENCE, Target, staged, until
+from tests.contract.kubelet.stage import TIMEOUT_SECONDS, Target, staged, until
 
 
 async def test_log_with_tail_and_timestamps(target: Target, tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ async def test_followed_log_grows_and_ends_with_the_vm(target: Target, tmp_path:
                 log.write("last, without an end")
             stage.put(pod, VmState.ENDED)
 
-            assert following.wait(PATIENCE) == 0
+            assert following.wait(TIMEOUT_SECONDS) == 0
         assert output.read_text() == "first\nsecond\nlast, without an end\n"
         assert stage.shown("logs", "p").splitlines()[0] == "first"
 
@@ -97,4 +97,4 @@ async def test_server_that_stops_ends_followed_logs(kubectl: Path, tmp_path: Pat
                 until(output, "first")
                 stack.close()
 
-                assert following.wait(PATIENCE) == 0
+                assert following.wait(TIMEOUT_SECONDS) == 0

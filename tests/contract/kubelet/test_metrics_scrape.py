@@ -12,7 +12,7 @@ import aiohttp
 from bramley.api.core import ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.api.rbac import ClusterRole, ClusterRoleBinding
-from tests.contract.kubelet.stage import PATIENCE, Stage, Target, staged
+from tests.contract.kubelet.stage import TIMEOUT_SECONDS, Stage, Target, staged
 
 GROUP = "rbac.authorization.k8s.io"
 
@@ -67,7 +67,7 @@ async def test_scraper_reads_only_the_metrics_it_is_authorized_for(
 
         code, text = 0, ""
         # A real server applies new roles a moment later, and the agent caches a refusal for some seconds.
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while code != 200:
                 code, text = await read(stage, "/metrics/resource", scraper)
         assert "node_cpu_usage_seconds_total" in text

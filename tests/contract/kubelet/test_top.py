@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.contract.kubelet.stage import PATIENCE, Stage, Target, staged
+from tests.contract.kubelet.stage import TIMEOUT_SECONDS, Stage, Target, staged
 from tests.unit.access.embedded_api import a_node
 
 RAW = "/apis/metrics.k8s.io/v1beta1"
@@ -15,7 +15,7 @@ RAW = "/apis/metrics.k8s.io/v1beta1"
 
 async def output(stage: Stage, *arguments: str, with_: str = "") -> str:
     """Return the output of kubectl once it contains this text: a slow agent is left out for some seconds."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             # In a thread, because other tasks run in this loop.
             done = await asyncio.to_thread(stage.kubectl, *arguments)

@@ -19,7 +19,7 @@ from typing import Any
 from bramley.agent import platform
 from bramley.sim.mac.folder import MacFolder
 from bramley.sim.tart.process import GUEST_SERVICE
-from tests.process.serving.processes import BRAMLEY, PATIENCE, Bramley, running, until
+from tests.process.serving.processes import BRAMLEY, TIMEOUT_SECONDS, Bramley, running, until
 
 NODE = "mac-1"
 IMAGE = "ghcr.io/example/macos-runner:1"
@@ -95,7 +95,7 @@ class Agent:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT_SECONDS)
 
     def node(self) -> dict[str, Any] | None:
         status, body = self.server.request("GET", f"/api/v1/nodes/{NODE}")
@@ -134,7 +134,7 @@ class Agent:
         subprocess.run(
             [self.mac.programs / "tart", "exec", vm, "shutdown"],
             check=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT_SECONDS,
             capture_output=True,
             env=self.mac.environment(),
         )
@@ -145,7 +145,7 @@ class Agent:
             with (
                 suppress(OSError),
                 urllib.request.urlopen(
-                    f"http://127.0.0.1:{port}{path}", timeout=PATIENCE
+                    f"http://127.0.0.1:{port}{path}", timeout=TIMEOUT_SECONDS
                 ) as answer,
             ):
                 return str(answer.read().decode())
@@ -166,7 +166,7 @@ def an_agent(folder: Path, *more: str, script: dict[str, Any] | None = None) -> 
         subprocess.run(
             [str(BRAMLEY), *made, "--kubeconfig", str(server.kubeconfig)],
             check=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT_SECONDS,
             capture_output=True,
         )
         agent = Agent(server, mac, more=list(more))
@@ -176,7 +176,7 @@ def an_agent(folder: Path, *more: str, script: dict[str, Any] | None = None) -> 
         finally:
             if agent.process is not None and agent.process.poll() is None:
                 agent.process.kill()
-                agent.process.wait(PATIENCE)
+                agent.process.wait(TIMEOUT_SECONDS)
             until(lambda: not killed(mac))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from bramley.agent.node.controller import Timings
 from tests.process.agent.agents import NODE, Agent, an_agent
-from tests.process.serving.processes import PATIENCE, until
+from tests.process.serving.processes import TIMEOUT_SECONDS, until
 from tests.process.threaded import in_a_thread
 
 # The budget of the agent's memory, with a margin for a loaded machine.
@@ -62,7 +62,7 @@ def test_second_agent_of_a_host_is_refused(tmp_path: Path) -> None:
             agent.command(),
             env=agent.mac.environment(),
             capture_output=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT_SECONDS,
             check=False,
         )
 

@@ -12,7 +12,7 @@ import pytest
 
 from bramley.agent.gc import leases
 from bramley.agent.gc.leases import Lease
-from tests.process.serving.processes import PATIENCE, until
+from tests.process.serving.processes import TIMEOUT_SECONDS, until
 
 
 def lease(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -34,7 +34,7 @@ def test_lease_lasts_as_long_as_its_command(tmp_path: Path) -> None:
     bake = lease(tmp_path, "--vm", "bake-1", "--vm", "bake-2", "--", "sh", "-c", "read x; exit 3")
     until(lambda: held(tmp_path) == [Lease(vms=("bake-1", "bake-2"), command="sh", pid=bake.pid)])
 
-    bake.communicate("go\n", timeout=PATIENCE)
+    bake.communicate("go\n", timeout=TIMEOUT_SECONDS)
     assert bake.returncode == 3
     assert held(tmp_path) == []
 
@@ -43,7 +43,7 @@ def test_lease_without_a_vm_covers_everything(tmp_path: Path) -> None:
     bake = lease(tmp_path, "--", "cat")
     until(lambda: [each.covers_everything for each in held(tmp_path)] == [True])
 
-    bake.communicate("", timeout=PATIENCE)
+    bake.communicate("", timeout=TIMEOUT_SECONDS)
     assert bake.returncode == 0
 
 
@@ -52,13 +52,13 @@ def test_killed_command_frees_its_lease(tmp_path: Path) -> None:
     until(lambda: len(held(tmp_path)) == 1)
 
     bake.send_signal(signal.SIGKILL)
-    bake.communicate(timeout=PATIENCE)
+    bake.communicate(timeout=TIMEOUT_SECONDS)
     assert held(tmp_path) == []
 
 
 def test_background_child_of_the_command_keeps_the_lease(tmp_path: Path) -> None:
     bake = lease(tmp_path, "--vm", "bake", "--", "sh", "-c", "sleep 600 >&- 2>&- & echo $!")
-    stdout, _ = bake.communicate(timeout=PATIENCE)
+    stdout, _ = bake.communicate(timeout=TIMEOUT_SECONDS)
     assert len(held(tmp_path)) == 1
 
     os.kill(int(stdout), signal.SIGKILL)
@@ -72,7 +72,7 @@ def test_lease_waits_until_a_deletion_is_over(tmp_path: Path) -> None:
         until(lambda: bool(list((tmp_path / "leases").glob("*.taking"))))
         assert bake.poll() is None
 
-    stdout, _ = bake.communicate(timeout=PATIENCE)
+    stdout, _ = bake.communicate(timeout=TIMEOUT_SECONDS)
     assert stdout == "begun\n"
 
 
@@ -84,7 +84,7 @@ def test_command_that_cannot_run_is_an_error(
     tmp_path: Path, arguments: tuple[str, ...], code: int
 ) -> None:
     bake = lease(tmp_path, *arguments)
-    _, stderr = bake.communicate(timeout=PATIENCE)
+    _, stderr = bake.communicate(timeout=TIMEOUT_SECONDS)
 
     assert bake.returncode == code
     assert stderr.startswith("tart-kubelet lease: ")
@@ -94,7 +94,7 @@ def test_command_that_cannot_run_is_an_error(
 def test_unusable_state_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "leases").write_text("")
     bake = lease(tmp_path, "--", "true")
-    _, stderr = bake.communicate(timeout=PATIENCE)
+    _, stderr = bake.communicate(timeout=TIMEOUT_SECONDS)
 
     assert bake.returncode == 1
     assert "cannot acquire a lease" in stderr
@@ -103,9 +103,9 @@ def test_unusable_state_folder_is_an_error(tmp_path: Path) -> None:
 
 
 def test_state_folder_without_an_agent_is_warned_about_and_the_command_runs(tmp_path: Path) -> None:
-    _, stderr = lease(tmp_path, "--", "true").communicate(timeout=PATIENCE)
+    _, stderr = lease(tmp_path, "--", "true").communicate(timeout=TIMEOUT_SECONDS)
     assert stderr.startswith(f"tart-kubelet lease: no agent has used {tmp_path} yet; ")
 
     (tmp_path / "agent.lock").touch()
-    _, stderr = lease(tmp_path, "--", "true").communicate(timeout=PATIENCE)
+    _, stderr = lease(tmp_path, "--", "true").communicate(timeout=TIMEOUT_SECONDS)
     assert stderr == ""

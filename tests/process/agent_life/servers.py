@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bramley.access import identity
 from bramley.kube import config_loader
-from tests.process.serving.processes import BRAMLEY, PATIENCE, running
+from tests.process.serving.processes import BRAMLEY, TIMEOUT_SECONDS, running
 from tools.kube.control_plane import RealCluster
 
 
@@ -53,7 +53,7 @@ def _running_access_controller(server: Server, folder: Path) -> Iterator[None]:
         yield
     finally:
         controller.send_signal(signal.SIGTERM)
-        controller.wait(PATIENCE)
+        controller.wait(TIMEOUT_SECONDS)
 
 
 async def _share(server: Server) -> None:

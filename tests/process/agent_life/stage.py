@@ -39,7 +39,7 @@ from tests.process.agent_life.call_recorder import (
 )
 from tests.process.agent_life.servers import Server
 
-PATIENCE = 180.0
+TIMEOUT_SECONDS = 180.0
 IMAGE = "ghcr.io/example/macos-runner"
 CODE = 3
 # Real processes with short delays.
@@ -135,7 +135,7 @@ class Stage:
         """End the agent and wait until it is gone."""
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT_SECONDS)
 
     def image(self, tag: str, **script: Any) -> str:
         """Add an image to the registry, with the behaviour of its guests."""
@@ -207,7 +207,7 @@ class Stage:
         began = time.monotonic()
         while not (result := await check()):
             self.expect_alive()
-            is_late = time.monotonic() > max(began, self.began) + PATIENCE
+            is_late = time.monotonic() > max(began, self.began) + TIMEOUT_SECONDS
             assert not is_late, f"timed out waiting for {what}:\n{self.last_words()}"
             await asyncio.sleep(0.05)
         return result
@@ -235,7 +235,7 @@ class Stage:
         process = await asyncio.create_subprocess_exec(
             *argv, env=self.mac.environment(), stdout=subprocess.PIPE
         )
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             stdout, _ = await process.communicate()
         return stdout.decode()
 

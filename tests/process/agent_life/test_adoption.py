@@ -12,7 +12,7 @@ import pytest
 from bramley.api.core import Pod
 from tests.process.agent_life.lifecycles import code, delete, runs
 from tests.process.agent_life.servers import Server
-from tests.process.agent_life.stage import CODE, GC_OFF, PATIENCE, Stage, staged
+from tests.process.agent_life.stage import CODE, GC_OFF, TIMEOUT_SECONDS, Stage, staged
 
 pytestmark = pytest.mark.side_by_side
 
@@ -25,7 +25,7 @@ async def second_agent(stage: Stage) -> tuple[int | None, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         output, _ = await process.communicate()
     return process.returncode, output.decode()
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from bramley.app import macs
 from bramley.sim.mac.folder import MacFolder
-from tests.process.serving.processes import PATIENCE, Bramley, running, until
+from tests.process.serving.processes import TIMEOUT_SECONDS, Bramley, running, until
 from tests.process.threaded import in_a_thread
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -178,7 +178,7 @@ def test_bare_macs_replace_those_of_an_earlier_start(tmp_path: Path) -> None:
             with running(tmp_path, "--macs", "1", "--bootstrap", command="up") as server:
                 # Not until there is none: the one that begins bare becomes one.
                 until(lambda: "mac-9" not in nodes(server))
-                assert agent.wait(PATIENCE) == -signal.SIGTERM
+                assert agent.wait(TIMEOUT_SECONDS) == -signal.SIGTERM
         finally:
             agent.kill()
 

@@ -19,12 +19,12 @@ from bramley.kube.client import Client
 from bramley.kube.config_loader import connect
 from tests.process.runtime import candidate
 from tests.process.serving import processes
-from tests.process.serving.processes import PATIENCE
+from tests.process.serving.processes import TIMEOUT_SECONDS
 
 # A lease that expires soon; and one that does not expire during a test, however long this machine stalls.
-SHORT, ENDLESS = 6.0, 100 * PATIENCE
+SHORT, ENDLESS = 6.0, 100 * TIMEOUT_SECONDS
 # The retry period of a waiting candidate, and of a leader that must not lose its lease while it releases it.
-SOON, LONG = 0.4, PATIENCE
+SOON, LONG = 0.4, TIMEOUT_SECONDS
 
 
 @dataclass
@@ -46,7 +46,7 @@ class LeaderRecord:
                     self.entries.append((data["writer"], int(data["epoch"])))
 
     async def wait_for_writer(self, name: str) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while self.writer != name:
                 await asyncio.sleep(0.01)
 
@@ -59,12 +59,12 @@ class Candidate:
     log: Path
 
     async def wait_until_waiting(self) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while "Waiting for the leader lease" not in self.log.read_text():
                 await asyncio.sleep(0.02)
 
     async def ended(self) -> int:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while (status := self.process.poll()) is None:
                 await asyncio.sleep(0.02)
         return status
@@ -83,7 +83,7 @@ def running_candidate(
         yield Candidate(process, log)
     finally:
         process.kill()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT_SECONDS)
 
 
 @asynccontextmanager

@@ -22,10 +22,10 @@ import yaml
 
 BRAMLEY = Path(sys.executable).parent / "bramley"
 # For a busy machine; only a failing test waits that long.
-PATIENCE = 180.0
+TIMEOUT_SECONDS = 180.0
 
 
-def until(condition: Callable[[], Any], *, seconds: float = PATIENCE) -> Any:
+def until(condition: Callable[[], Any], *, seconds: float = TIMEOUT_SECONDS) -> Any:
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -65,7 +65,7 @@ class Bramley:
         place = urlsplit(server)
         assert place.hostname
         return http.client.HTTPSConnection(
-            place.hostname, place.port, timeout=PATIENCE, context=context
+            place.hostname, place.port, timeout=TIMEOUT_SECONDS, context=context
         )
 
     def request(
@@ -85,7 +85,7 @@ class Bramley:
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT_SECONDS)
 
     def log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.err.read_text().splitlines()]
@@ -145,7 +145,7 @@ def running(
         if process.poll() is None:
             # `up` has child processes, which it ends after SIGTERM.
             process.send_signal(signal.SIGTERM if command == "up" else signal.SIGKILL)
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT_SECONDS)
 
 
 def _is_up(server: Bramley, before: int) -> bool:
@@ -166,7 +166,7 @@ def failed_run(
         [BRAMLEY, *arguments],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_SECONDS,
         check=False,
         env=dict(environment or clean_environment()),
     )

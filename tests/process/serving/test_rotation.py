@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.process.serving.processes import (
     BRAMLEY,
-    PATIENCE,
+    TIMEOUT_SECONDS,
     Bramley,
     clean_environment,
     running,
@@ -26,7 +26,7 @@ def rotate(*arguments: str, code: int = 0) -> Any:
         [BRAMLEY, "apiserver", "rotate-keys", "-o", "json", *arguments],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_SECONDS,
         check=False,
         env=clean_environment(),
     )

@@ -16,7 +16,7 @@ from tests.scenarios.agent_life.world import IMAGE, NAMESPACE, TAGGED, World
 
 CODE = 3
 ACCOUNT = "runner"
-PATIENCE = timedelta(minutes=15)
+TIMEOUT = timedelta(minutes=15)
 # Short, so that a lifecycle has few heartbeats; the stages still differ in time.
 TIMINGS = {"address": 2.0, "agent": 2.5, "ready": 3.0, "halt": 1.0, "start": 0.3}
 WORK = 3.0
@@ -65,7 +65,7 @@ async def ended(world: World, name: str = "job") -> Pod:
         pod = await world.find(name)
         return pod is not None and pod.status.phase in FINISHED
 
-    await world.until(has_ended, within=PATIENCE, what=f"{name} has ended")
+    await world.until(has_ended, within=TIMEOUT, what=f"{name} has ended")
     pod = await world.find(name)
     assert pod is not None
     return pod
@@ -77,7 +77,7 @@ async def gone(world: World, name: str = "job") -> None:
     async def is_gone() -> bool:
         return await world.find(name) is None
 
-    await world.until(is_gone, within=PATIENCE, what=f"{name} is gone")
+    await world.until(is_gone, within=TIMEOUT, what=f"{name} is gone")
 
 
 async def delete(world: World, name: str = "job") -> None:
@@ -155,7 +155,7 @@ async def until_running(world: World) -> None:
         status = pod.status if pod is not None else None
         return status is not None and (bool(status.pod_ip) or status.phase in FINISHED)
 
-    await world.until(runs, within=PATIENCE, what="job runs")
+    await world.until(runs, within=TIMEOUT, what="job runs")
 
 
 async def refused(world: World) -> None:

@@ -31,7 +31,7 @@ SIZE = 250_000_000
 PUSHED_PER_SECOND = SIZE / 400
 STOPPING = 30.0
 # Hung calls have their deadlines, and retries their backoff, which grow to five minutes each.
-PATIENCE = timedelta(minutes=45)
+TIMEOUT = timedelta(minutes=45)
 
 
 class Step(Protocol):
@@ -172,9 +172,9 @@ class Machine:
         """Check that every Pod that can end does, that every deleted Pod is gone, and that nothing is left."""
         world = self.world
         self.remove_faults()
-        await world.until(self._all_have_ended, within=PATIENCE, what=f"ends of {self._open()}")
-        await world.until(lambda: is_ready(world.kube), within=PATIENCE, what="the Node is Ready")
-        await world.until(self.shell_user.has_pushed, within=PATIENCE, what="all is pushed")
+        await world.until(self._all_have_ended, within=TIMEOUT, what=f"ends of {self._open()}")
+        await world.until(lambda: is_ready(world.kube), within=TIMEOUT, what="the Node is Ready")
+        await world.until(self.shell_user.has_pushed, within=TIMEOUT, what="all is pushed")
         world.invariants.up_since = world.clock.now()
         world.invariants.has_bounds = True
         for name in NAMES:
