@@ -137,7 +137,7 @@ async def test_lease_keeps_the_images(tmp_path: Path) -> None:
         await world.until(is_reported, within=timedelta(minutes=9), what="staged")
         assert await is_staged()
         await stage(world, [])
-        handle = leases.take(world.mac.folders.leases, Lease(vms=(BAKED,)))
+        handle = leases.acquire(world.mac.folders.leases, Lease(vms=(BAKED,)))
         await asyncio.sleep(600)
         assert not await components.collector.reclaim()
 

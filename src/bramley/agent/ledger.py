@@ -112,6 +112,7 @@ class RecordStore(Generic[R]):
         )
 
     def _quarantine(self, path: Path, error: Exception) -> None:
+        # Renamed and not deleted: the name alone shows that the VM is ours.
         renamed = path.rename(path.with_suffix(_UNREADABLE))
         logger.error("Ledger record is unreadable", path=str(renamed), error=str(error))
 

@@ -73,6 +73,7 @@ class SupervisedRuns:
                 while not self._recorded(run.vm, "tart") and self._system.start_time(supervisor):  # noqa: ASYNC110 - a file of another process
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError as error:
+            # The claim stays: the guest may have booted, so this disk is never started again.
             system.signal_group(supervisor, signal.SIGKILL)
             raise errors.TimedOut(f"the run of {run.vm} did not start in time") from error
 

@@ -75,6 +75,7 @@ class Agent:
         """Run this host as a Node and its Pods as VMs; AnotherAgent if another agent holds the lock."""
         settings = await address.with_address(self._settings, self._deps.programs, self._deps.host)
         state_folder.make_folders(settings.folders)
+        # Before the components: the ledger allows one writer only.
         with state_folder.hold_lock(settings.folders.lock):
             self.components = components = AgentComponents(settings, self._deps)
             logger.info("Starting agent", node=settings.node.name, address=settings.node.address)

@@ -302,6 +302,7 @@ class AgentComponents:
         try:
             return bool(self.slots.occupied() or self._deps.host.guest_processes())
         except OSError:
+            # Unknown counts as running: a restart of loginwindow would end the VM.
             return True
 
     # Bound late: the collector is created before the Pod controller, and the probes before the Node controller.

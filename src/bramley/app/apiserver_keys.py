@@ -9,8 +9,7 @@ import msgspec
 
 from bramley.apiserver.admin import endpoints
 from bramley.apiserver.admin.endpoints import RotatedKeys
-from bramley.apiserver.auth import signing_keys
-from bramley.apiserver.auth import service_account_tokens
+from bramley.apiserver.auth import service_account_tokens, signing_keys
 from bramley.apiserver.auth.signing_keys import SigningKeys
 from bramley.apiserver.store import data_folder
 from bramley.base import errors
@@ -58,7 +57,11 @@ def rotate_in_folder(folder: Path, *, clock: Clock, revoke_old: bool) -> Rotated
         ) from None
     try:
         keys = SigningKeys.open(folder, clock=clock)
-        keys.rotate(until=clock.now() + service_account_tokens.Settings().longest + service_account_tokens.LEEWAY)
+        keys.rotate(
+            until=clock.now()
+            + service_account_tokens.Settings().longest
+            + service_account_tokens.LEEWAY
+        )
         if revoke_old:
             keys.retire()
         return RotatedKeys.of(keys.listed())

@@ -92,6 +92,7 @@ def restore(folder: Path, source: Path, *, force: bool, now: datetime) -> Restor
                 f"{folder} already has data; choose another folder with --data-dir, or replace it with --force "
                 "(the existing data is moved aside, not deleted)"
             )
+        # Clients may have seen later revisions than those of the backup.
         before = _revision_of(folder / data_folder.DATABASE)
         stage = data_folder.stage_restore(folder)
         manifest = archives.unpack(source, stage)

@@ -109,6 +109,7 @@ async def apply(ssh_options: SshOptions, options: ApplyOptions, on_progress: OnP
     artifacts, ssh_options = artifact_store(options), _as_configured_user(ssh_options, options)
     spec = await _spec(ssh_options, options, artifacts)
     creates_identity = _creates_identity(ssh_options, spec, options)
+    # With a new identity the step of the kubeconfig is added only after the Mac was checked.
     if not creates_identity:
         _require_selection(ssh_options, options, sequence.steps(spec))
     async with _connected(ssh_options, artifacts) as mac:

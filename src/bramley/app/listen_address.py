@@ -57,6 +57,7 @@ def bind(address: Address) -> socket.socket:
     family, _, _, _, socket_address = candidates[0]
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
+        # Otherwise connections of the last process in TIME_WAIT would block a restart.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(socket_address)
         bound.listen(BACKLOG)

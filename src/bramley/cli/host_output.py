@@ -57,7 +57,7 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         _print_json(
             {
                 "host": plan.host,
-                "asWanted": plan.is_converged,
+                "converged": plan.is_converged,
                 "steps": [_step_as_data(one) for one in plan.steps],
             }
         )
@@ -169,8 +169,8 @@ class ProgressDisplay:
         return Report(self._target, changed, tuple(pending), tuple(advice))
 
     def _print_document(self, report: Report) -> None:
-        left_out = {one.step.name: one.refusal for one in self._skipped}
-        _print_json({**asdict(report), "leftOut": left_out})
+        skipped = {one.step.name: one.refusal for one in self._skipped}
+        _print_json({**asdict(report), "skipped": skipped})
 
     def _set_status(self, text: str) -> None:
         if self._status is not None:

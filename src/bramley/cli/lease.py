@@ -42,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
         _report(_no_agent(folders.state), code=0)
     lease = leases.Lease(vms=tuple(given.vm), command=command[0], pid=os.getpid())
     try:
-        handle = leases.take(folders.leases, lease)
+        handle = leases.acquire(folders.leases, lease)
     except OSError as error:
         reason = f"cannot acquire a lease in {folders.leases}: {error.strerror}"
         return _report(

@@ -108,6 +108,7 @@ def command_failed(
 
 def redacted_tail(output: bytes, *, secrets: Iterable[Secret]) -> str:
     """Return the end of a program's output, in one line and without secrets."""
+    # Before it is truncated: part of a secret would not be recognized.
     text = redact(output.decode("utf-8", "replace"), *set(_all_forms(secrets)))
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return line if len(line) <= _MAX_OUTPUT else "…" + line[-_MAX_OUTPUT:]

@@ -171,10 +171,12 @@ class HttpTransport:
     def _opened(self) -> aiohttp.ClientSession:
         if self._closed:
             raise errors.ApiUnavailable("this client is closed")
+        # At first use, because aiohttp needs a running event loop.
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=self._connector(),
                 headers=self._default_headers(),
+                # Each request has its own deadline; aiohttp's default would end watches.
                 timeout=aiohttp.ClientTimeout(total=None, connect=None),
                 read_bufsize=READ_BUFFER_BYTES,
                 cookie_jar=aiohttp.DummyCookieJar(),

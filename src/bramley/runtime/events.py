@@ -39,7 +39,7 @@ _RETRIES = Backoff(timedelta(seconds=1), timedelta(seconds=10))
 # client-go's limits; see the module's docstring.
 _BURST = 25
 _REFILL_SECONDS = 300.0
-_MOST_MESSAGES = 10
+_MAX_MESSAGES = 10
 _AGGREGATION_SECONDS = 600.0
 _LRU_SIZE = 4096
 _COMBINED_PREFIX = "(combined from similar events): "
@@ -115,7 +115,7 @@ class EventAggregator:
         group = self._groups.find(key)
         if group is None or now - group.since > _AGGREGATION_SECONDS:
             group = self._groups.put(key, _Group(set(), now))
-        if len(group.messages) < _MOST_MESSAGES or message in group.messages:
+        if len(group.messages) < _MAX_MESSAGES or message in group.messages:
             group.messages.add(message)
             return (key, message), message
         return (key,), _COMBINED_PREFIX + message
@@ -193,6 +193,7 @@ class Recorder:
         action: str = "",
     ) -> None:
         """Record what happened to the object; returns at once."""
+        # Before the queue: one object must not fill the queue of all.
         if not self._spam_filter.allows(about.uid or about.name, self._clock.monotonic()):
             self._dropped.of("budget").inc()
             return
@@ -213,8 +214,10 @@ class Recorder:
             try:
                 is_done = await self._write_or_drop(attempt)
             except BaseException:
+                # Also when cancelled, or flush would wait for an event that is never written.
                 self._queue.task_done()
                 raise
+            # A postponed event stays unfinished work, so that flush waits for it.
             if is_done:
                 self._queue.task_done()
 
@@ -233,6 +236,7 @@ class Recorder:
             return _Attempt(await self._queue.get())
         left = first.due - self._clock.monotonic()
         try:
+            # Queued events go first: one that the server forbids must not delay them.
             async with asyncio.timeout(max(left, 0.0)):
                 return _Attempt(await self._queue.get())
         except TimeoutError:
@@ -295,6 +299,7 @@ class Recorder:
         patch = {"count": known.count + 1, "lastTimestamp": stamp, "message": text}
         namespace = event.about.namespace or "default"
         await self._kube.merge_patch(Event, known.name, patch, namespace=namespace)
+        # After the patch: a failed patch is repeated with the same count.
         known.count += 1
         self._counted.of("patch").inc()
 

@@ -181,7 +181,7 @@ class Manager:
             gc.freeze()
         for probes in self.probes:
             await probes.ready.wait()
-        # The stop may have come while the caches filled; it must stay "not ready".
+        # A stop that came while the caches filled wins.
         if not self._stopping.is_set():
             self.ready.set()
 

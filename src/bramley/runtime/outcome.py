@@ -75,6 +75,7 @@ def result_of(ended: Outcome | Exception) -> Result:
         return SETTLED
     if isinstance(ended, CheckAgain):
         return Result("check_again", "", Requeue.AFTER, after=ended.after, why=ended.why)
+    # A task group of the reconciler may fail in several ways at once.
     if isinstance(ended, ExceptionGroup):
         results = [result_of(error) for error in ended.exceptions]
         return min(results, key=lambda result: _WORST_FIRST.index(result.outcome))

@@ -196,7 +196,7 @@ async def test_table_has_columns(tart: Tart) -> None:
 @on(VIRTUAL)
 async def test_reported_state_may_be_wrong(tart: Tart) -> None:
     await tart.a_vm()
-    tart.fault("list", "state", says="running")
+    tart.fault("list", "state", value="running")
 
     (row,) = await listed(tart, "--source", "local")
 

@@ -69,7 +69,7 @@ def test_lease_waits_until_a_deletion_is_over(tmp_path: Path) -> None:
     with leases.guard(tmp_path / "leases") as is_quiet:
         assert is_quiet
         bake = lease(tmp_path, "--", "echo", "begun")
-        until(lambda: bool(list((tmp_path / "leases").glob("*.taking"))))
+        until(lambda: bool(list((tmp_path / "leases").glob("*.draft"))))
         assert bake.poll() is None
 
     stdout, _ = bake.communicate(timeout=TIMEOUT_SECONDS)

@@ -28,7 +28,7 @@ from bramley.host.step import Step
 from bramley.kube import config_loader
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
-from bramley.sim.macos.state import lasting
+from bramley.sim.macos.state import persistent_state
 from bramley.sim.ssh import tart_bundle
 from bramley.sim.ssh.server import SimulatedHost
 
@@ -127,7 +127,9 @@ def newer_agent(artifact: Artifact, folder: Path) -> tuple[Path, str]:
 def describe(mac: Mac) -> dict[str, Any]:
     """Return the state of a Mac in a form that is comparable with another: without runtime files, logs and unique values."""
     one = mac.served.mac
-    text = json.dumps(lasting({key: value for key, value in one.state.items() if key != "owners"}))
+    text = json.dumps(
+        persistent_state({key: value for key, value in one.state.items() if key != "owners"})
+    )
     # Agents listen on free ports.
     state = json.loads(re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text.replace(mac.name, "NAME")))
     # Disks of VMs are large, so these files are excluded before they are read.

@@ -81,7 +81,7 @@ async def start_pod(mac: Mac, name: str) -> None:
 
     async def is_running() -> bool:
         pod = await mac.fleet.kube.get(Pod, name, namespace=macs.SAMPLE_NAMESPACE)
-        return pod.status.phase == "RunOnLoop"
+        return pod.status.phase == "Running"
 
     await wait_until(is_running)
 

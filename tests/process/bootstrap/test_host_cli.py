@@ -43,7 +43,7 @@ async def test_apply_is_resumed_after_a_kill_and_remove_restores_the_mac(tmp_pat
 
         verified = await cli.with_config("verify", "-o", "json")
         assert verified.code == 0, verified.out
-        assert verified.document["asWanted"] is True
+        assert verified.document["converged"] is True
         before, commands = mac.snapshot(), len(cli.served.commands)
         again = await cli.with_config("apply")
         assert again.code == 0
@@ -53,7 +53,7 @@ async def test_apply_is_resumed_after_a_kill_and_remove_restores_the_mac(tmp_pat
 
         shown = await cli.host("remove", "--dry-run", "-o", "json")
         assert (shown.code, mac.snapshot()) == (0, before)
-        assert shown.document["asWanted"] is False
+        assert shown.document["converged"] is False
         removed = await cli.host("remove", "--yes", "--no-keep-tart")
         assert removed.code == 0, removed.err
         assert mac.files.read(host.PF_CONF) == original
@@ -72,7 +72,7 @@ async def check_read_only_commands(cli: HostCli) -> None:
 
     assert [one.code for one in (facts, planned, dry, verified)] == [0, 0, 0, 1], dry.err
     assert facts.document["host"] == cli.target
-    assert planned.document["asWanted"] is False
+    assert planned.document["converged"] is False
     names = [step["name"] for step in planned.document["steps"]]
     assert names == [name for name in sequence.NAMES if name in names]
     assert "+m1 ALL=(ALL) NOPASSWD: ALL\n" in dry.out

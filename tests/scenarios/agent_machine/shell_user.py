@@ -50,7 +50,7 @@ class ShellUser:
             return
         vm = unused[-1]
         if leased:
-            self._leases.append(leases.take(self.mac.folders.leases, Lease(vms=(vm,))))
+            self._leases.append(leases.acquire(self.mac.folders.leases, Lease(vms=(vm,))))
         self.pushing[self._begin("push", vm, f"ghcr.io/example/{vm}:1")] = vm
 
     def run(self) -> None:

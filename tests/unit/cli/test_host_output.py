@@ -90,7 +90,7 @@ def test_mac_with_a_pending_reboot_is_not_up_to_date(capsys: Captured) -> None:
     plan = Plan(MAC, (PlannedStep(STEP, pending="RebootPending: VMs are not filtered"),))
 
     host_output.print_plan(plan, as_json=True)
-    assert json.loads(capsys.readouterr().out)["asWanted"] is False
+    assert json.loads(capsys.readouterr().out)["converged"] is False
     host_output.print_plan(plan, as_json=False)
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == "m1@mac is not up to date yet: RebootPending; there is nothing to do now."
@@ -111,7 +111,7 @@ def test_mac_with_advice_is_up_to_date_and_the_advice_is_printed(
     assert plan.is_converged
     host_output.print_plan(plan, as_json=True)
     printed = json.loads(capsys.readouterr().out)
-    assert (printed["asWanted"], printed["steps"][0]["advice"]) == (
+    assert (printed["converged"], printed["steps"][0]["advice"]) == (
         True,
         "UpdateAdvised: this macOS is old",
     )
@@ -252,13 +252,13 @@ def test_skipped_step_is_printed_with_the_finished_ones(capsys: Captured, *, as_
 
     printed = capsys.readouterr().out
     if as_json:
-        left_out = {"hostname": "turn FileVault off"}
+        skipped = {"hostname": "turn FileVault off"}
         expected = {
             "host": MAC,
             "changed": {"sleep": 1},
             "pending": [],
             "advice": [],
-            "leftOut": left_out,
+            "skipped": skipped,
         }
         assert json.loads(printed) == expected
     else:

@@ -2,7 +2,7 @@
 
 A lease is a file that its holder keeps locked (`flock`), so it ends with the holder's process, however that ends. The file gets its
 final name only after it is locked and written. The guard is a second lock: the collector holds it from decision to deletion, and
-`take` acquires it before the lease becomes visible, so no deletion that was decided before a lease is executed after it.
+`acquire` locks it before the lease becomes visible, so no deletion that was decided before a lease is executed after it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 _SUFFIX = ".lease"
-_DRAFT = ".taking"
+_DRAFT = ".draft"
 _GUARD = "guard.lock"
 
 
@@ -34,7 +34,7 @@ class Lease(msgspec.Struct, frozen=True):
         return not self.vms
 
 
-def take(folder: Path, lease: Lease) -> int:
+def acquire(folder: Path, lease: Lease) -> int:
     """Acquire a lease and return the descriptor that holds it; waits while something is being deleted."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = f"{lease.pid}-{secrets.token_hex(4)}"
@@ -54,7 +54,7 @@ def take(folder: Path, lease: Lease) -> int:
 
 @contextlib.contextmanager
 def guard(folder: Path) -> Iterator[bool]:
-    """Block new leases meanwhile; yields False if one is being acquired right now."""
+    """Block new leases in the `with` block; yields False if one is being acquired right now."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     guard = os.open(folder / _GUARD, os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -92,6 +92,7 @@ class NodeController:
         """Register the Node if it does not exist, correct its labels, and update its status."""
         facts = self.facts()
         node = await self._find() or await self._register(facts)
+        # Before the updates: Lease and token need it, even if these fail.
         self.uid = node.uid
         node = await self._patch_metadata(node, facts)
         node_status = status.status(self.settings, facts, node.status, now=self.clock.now())

@@ -47,5 +47,6 @@ def holder(path: Path, layout: FlockLayout) -> int | None:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    # Closing a descriptor drops all POSIX locks of its process on the file; the agent holds none on tart's files.
     with contextlib.closing(os.fdopen(handle, "rb+", buffering=0)) as file:
         return layout.parse_holder(fcntl.fcntl(file.fileno(), layout.get, layout.request()))

@@ -99,6 +99,7 @@ class PodReconciler:
         for _ in range(_MAX_STEPS):
             step = self._next_step(context)
             if step in _NEEDS_LIVE_READ and not context.is_live_read:
+                # Then decided again: the live Pod may be finished, deleted or replaced.
                 await self._read_live(context)
                 continue
             logger.debug("Executing Pod step", step=step, vm=context.vm)

@@ -256,6 +256,7 @@ async def _apply(kube: StatusWriter, pod: Pod, status: PodStatus) -> Pod | None:
     except errors.NotFound:
         return None
     except errors.InvalidSpec as error:
+        # Another Pod has the name now.
         if any(cause.field == "metadata.uid" for cause in error.causes):
             return None
         raise

@@ -40,13 +40,13 @@ def timestamp(now: datetime) -> str:
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def stamped(metadata: Json, *, uid: UUID, now: datetime) -> Json:
+def with_system_fields(metadata: Json, *, uid: UUID, now: datetime) -> Json:
     """Return a new object's metadata with the fields that only the server sets, and without those that a client may not set."""
     known = {key: value for key, value in metadata.items() if key not in _SYSTEM_FIELDS}
     return {**known, "uid": str(uid), "creationTimestamp": timestamp(now)}
 
 
-def carried_over(new: Json, old: Json) -> Json:
+def with_immutable_fields(new: Json, old: Json) -> Json:
     """Return an update's metadata with the fields that an update cannot change taken from the old object."""
     kept = dict(new)
     kept.pop("selfLink", None)

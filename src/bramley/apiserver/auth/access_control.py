@@ -94,6 +94,7 @@ class AccessControl:
 
     def check(self, request: Request) -> Attributes | None:
         """Raise a 401 or 403; return the attributes that were authorized, None for `system:masters`, who may do everything."""
+        # Set first: the audit log names the sender of an impersonation that is refused.
         request.sender = user = self._authenticator.identify(request)
         request.caller = user = impersonated(user, request.scope["headers"], self._authorizer)
         if user.is_master:

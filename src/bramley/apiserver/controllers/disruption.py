@@ -150,6 +150,7 @@ class BudgetReconciler:
         try:
             expected = await self._expected_pods(budget, pods)
         except (errors.NotFound, errors.Refused) as error:
+            # Until it can be calculated, the budget must not allow evictions by an older count.
             await self._fail(budget, str(error))
             raise errors.ApiUnavailable(str(error)) from error
         now, timeout = self.clock.now(), self.timings.disruption_deletion_timeout

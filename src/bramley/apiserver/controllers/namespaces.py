@@ -164,6 +164,7 @@ class NamespaceReconciler:
             found = await discover(self.client)
         except errors.BramleyError as error:
             result.discovery = str(error)
+            # Kinds that are not known may have content, so the namespace must not be finalized.
             result.errors.append(str(error))
             return result
         _record_failures(found, result)

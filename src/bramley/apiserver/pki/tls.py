@@ -202,6 +202,7 @@ class Certificates:
             now=self._now(),
             lifetime=self._settings.serving_lifetime,
         )
+        # A crash between the two leaves a pair that does not match; the next start replaces it.
         self._write("serving.crt", certificate_pem)
         self._write("serving.key", key)
         return True

@@ -114,6 +114,7 @@ def _with_node_ports(server: Server, ports: list[Json]) -> list[Json]:
     for port in ports:
         free = [each for each in _NODE_PORTS if each not in used]
         number = port.get("nodePort") or server.rng.choice(free)
+        # Two ports of the same Service must differ, too.
         used.add(number)
         given.append({**port, "nodePort": number})
     return given

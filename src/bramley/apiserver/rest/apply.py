@@ -206,7 +206,7 @@ class _Apply(msgspec.Struct, frozen=True):
         try:
             return merged(force=options.force)
         except Conflicts as conflicts:
-            # Fields that a client-side apply set and no one changed since move to the new manager without a conflict.
+            # Fields that a client-side apply set, and that are unchanged since, move to the new manager without a conflict.
             unchanged = merge.unchanged_since_client_apply(live, options.manager, kind)
             left = conflicts.without(unchanged)
             if left is not None:

@@ -65,6 +65,7 @@ async def get(server: Server, request: Request, target: Target) -> Response:
         _check_reached(server, request.query["resourceVersion"])
     record = server.store.get(target.key)
     if record is None:
+        # A damaged object is not absent: because of a 404 the garbage collector would delete its dependents.
         check_whole(server, target.resource, target.key)
         raise status.not_found(target.resource.details(target.name))
     return Response(served_bytes(record, target.resource))
@@ -86,6 +87,7 @@ def page(server: Server, target: Target, options: ListOptions) -> Page:
     """Return the page that the options select."""
     if options.continue_token:
         return _next_page(server, target, options)
+    # Nothing is awaited until the records are read, so this is their version.
     version = server.store.revision
     if options.version not in {"", "0"}:
         given = _version(options.version)

@@ -34,7 +34,7 @@ def prepare_create(
 ) -> Json:
     """Return a new object with the fields that the server sets, and without those it may not set; raise a 422 if it is invalid."""
     rules = resource.rules
-    new = {**body, "metadata": metadata.stamped(body["metadata"], uid=uid, now=now)}
+    new = {**body, "metadata": metadata.with_system_fields(body["metadata"], uid=uid, now=now)}
     if resource.has_status and not rules.status_on_create:
         new.pop("status", None)
     if rules.counts_generation:
@@ -53,7 +53,7 @@ def prepare_update(
     new: Json, old: Json, resource: ServedResource, admit: Admit | None = None
 ) -> Json:
     """Return an updated object as it is stored; raise a 422 if it is invalid."""
-    new = {**new, "metadata": metadata.carried_over(new["metadata"], old["metadata"])}
+    new = {**new, "metadata": metadata.with_immutable_fields(new["metadata"], old["metadata"])}
     if resource.has_status:
         _take(new, old, "status")
     if resource.rules.keep is not None:
@@ -72,7 +72,7 @@ def prepare_status_update(new: Json, old: Json, resource: ServedResource) -> Jso
     changed = dict(old)
     _take(changed, new, "status")
     if resource.rules.status_writes_metadata:
-        kept = metadata.carried_over(new["metadata"], old["metadata"])
+        kept = metadata.with_immutable_fields(new["metadata"], old["metadata"])
         _take(kept, old["metadata"], "ownerReferences")
         changed["metadata"] = kept
     _fill(changed, resource)
@@ -159,6 +159,7 @@ def is_deletion_complete(new: Json, old: Json, resource: ServedResource) -> bool
     return (
         "deletionTimestamp" in was
         and not new["metadata"].get("finalizers")
+        # In its grace period a Pod is removed by the final deletion of its agent, not with its last finalizer.
         and not was.get("deletionGracePeriodSeconds")
         and not (resource.rules.is_held is not None and resource.rules.is_held(new))
     )

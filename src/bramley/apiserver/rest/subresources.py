@@ -131,7 +131,7 @@ def _finalized(body: Json, old: Json) -> Json:
     finalizers = body.get("spec", {}).get("finalizers", [])
     if finalizers:
         spec["finalizers"] = finalizers
-    meta = metadata.carried_over(body["metadata"], old["metadata"])
+    meta = metadata.with_immutable_fields(body["metadata"], old["metadata"])
     new = {**old, "metadata": meta, "spec": spec}
     core.default_namespace(new)
     return new

@@ -34,6 +34,7 @@ async def create(server: Server, request: Request, target: Target) -> Response:
     _check_address(body, target)
     account = _account(server, target, body["metadata"].get("uid", ""))
     spec = _completed(body.get("spec") or {}, server)
+    # Before the bound object is read: a refusal must not reveal whether it exists.
     if server.agent_guard is not None:
         server.agent_guard({**body, "spec": spec}, None)
     bound = _bound(server, target, spec.get("boundObjectRef"))

@@ -28,6 +28,7 @@ async def replace(server: Server, request: Request, target: Target) -> Response:
 
     def decide(current: Record | None) -> Decision:
         if current is None and resource.rules.create_on_update and not target.subresource:
+            # Inside the write: the namespace may have begun to terminate since the request arrived.
             create.check_can_create(server, resource, target.namespace, target.name)
             return create.decide_create(server, resource, body)(None)
         current = existing(current, resource, target.name)

@@ -97,6 +97,7 @@ class Api:
             response = error_response(_api_error(error, request))
         if response is not None:
             self._record(request, response)
+            # Before the send: a response that has begun must not be followed by that of a timeout.
             slot.has_responded = True
             await send_response(send, response, request.warnings)
 

@@ -90,7 +90,7 @@ def _in_flight(limits: Limits) -> dict[str, float]:
     return {
         "common": limits.common.in_flight,
         "urgent": limits.urgent.in_flight,
-        "lasting": limits.watches.in_flight,
+        "longrunning": limits.watches.in_flight,
     }
 
 

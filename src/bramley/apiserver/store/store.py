@@ -266,7 +266,7 @@ class Store:
         """Finish the pending writes, end all watches and unlock the folder."""
         if self._closed:
             return
-        # First: no write may be submitted once the journal was asked to end.
+        # First: no write may be submitted once the journal is closing.
         self._closed = True
         await self._journal.close()
         for kind in self._caches.values():

@@ -168,6 +168,7 @@ class Firewall(Step):
         yield from self._files(facts)
         if "Status: Enabled" not in facts.result(_STATUS).text:
             yield Run(argv=("pfctl", "-E"), purpose="enable the packet filter", as_root=True)
+        # Only the anchor: loading the whole file would drop the rules that macOS has added for running VMs.
         if label(self._anchor) not in facts.result(ANCHOR_RULES).text:
             yield Run(
                 argv=("pfctl", "-a", host.PF_ANCHOR, "-f", host.PF_ANCHOR_FILE),

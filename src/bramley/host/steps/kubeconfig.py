@@ -85,6 +85,7 @@ class Kubeconfig(Step):
         yield from archive_install.ensure_folder(facts, host.AGENT_FOLDER, owner=self._owner)
         if self._is_current(facts):
             return
+        # Before the write: after an interruption a superfluous restart is harmless, a missing one is not.
         yield from agent_daemon.note_restart(facts)
         yield Write(
             path=host.AGENT_KUBECONFIG,

@@ -59,6 +59,7 @@ class NodeExporter(Step):
 
     def plan(self, facts: Facts) -> Iterator[Command]:
         """Upload another version and check that it runs, then change what differs while the job is unloaded."""
+        # Uploaded and run once while the old version still serves.
         if self._is_stale(facts):
             yield from self._upload()
         yield from DAEMON.plan(facts, changes=[*self._files(facts)])

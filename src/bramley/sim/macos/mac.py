@@ -21,7 +21,7 @@ from bramley.sim.macos.call import Call, Exit, NotModelled, Result, not_modelled
 from bramley.sim.macos.files import Files, copy_tree
 from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.macos.launchd import FakeSpawner, Spawner
-from bramley.sim.macos.state import FOLDER, STATE, Store, lasting
+from bramley.sim.macos.state import FOLDER, STATE, Store, persistent_state
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -167,7 +167,11 @@ class Mac:
 
     def snapshot(self) -> dict[str, Any]:
         """Return its files and lasting state, to compare two Macs: without times, process ids, counters and identities."""
-        state = {key: value for key, value in lasting(dict(self.state)).items() if key != "owners"}
+        state = {
+            key: value
+            for key, value in persistent_state(dict(self.state)).items()
+            if key != "owners"
+        }
         with self.caching():
             files = {path: self.describe_file(path, found) for path, found in self.files.facts()}
         return {"files": files, "state": state}

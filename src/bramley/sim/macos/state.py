@@ -1,7 +1,7 @@
 """The state of a simulated Mac, except its files: one JSON document, changed under a lock, by any process.
 
 Times are seconds since 1970 and their keys end in `_at`, counters in `_count`, process ids are `pid`: these differ from run to run
-and are not part of a snapshot, see `lasting`. This module does not depend on the content of the document.
+and are not part of a snapshot, see `persistent_state`. This module does not depend on the content of the document.
 """
 
 from __future__ import annotations
@@ -120,11 +120,13 @@ def _version(path: str) -> tuple[int, int]:
     return (stat.st_ino, stat.st_mtime_ns)
 
 
-def lasting(value: Any) -> Any:
+def persistent_state(value: Any) -> Any:
     """Return a part of the document without what differs from run to run."""
     if isinstance(value, dict):
-        return {key: lasting(each) for key, each in value.items() if not _is_transient(key)}
-    return [lasting(each) for each in value] if isinstance(value, list) else value
+        return {
+            key: persistent_state(each) for key, each in value.items() if not _is_transient(key)
+        }
+    return [persistent_state(each) for each in value] if isinstance(value, list) else value
 
 
 def _is_transient(key: str) -> bool:

@@ -80,8 +80,8 @@ def _as_table(rows: list[dict[str, Any]]) -> str:
 
 
 def _state(context: Context, name: str, on: str) -> Generator[Effect, Any, str]:
-    if lie := context.fault(on, name, "state"):
-        return lie.says
+    if fault := context.fault(on, name, "state"):
+        return fault.value
     bundle = layout.vm(context.home, name)
     holder: int | None = yield RunHolder(os.path.join(bundle, layout.CONFIG))
     if holder is not None:

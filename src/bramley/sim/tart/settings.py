@@ -125,7 +125,7 @@ class Fault(NamedTuple):
     times: int | None = None
     id: str = ""
     percent: float = 50
-    says: str = ""
+    value: str = ""
 
 
 class Settings(NamedTuple):

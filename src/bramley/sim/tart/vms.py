@@ -77,7 +77,7 @@ def _copy(context: Context, bundle: str, staged: str, name: str) -> Substeps:
     elif config["macAddress"] in _macs(context):
         bundles.write_config(staged, {**config, "macAddress": bundles.new_mac(context)})
     if half := context.fault("clone", name, "half"):
-        _leave_half(context, staged, name, lacking=half.says or layout.DISK)
+        _leave_half(context, staged, name, lacking=half.value or layout.DISK)
     _move(staged, layout.vm(context.home, name))
     yield Unflock(context.home)
     bundles.touch(layout.vm(context.home, name), context)

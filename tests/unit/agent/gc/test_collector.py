@@ -79,7 +79,7 @@ async def test_lease_is_honoured_until_it_ends(tmp_path: Path, vms: tuple[str, .
     async with collector_world(tmp_path) as world:
         await world.a_vm("mine", (await world.image_world.ready(A)).golden)
         await asyncio.sleep(2 * DAY)
-        handle = leases.take(world.leases, Lease(vms=vms))
+        handle = leases.acquire(world.leases, Lease(vms=vms))
         assert not await world.collector.reclaim()
 
         os.close(handle)

@@ -15,7 +15,7 @@ from bramley.agent.host import HostProcess
 
 def test_lease_is_listed_while_it_is_held_and_removed_afterwards(tmp_path: Path) -> None:
     lease = Lease(vms=("bake",), command="packer", pid=7)
-    handle = leases.take(tmp_path, lease)
+    handle = leases.acquire(tmp_path, lease)
     assert leases.held(tmp_path) == [lease]
 
     os.close(handle)

@@ -243,7 +243,7 @@ def test_a_write_that_knows_no_managers_keeps_them() -> None:
     managed = [{"manager": "me"}]
     old = {"name": "a", "uid": "u", "managedFields": managed}
 
-    kept = metadata.carried_over({"name": "a", "managedFields": [{"manager": "you"}]}, old)
+    kept = metadata.with_immutable_fields({"name": "a", "managedFields": [{"manager": "you"}]}, old)
 
     assert kept["managedFields"] == managed
-    assert "managedFields" not in metadata.carried_over(old, {"name": "a", "uid": "u"})
+    assert "managedFields" not in metadata.with_immutable_fields(old, {"name": "a", "uid": "u"})

@@ -104,7 +104,7 @@ async def test_a_watch_is_seen_while_it_lasts_and_counted_when_it_ends() -> None
         ended = await scraped(world)
 
     assert sample(open_now, names.API_WATCHERS, resource="configmaps") == 1
-    assert sample(open_now, names.API_IN_FLIGHT, lane="lasting") == 1
+    assert sample(open_now, names.API_IN_FLIGHT, lane="longrunning") == 1
     assert sample(open_now, names.API_REQUESTS, verb="WATCH") == 1
     assert sample(ended, names.API_WATCHERS) == 0
     assert sample(ended, names.API_REQUESTS, verb="WATCH", code="200") == 2

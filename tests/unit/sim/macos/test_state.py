@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.state import lasting
+from bramley.sim.macos.state import persistent_state
 from tests.unit.sim.macos.harness import MacHarness
 
 
@@ -98,4 +98,4 @@ def _count(root: Path) -> None:
 def test_transient_values_are_not_lasting() -> None:
     state = {"jobs": [{"pid": 7, "label": "a", "started_at": 1.0, "runs_count": 3, "boot_id": "x"}]}
 
-    assert lasting(state) == {"jobs": [{"label": "a"}]}
+    assert persistent_state(state) == {"jobs": [{"label": "a"}]}

@@ -231,7 +231,7 @@ class GraphBuilder:
             self.complete.clear()
         for resource in missing:
             self._start_informer(resource, group)
-        # The kinds of a group that could not be read are still served.
+        # A group that could not be read may still be served.
         if not discovery.failures:
             for resource in set(self._informers) - required:
                 self._stop_informer(resource)

@@ -60,6 +60,7 @@ class TaintEviction:
             return CheckAgain(left, "the Pod tolerates its Node's taint for a while")
         await self._evict(pod)
         self._deadlines.pop(key, None)
+        # Only after the server accepted the deletion: a failed one is retried.
         self._evicted[key] = pod.uid
         return Settled()
 

@@ -56,6 +56,7 @@ class ReplicaSetReconciler:
         claim = controller_ref.claim_objects(owner, owner.spec.selector, active)
         pods = await controller_ref.adopt_and_release(self.kube, owner, claim)
         failure = "" if owner.deleting else await self._manage(owner, pods)
+        # Before the error is raised: the status shows why Pods are missing.
         await self._report(owner, pods, failure)
         if failure:
             # Retried with backoff: a quota or policy may have rejected the Pod, and no event reports when that changes.

@@ -70,7 +70,7 @@ class Scheduler:
             self._decided.pop(key, None)
             return Settled()
         node = self.cache.assumed.get(pod.uid)
-        # The response to an earlier binding was lost: it is repeated, and the server refuses a second one.
+        # An earlier binding failed or is not observed yet: it is repeated, and the server refuses a second one.
         if node is not None and key not in self._decided:
             return await self._bind(pod, node)
         decision = await self._decision(key)

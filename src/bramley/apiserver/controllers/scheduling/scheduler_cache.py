@@ -73,6 +73,7 @@ class SchedulerCache:
                 self.snapshot.remove_node(old.name)
                 self._requeue_by_affinity()
             return
+        # Heartbeats change only conditions; they must not requeue Pods.
         if old is not None and _node_fields(old) == _node_fields(new):
             return
         self._requeue_fitting(self.snapshot.update_node(new))
