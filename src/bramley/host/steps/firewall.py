@@ -2,7 +2,7 @@
 
 Only the boot job loads the whole ruleset; it is installed and not started, because on a running Mac it would flush the rules that
 macOS has added for running VMs. On a running Mac only our anchor is loaded; a label with its hash shows whether this text is in
-force. Until the main ruleset refers to the anchor, which takes a reboot, nothing is filtered; the step `verification` does that. If
+force. Until the main ruleset refers to the anchor, nothing is filtered; the reboot for that is done by the step `verification`. If
 pf.conf is a link, the link stays and its target is written.
 """
 
