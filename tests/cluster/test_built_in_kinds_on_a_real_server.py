@@ -157,16 +157,16 @@ def contains(whole: Any, part: Any) -> bool:
     return bool(whole == part)
 
 
-@pytest.mark.parametrize("thing", WRITTEN, ids=lambda thing: type(thing).__name__)
-def test_a_server_stores_what_we_write_and_we_read_it_back(api: RawApi, thing: Object) -> None:
-    kind, sent = type(thing), to_wire(thing)
+@pytest.mark.parametrize("obj", WRITTEN, ids=lambda obj: type(obj).__name__)
+def test_a_server_stores_what_we_write_and_we_read_it_back(api: RawApi, obj: Object) -> None:
+    kind, sent = type(obj), to_wire(obj)
 
-    made = api.send("POST", kind.resource.path(thing.namespace), sent)
+    made = api.send("POST", kind.resource.path(obj.namespace), sent)
 
     assert contains(made, sent)
     assert contains(to_wire(msgspec.convert(made, kind)), sent)
     if not kind.resource.namespaced:
-        api.send("DELETE", kind.resource.path(name=thing.name))
+        api.send("DELETE", kind.resource.path(name=obj.name))
 
 
 @pytest.mark.parametrize("kind", READ)

@@ -44,14 +44,14 @@ class ConfigMapReconciler:
     seen: dict[str, str] = field(default_factory=dict)
     released: list[str] = field(default_factory=list)
 
-    async def reconcile(self, thing: ConfigMap) -> Outcome:
-        if thing.deleting:
-            self.released.append(thing.name)
-            await self.kube.remove_finalizer(thing, FINALIZER)
+    async def reconcile(self, obj: ConfigMap) -> Outcome:
+        if obj.deleting:
+            self.released.append(obj.name)
+            await self.kube.remove_finalizer(obj, FINALIZER)
             return Settled()
-        await self.kube.add_finalizer(thing, FINALIZER)
-        self.seen[thing.name] = thing.data.get("value", "")
-        self.recorder.event(thing, "Seen", "again", action="Observing")
+        await self.kube.add_finalizer(obj, FINALIZER)
+        self.seen[obj.name] = obj.data.get("value", "")
+        self.recorder.event(obj, "Seen", "again", action="Observing")
         return Settled()
 
 
@@ -128,7 +128,7 @@ async def test_object_gets_a_finalizer_and_is_watched_until_its_release(
 async def test_repeated_event_is_counted(real_cluster: RealCluster) -> None:
     async with running(real_cluster) as runtime:
         client, namespace = runtime.client, runtime.namespace
-        thing = await client.create(a_map(namespace, "a"))
+        obj = await client.create(a_map(namespace, "a"))
         await runtime.sees("first")
         for value in ("second", "third"):
             patch = {"data": {"value": value}}
@@ -136,7 +136,7 @@ async def test_repeated_event_is_counted(real_cluster: RealCluster) -> None:
             await runtime.sees(value)
         await runtime.reconciler.recorder.flush(timedelta(seconds=180))
 
-        about = {"involvedObject.uid": thing.uid}
+        about = {"involvedObject.uid": obj.uid}
         [event] = (await client.list(Event, namespace=namespace, fields=about)).items
         assert event.count >= 3
         assert (event.reason, event.action, event.type) == ("Seen", "Observing", "Normal")

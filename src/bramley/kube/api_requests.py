@@ -139,12 +139,12 @@ def token_request(
     return to_wire(TokenRequest(spec=spec))
 
 
-def _reference(thing: Object) -> BoundObjectReference:
+def _reference(obj: Object) -> BoundObjectReference:
     return BoundObjectReference(
-        api_version=thing.resource.api_version,
-        kind=thing.resource.kind,
-        name=thing.name,
-        uid=thing.uid,
+        api_version=obj.resource.api_version,
+        kind=obj.resource.kind,
+        name=obj.name,
+        uid=obj.uid,
     )
 
 

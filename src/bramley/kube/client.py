@@ -158,11 +158,11 @@ class Client:
             ends = asyncio.get_running_loop().time() + longest.total_seconds()
             yield Watch(stream.chunks, codec_of(kind).events, ends=ends)
 
-    async def create(self, thing: K, *, namespace: str | None = None) -> K:
+    async def create(self, obj: K, *, namespace: str | None = None) -> K:
         """Create an object, in the namespace given or in the one it names."""
-        place = namespace if namespace is not None else thing.metadata.namespace
-        body = await self._post(thing.resource, to_wire(thing), namespace=place)
-        return codec_of(type(thing)).object(body)
+        place = namespace if namespace is not None else obj.metadata.namespace
+        body = await self._post(obj.resource, to_wire(obj), namespace=place)
+        return codec_of(type(obj)).object(body)
 
     async def create_wire(
         self, resource: Resource, body: Mapping[str, Any], *, namespace: str | None = None

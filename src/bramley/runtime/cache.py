@@ -58,21 +58,21 @@ class Cache(Generic[K]):
 
     def __init__(self, kind: type[K]) -> None:
         self.kind = kind
-        self._things: dict[Key, K] = {}
+        self._objects: dict[Key, K] = {}
         self._indexes: dict[str, _Index[K]] = {}
         self._sorted: list[Key] | None = None
 
     def __len__(self) -> int:
-        return len(self._things)
+        return len(self._objects)
 
     def __iter__(self) -> Iterator[Key]:
-        return iter(self._things)
+        return iter(self._objects)
 
     def index(self, name: str, values: IndexFunction[K]) -> None:
         """Add an index by the values that the function returns; it is filled from the cache at once."""
         index = self._indexes[name] = _Index(values)
-        for key, thing in self._things.items():
-            index.replace(key, None, thing)
+        for key, obj in self._objects.items():
+            index.replace(key, None, obj)
 
     def has_index(self, name: str) -> bool:
         """Return whether there is an index of this name; caches are shared."""
@@ -80,23 +80,23 @@ class Cache(Generic[K]):
 
     def find(self, key: Key) -> K | None:
         """Return the object, or None when it is not in the cache."""
-        return self._things.get(key)
+        return self._objects.get(key)
 
     def get(self, name: str, *, namespace: str = "") -> K:
         """Return the object; raise NotFound when it is not in the cache."""
-        thing = self._things.get(Key(namespace, name))
-        if thing is None:
+        obj = self._objects.get(Key(namespace, name))
+        if obj is None:
             raise errors.NotFound(
                 f"no {self.kind.resource.kind} {Key(namespace, name)} in the cache"
             )
-        return thing
+        return obj
 
     def all(self, *, namespace: str | None = None) -> list[K]:
         """Return all objects, or all of one namespace, sorted by key."""
         if self._sorted is None:
-            self._sorted = sorted(self._things)
+            self._sorted = sorted(self._objects)
         return [
-            self._things[key]
+            self._objects[key]
             for key in self._sorted
             if namespace is None or key.namespace == namespace
         ]
@@ -105,20 +105,20 @@ class Cache(Generic[K]):
         """Return the objects that the index of this name finds by the value, sorted by key."""
         return self._indexes[name].find(value)
 
-    def put(self, key: Key, thing: K) -> K | None:
+    def put(self, key: Key, obj: K) -> K | None:
         """Store this state; return the previous one."""
-        old = self._things.get(key)
-        self._things[key] = thing
+        old = self._objects.get(key)
+        self._objects[key] = obj
         # Only a new key changes the order of keys.
         if old is None:
             self._sorted = None
         if self._indexes:
-            self._reindex(key, old, thing)
+            self._reindex(key, old, obj)
         return old
 
     def remove(self, key: Key) -> K | None:
         """Remove the object; return its last state."""
-        old = self._things.pop(key, None)
+        old = self._objects.pop(key, None)
         if old is not None:
             self._sorted = None
             self._reindex(key, old, None)
@@ -186,12 +186,12 @@ class CacheUpdater(Generic[K]):
         self._version_of_list = version
         return Relist(self, version)
 
-    def put_listed(self, key: Key, thing: K) -> None:
+    def put_listed(self, key: Key, obj: K) -> None:
         """Store the listed state of one object."""
-        old = self.cache.put(key, thing)
+        old = self.cache.put(key, obj)
         # A list repeats unchanged objects; handlers see only what a watch would have shown.
-        if old is None or old.metadata.resource_version != thing.metadata.resource_version:
-            self._notify_put(key, old, thing)
+        if old is None or old.metadata.resource_version != obj.metadata.resource_version:
+            self._notify_put(key, old, obj)
 
     def remove_unlisted(self, listed: set[Key]) -> None:
         """Remove the objects that a whole list did not contain."""
@@ -253,10 +253,10 @@ class Relist(Generic[K]):
     def page(self, listing: Listing[K]) -> None:
         """Apply one page; an object that could not be decoded stays as it was."""
         listed, put_listed = self._listed, self._updater.put_listed
-        for thing in listing.items:
-            metadata = thing.metadata
+        for obj in listing.items:
+            metadata = obj.metadata
             key = _new(Key, (metadata.namespace or "", metadata.name))
-            put_listed(key, thing)
+            put_listed(key, obj)
             if listed is not None:
                 listed.add(key)
         for failed in listing.undecodable:

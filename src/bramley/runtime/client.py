@@ -77,7 +77,7 @@ class Reader(Protocol):
 class Writer(Protocol):
     """Writes objects."""
 
-    async def create(self, thing: K, *, namespace: str | None = None) -> K:
+    async def create(self, obj: K, *, namespace: str | None = None) -> K:
         """Create the object and return it as stored."""
         ...
 

@@ -33,7 +33,7 @@ class Reconciler(Protocol[K_contra]):
     Assumptions: it can be called at any time and any number of times; it observes the world and does not depend on what has changed.
     """
 
-    async def reconcile(self, thing: K_contra, /) -> Outcome:
+    async def reconcile(self, obj: K_contra, /) -> Outcome:
         """Converge, return when to check again, or raise."""
         ...
 
@@ -133,11 +133,11 @@ def owner_keys(owner: type[Object]) -> Callable[[Object], list[Key]]:
     """Return the function from an object to the key of its controlling owner, if that is of this kind."""
     resource = owner.resource
 
-    def keys(thing: Object) -> list[Key]:
-        namespace = (thing.metadata.namespace or "") if resource.namespaced else ""
+    def keys(obj: Object) -> list[Key]:
+        namespace = (obj.metadata.namespace or "") if resource.namespaced else ""
         return [
             Key(namespace, reference.name)
-            for reference in thing.metadata.owner_references
+            for reference in obj.metadata.owner_references
             if reference.controller
             and reference.kind == resource.kind
             # Another version of the same group is the same kind.

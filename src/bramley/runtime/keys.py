@@ -17,7 +17,7 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-def key_of(thing: Object) -> Key:
+def key_of(obj: Object) -> Key:
     """Return the key of an object."""
-    metadata = thing.metadata
+    metadata = obj.metadata
     return Key(metadata.namespace or "", metadata.name)

@@ -102,19 +102,19 @@ class KeyReconciler(Generic[K]):
         owner = scope.owner = (self._name, key)
         # The common case: no other coroutine is wrapped around the reconciler's own.
         if key not in self._live_reads:
-            thing = self._cache.find(key)
-            if thing is not None and not self._writes.has_written(owner):
-                return self._reconcile(thing)
+            obj = self._cache.find(key)
+            if obj is not None and not self._writes.has_written(owner):
+                return self._reconcile(obj)
         return self._guarded(key, owner)
 
     async def _guarded(self, key: Key, owner: Owner) -> Outcome:
         # The cache must have caught up before the object is read from it.
         if self._writes.has_written(owner) and not await self._writes.caught_up(owner):
             return _CACHE_IS_STALE
-        thing = await self._read_live(key) if key in self._live_reads else self._cache.find(key)
-        if thing is None:
+        obj = await self._read_live(key) if key in self._live_reads else self._cache.find(key)
+        if obj is None:
             return self._forget(key)
-        return await self._reconcile(thing)
+        return await self._reconcile(obj)
 
     async def _read_live(self, key: Key) -> K | None:
         self._live_reads.discard(key)

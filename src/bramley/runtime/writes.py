@@ -54,9 +54,9 @@ class _Writes:
 
 
 def _still_there(informer: Informer[Any], key: Key, uid: str) -> bool:
-    thing = informer.cache.find(key)
+    obj = informer.cache.find(key)
     # An object with finalizers stays; its deletionTimestamp shows that the deletion was observed.
-    return thing is not None and thing.uid == uid and not thing.deleting
+    return obj is not None and obj.uid == uid and not obj.deleting
 
 
 class ReadYourWrites:
@@ -81,11 +81,11 @@ class ReadYourWrites:
         finally:
             _scope.reset(token)
 
-    def wrote(self, thing: Object) -> None:
+    def wrote(self, obj: Object) -> None:
         """Record that the object was written and is now at its version."""
-        version = thing.metadata.resource_version
+        version = obj.metadata.resource_version
         if version.isdecimal():
-            for writes in self._of_current_owner(type(thing)):
+            for writes in self._of_current_owner(type(obj)):
                 writes.version = max(writes.version, int(version))
 
     def deleted(self, kind: type[Object], key: Key, uid: str) -> None:
@@ -143,10 +143,10 @@ class FencedKube:
         """Return the object as it is now."""
         return await self._kube.get(kind, name, namespace=namespace)
 
-    async def create(self, thing: K, *, namespace: str | None = None) -> K:
+    async def create(self, obj: K, *, namespace: str | None = None) -> K:
         """Create the object and return it as stored."""
         self.check()
-        return self._recorded(await self._kube.create(thing, namespace=namespace))
+        return self._recorded(await self._kube.create(obj, namespace=namespace))
 
     async def merge_patch(
         self,
@@ -198,7 +198,7 @@ class FencedKube:
 
     async def delete(
         self,
-        thing: Object,
+        obj: Object,
         *,
         resource_version: str | None = None,
         grace: timedelta | None = None,
@@ -206,7 +206,7 @@ class FencedKube:
     ) -> None:
         """Delete exactly this object, never a newer one of the same name."""
         self.check()
-        kind, metadata = type(thing), thing.metadata
+        kind, metadata = type(obj), obj.metadata
         await self._kube.delete(
             kind,
             metadata.name,
@@ -220,26 +220,26 @@ class FencedKube:
         key = Key(metadata.namespace or "", metadata.name)
         self.writes.deleted(kind, key, metadata.uid)
 
-    async def add_finalizer(self, thing: K, finalizer: str) -> K:
+    async def add_finalizer(self, obj: K, finalizer: str) -> K:
         """Add the finalizer and return the object as stored."""
-        if finalizer in thing.metadata.finalizers:
-            return thing
-        return await self._patch_finalizers(thing, [*thing.metadata.finalizers, finalizer])
+        if finalizer in obj.metadata.finalizers:
+            return obj
+        return await self._patch_finalizers(obj, [*obj.metadata.finalizers, finalizer])
 
-    async def remove_finalizer(self, thing: K, finalizer: str) -> None:
+    async def remove_finalizer(self, obj: K, finalizer: str) -> None:
         """Remove the finalizer; the server deletes the object if it was the last one of an object being deleted."""
-        left = [name for name in thing.metadata.finalizers if name != finalizer]
-        if left != thing.metadata.finalizers:
-            await self._patch_finalizers(thing, left)
+        left = [name for name in obj.metadata.finalizers if name != finalizer]
+        if left != obj.metadata.finalizers:
+            await self._patch_finalizers(obj, left)
 
-    def record_write(self, thing: K) -> K:
+    def record_write(self, obj: K) -> K:
         """Record an object that was written for this key by other means, such as from plain JSON values."""
-        return self._recorded(thing)
+        return self._recorded(obj)
 
-    async def _patch_finalizers(self, thing: K, finalizers: list[str]) -> K:
-        metadata = thing.metadata
+    async def _patch_finalizers(self, obj: K, finalizers: list[str]) -> K:
+        metadata = obj.metadata
         return await self.merge_patch(
-            type(thing),
+            type(obj),
             metadata.name,
             {"metadata": {"finalizers": finalizers}},
             namespace=metadata.namespace,
@@ -248,6 +248,6 @@ class FencedKube:
             uid=metadata.uid,
         )
 
-    def _recorded(self, thing: K) -> K:
-        self.writes.wrote(thing)
-        return thing
+    def _recorded(self, obj: K) -> K:
+        self.writes.wrote(obj)
+        return obj

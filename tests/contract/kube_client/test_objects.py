@@ -60,7 +60,7 @@ async def test_the_server_completes_a_generated_name(target: Target) -> None:
 
         made = [await world.kube.create(ConfigMap(metadata=place)) for _ in range(3)]
 
-        names = {thing.name for thing in made}
+        names = {obj.name for obj in made}
         assert len(names) == 3
         assert all(name.startswith("job-") and len(name) == 9 for name in names)
 
@@ -230,10 +230,10 @@ async def test_namespaces_are_objects_without_a_namespace(target: Target) -> Non
 async def test_many_creators_of_one_name_make_one_object(target: Target) -> None:
     async with target.world() as world:
         place = ObjectMeta(name="one", namespace=world.namespace)
-        thing = Widget(metadata=place, spec=WidgetSpec(size=1))
+        obj = Widget(metadata=place, spec=WidgetSpec(size=1))
 
         results = await asyncio.gather(
-            *(world.kube.create(thing) for _ in range(16)), return_exceptions=True
+            *(world.kube.create(obj) for _ in range(16)), return_exceptions=True
         )
 
         assert sum(isinstance(result, Widget) for result in results) == 1

@@ -128,8 +128,8 @@ async def test_a_token_bound_to_a_pod_is_invalid_after_its_deletion(target: Targ
     async with target.world() as world:
         account = ServiceAccount(metadata=ObjectMeta(name="runner", namespace=world.namespace))
         await world.kube.create(account)
-        thing = a_pod("a", world.namespace, node=world.mac)
-        pod = await world.kube.create(with_account(thing, "runner"))
+        obj = a_pod("a", world.namespace, node=world.mac)
+        pod = await world.kube.create(with_account(obj, "runner"))
 
         issued = await world.kube.request_token(
             "runner", world.namespace, audiences=[], expires=timedelta(hours=1), bound_to=pod

@@ -181,10 +181,10 @@ def is_tainted(node: Node) -> bool:
     return not node.spec.unschedulable and bool(effects & {"NoSchedule", "NoExecute"})
 
 
-async def force_delete(kube: Client, thing: Pod | Node) -> None:
+async def force_delete(kube: Client, obj: Pod | Node) -> None:
     """Delete an object without a grace period, if it still exists."""
     try:
-        await kube.delete(type(thing), thing.name, namespace=thing.namespace, grace=timedelta())
+        await kube.delete(type(obj), obj.name, namespace=obj.namespace, grace=timedelta())
     except errors.NotFound:
         return
 

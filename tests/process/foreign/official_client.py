@@ -112,9 +112,9 @@ def follow_once(expected: set[str], seen: dict[str, int]) -> None:
     watcher = watch.Watch()
     calls = custom().list_namespaced_custom_object
     for event in watcher.stream(calls, GROUP, VERSION, NAMESPACE, PLURAL, timeout_seconds=20):
-        thing = event["object"]
-        if thing.get("status", {}).get("pressed"):
-            seen[thing["metadata"]["name"]] = int(thing["metadata"]["resourceVersion"])
+        obj = event["object"]
+        if obj.get("status", {}).get("pressed"):
+            seen[obj["metadata"]["name"]] = int(obj["metadata"]["resourceVersion"])
         if not expected - set(seen):
             watcher.stop()
 

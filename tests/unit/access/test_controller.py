@@ -181,11 +181,11 @@ class Terminating:
     async def get(self, _kind: type[K], name: str, *, namespace: str | None = None) -> K:
         raise errors.NotFound(f"{namespace}/{name}")
 
-    async def create(self, thing: K) -> K:
-        if thing.namespace == self.namespace:
+    async def create(self, obj: K) -> K:
+        if obj.namespace == self.namespace:
             raise errors.Forbidden("it is being terminated")
-        self.created.append(f"{type(thing).__name__} {thing.namespace}")
-        return thing
+        self.created.append(f"{type(obj).__name__} {obj.namespace}")
+        return obj
 
 
 def a_reconciler(server: Terminating) -> RoleReconciler:

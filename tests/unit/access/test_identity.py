@@ -30,15 +30,15 @@ async def agent_objects_of(kube: Client, kinds: Sequence[type[Object]] = OWN) ->
     """Return the objects with our label, without the fields that differ between creations."""
     found = {}
     for kind in kinds:
-        for thing in (await kube.list(kind, labels=agent_objects.LABELS)).items:
-            body = msgspec.to_builtins(thing)
+        for obj in (await kube.list(kind, labels=agent_objects.LABELS)).items:
+            body = msgspec.to_builtins(obj)
             body["metadata"] = {
                 key: body["metadata"][key]
                 for key in ("labels", "annotations")
                 if key in body["metadata"]
             }
-            owners = [each.name for each in thing.metadata.owner_references]
-            found[f"{kind.__name__} {thing.namespace}/{thing.name}"] = (body, owners)
+            owners = [each.name for each in obj.metadata.owner_references]
+            found[f"{kind.__name__} {obj.namespace}/{obj.name}"] = (body, owners)
     return found
 
 
@@ -144,8 +144,8 @@ async def test_revoking_one_agent_leaves_the_others() -> None:
         for node in ("mac-1", "mac-10"):
             await identity.create(server.kube, node, expires=HOUR)
         other = {
-            name: thing
-            for name, thing in (await agent_objects_of(server.kube)).items()
+            name: obj
+            for name, obj in (await agent_objects_of(server.kube)).items()
             if "mac-10" in name
         }
 
@@ -153,7 +153,7 @@ async def test_revoking_one_agent_leaves_the_others() -> None:
 
         left = await agent_objects_of(server.kube)
         assert {name for name in left if name.endswith("mac-1")} == set()
-        assert {name: thing for name, thing in left.items() if "mac-10" in name} == other
+        assert {name: obj for name, obj in left.items() if "mac-10" in name} == other
         assert not await identity.revoke(server.kube, "mac-1")
 
 

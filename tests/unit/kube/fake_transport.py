@@ -44,8 +44,8 @@ def widget(name: str, *, size: object = 1, version: int = 1) -> dict[str, object
     return {"metadata": place, "spec": {"size": size}}
 
 
-def event(type_: str, thing: object) -> bytes:
-    return msgspec.json.encode({"type": type_, "object": thing}) + b"\n"
+def event(type_: str, obj: object) -> bytes:
+    return msgspec.json.encode({"type": type_, "object": obj}) + b"\n"
 
 
 class FakeTransport:

@@ -142,9 +142,9 @@ async def test_an_empty_list_may_be_null() -> None:
 
 async def test_create_posts_the_whole_object_with_its_kind() -> None:
     kube, transport = client(answer(201, widget("a")))
-    thing = Widget(metadata=ObjectMeta(name="a", namespace="ns"), spec=WidgetSpec(size=3))
+    obj = Widget(metadata=ObjectMeta(name="a", namespace="ns"), spec=WidgetSpec(size=3))
 
-    made = await kube.create(thing)
+    made = await kube.create(obj)
 
     [request] = transport.requests
     assert (request.method, request.path) == ("POST", WIDGETS)

@@ -38,12 +38,12 @@ class Entry(NamedTuple):
 
     version: int
     type: str
-    thing: Any
+    obj: Any
     is_decodable: bool = True
 
     def event(self) -> WatchEvent[Any]:
         if self.is_decodable:
-            return WatchEvent(cast("Any", self.type), self.thing)
+            return WatchEvent(cast("Any", self.type), self.obj)
         return WatchEvent("UNDECODABLE", Thing(), "does not fit", b"{}")
 
 
@@ -81,17 +81,17 @@ class FakeApi:
 
     # Changes and faults that tests make.
 
-    def put(self, thing: K) -> K:
+    def put(self, obj: K) -> K:
         """Store the object as if another client had written it."""
-        slot = (type(thing), key_of(thing))
+        slot = (type(obj), key_of(obj))
         known = self.things.get(slot)
         uid = known.metadata.uid if known else f"uid-{next(self._uids)}"
-        return self._store(slot, thing, uid=uid, type="MODIFIED" if known else "ADDED")
+        return self._store(slot, obj, uid=uid, type="MODIFIED" if known else "ADDED")
 
-    def put_undecodable(self, thing: K) -> K:
+    def put_undecodable(self, obj: K) -> K:
         """Store the object so that a list can decode it and a watch cannot."""
-        stored = self.put(thing)
-        entries = self.history[type(thing)]
+        stored = self.put(obj)
+        entries = self.history[type(obj)]
         entries[-1] = entries[-1]._replace(is_decodable=False)
         return stored
 
@@ -105,7 +105,7 @@ class FakeApi:
         return cast("K | None", self.things.get((kind, Key("ns", name))))
 
     def all(self, kind: type[K]) -> list[K]:
-        return [thing for (of, _), thing in sorted_things(self.things) if of is kind]
+        return [obj for (of, _), obj in sorted_things(self.things) if of is kind]
 
     def compact(self) -> None:
         """Forget the history, so that a watch from before now is answered with 410."""
@@ -165,11 +165,11 @@ class FakeApi:
         await self._answer("list")
         version, found = self._listed(kind)
         undecodable = self.undecodable_keys if kind is Thing else set()
-        decodable = [thing for thing in found if key_of(thing) not in undecodable]
+        decodable = [obj for obj in found if key_of(obj) not in undecodable]
         failed = [
-            Undecodable(thing.metadata, "does not fit", b"{}")
-            for thing in found
-            if key_of(thing) in undecodable
+            Undecodable(obj.metadata, "does not fit", b"{}")
+            for obj in found
+            if key_of(obj) in undecodable
         ]
         yield Listing(decodable[: self.page_size], str(version), undecodable=failed)
         for begin in range(self.page_size, len(decodable), self.page_size):
@@ -198,12 +198,12 @@ class FakeApi:
         finally:
             self.streams.remove(stream)
 
-    async def create(self, thing: K, *, namespace: str | None = None) -> K:
+    async def create(self, obj: K, *, namespace: str | None = None) -> K:
         await self._answer("create")
-        slot = (type(thing), key_of(thing))
+        slot = (type(obj), key_of(obj))
         if slot in self.things:
             raise errors.AlreadyExists(str(slot[1]))
-        return self._store(slot, thing, uid=f"uid-{next(self._uids)}", type="ADDED")
+        return self._store(slot, obj, uid=f"uid-{next(self._uids)}", type="ADDED")
 
     async def merge_patch(
         self,
@@ -264,12 +264,12 @@ class FakeApi:
         self.request_deletion(kind, slot[1])
 
     def request_deletion(self, kind: type[Object], key: Key) -> None:
-        thing = self._must_find(kind, key)
-        if not thing.metadata.finalizers:
+        obj = self._must_find(kind, key)
+        if not obj.metadata.finalizers:
             self.remove(kind, key)
-        elif not thing.deleting:
-            dying = _meta(thing, deletion_timestamp=DELETED_AT)
-            self._store((kind, key), dying, uid=thing.uid, type="MODIFIED")
+        elif not obj.deleting:
+            dying = _meta(obj, deletion_timestamp=DELETED_AT)
+            self._store((kind, key), dying, uid=obj.uid, type="MODIFIED")
 
     # Inside.
 
@@ -285,20 +285,20 @@ class FakeApi:
             raise failure
 
     def _must_find(self, kind: type[K], key: Key) -> K:
-        thing = self.things.get((kind, key))
-        if thing is None:
+        obj = self.things.get((kind, key))
+        if obj is None:
             raise errors.NotFound(f"no {kind.__name__} {key}")
-        return cast("K", thing)
+        return cast("K", obj)
 
-    def _store(self, slot: tuple[type[Object], Key], thing: K, *, uid: str, type: str) -> K:
+    def _store(self, slot: tuple[type[Object], Key], obj: K, *, uid: str, type: str) -> K:
         self.version += 1
-        stored = _meta(thing, resource_version=str(self.version), uid=uid)
+        stored = _meta(obj, resource_version=str(self.version), uid=uid)
         self.things[slot] = stored
         self._record(type, stored)
         return stored
 
-    def _record(self, kind: str, thing: Object) -> None:
-        self.history.setdefault(type(thing), []).append(Entry(self.version, kind, thing))
+    def _record(self, kind: str, obj: Object) -> None:
+        self.history.setdefault(type(obj), []).append(Entry(self.version, kind, obj))
         for stream in self.streams:
             stream.woken.set()
 
@@ -309,11 +309,11 @@ class FakeApi:
         return self.version, self.all(kind)
 
     def _as_of(self, kind: type[K], version: int) -> list[K]:
-        state = {key: thing for (of, key), thing in self.things.items() if of is kind}
+        state = {key: obj for (of, key), obj in self.things.items() if of is kind}
         for entry in reversed(self.history.get(kind, [])):
             if entry.version <= version:
                 break
-            key = key_of(entry.thing)
+            key = key_of(entry.obj)
             before = self._before(kind, key, entry.version)
             if before is None:
                 state.pop(key, None)
@@ -325,11 +325,11 @@ class FakeApi:
         earlier = [
             entry
             for entry in self.history.get(kind, [])
-            if entry.version < version and key_of(entry.thing) == key
+            if entry.version < version and key_of(entry.obj) == key
         ]
         if not earlier or earlier[-1].type == "DELETED":
             return None
-        return earlier[-1].thing
+        return earlier[-1].obj
 
 
 class _Opened(msgspec.Struct, frozen=True):
@@ -367,13 +367,13 @@ def sorted_things(things: Mapping[tuple[type[Object], Key], Any]) -> list[tuple[
     return sorted(things.items(), key=lambda item: item[0][1])
 
 
-def _meta(thing: K, **changes: Any) -> K:
-    metadata = msgspec.structs.replace(thing.metadata, **changes)
-    return msgspec.structs.replace(thing, metadata=metadata)
+def _meta(obj: K, **changes: Any) -> K:
+    metadata = msgspec.structs.replace(obj.metadata, **changes)
+    return msgspec.structs.replace(obj, metadata=metadata)
 
 
-def _at(thing: K, version: int) -> K:
-    return _meta(thing, resource_version=str(version))
+def _at(obj: K, version: int) -> K:
+    return _meta(obj, resource_version=str(version))
 
 
 def _merge(old: Any, patch: Mapping[str, Any]) -> dict[str, Any]:

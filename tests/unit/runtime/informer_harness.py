@@ -73,7 +73,7 @@ def a_server(*names: str) -> FakeApi:
 
 def recorder(seen: Seen) -> Handler[Thing]:
     def changed(key: Key, old: Thing | None, new: Thing | None) -> None:
-        values = [thing.spec.value if thing else None for thing in (old, new)]
+        values = [obj.spec.value if obj else None for obj in (old, new)]
         seen.append((key.name, values[0], values[1]))
 
     return changed

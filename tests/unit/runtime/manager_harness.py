@@ -36,9 +36,9 @@ class RecordingReconciler:
     calls: list[tuple[float, str]] = field(default_factory=list)
     forgotten: list[Key] = field(default_factory=list)
 
-    async def reconcile(self, thing: Thing) -> Outcome:
-        self.calls.append((asyncio.get_running_loop().time(), thing.name))
-        return await self.act(thing)
+    async def reconcile(self, obj: Thing) -> Outcome:
+        self.calls.append((asyncio.get_running_loop().time(), obj.name))
+        return await self.act(obj)
 
     def forget(self, key: Key) -> None:
         self.forgotten.append(key)

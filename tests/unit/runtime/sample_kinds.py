@@ -1,4 +1,4 @@
-"""The kinds of the runtime's tests: a thing that is reconciled and a part that a thing may own."""
+"""The kinds of the runtime's tests: one that is reconciled and one that it may own."""
 
 from __future__ import annotations
 

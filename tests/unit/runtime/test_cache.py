@@ -10,17 +10,17 @@ from tests.unit.runtime.fake_api import Thing, a_thing
 
 def a_cache(*things: Thing) -> Cache[Thing]:
     cache = Cache(Thing)
-    for thing in things:
-        cache.put(key_of(thing), thing)
+    for obj in things:
+        cache.put(key_of(obj), obj)
     return cache
 
 
 def test_objects_come_in_the_order_of_their_keys() -> None:
     cache = a_cache(a_thing("b"), a_thing("a"), a_thing("c"))
 
-    assert [thing.name for thing in cache.all()] == ["a", "b", "c"]
+    assert [obj.name for obj in cache.all()] == ["a", "b", "c"]
     cache.remove(Key("ns", "b"))
-    assert [thing.name for thing in cache.all(namespace="ns")] == ["a", "c"]
+    assert [obj.name for obj in cache.all(namespace="ns")] == ["a", "c"]
     assert cache.all(namespace="other") == []
 
 
@@ -35,25 +35,25 @@ def test_get_fails_and_find_does_not() -> None:
 
 def test_index_follows_every_change() -> None:
     cache = a_cache(a_thing("early", 1))
-    cache.index("by value", lambda thing: [thing.spec.value])
+    cache.index("by value", lambda obj: [obj.spec.value])
 
     cache.put(Key("ns", "a"), a_thing("a", 1))
     cache.put(Key("ns", "b"), a_thing("b", 2))
     cache.put(Key("ns", "a"), a_thing("a", 2))
 
-    assert [thing.name for thing in cache.indexed("by value", 1)] == ["early"]
-    assert [thing.name for thing in cache.indexed("by value", 2)] == ["a", "b"]
+    assert [obj.name for obj in cache.indexed("by value", 1)] == ["early"]
+    assert [obj.name for obj in cache.indexed("by value", 2)] == ["a", "b"]
     cache.remove(Key("ns", "b"))
-    assert [thing.name for thing in cache.indexed("by value", 2)] == ["a"]
+    assert [obj.name for obj in cache.indexed("by value", 2)] == ["a"]
     assert cache.indexed("by value", 3) == []
 
 
 def test_index_may_give_many_values_or_none() -> None:
     cache = a_cache()
-    cache.index("by label", lambda thing: thing.metadata.labels.items())
+    cache.index("by label", lambda obj: obj.metadata.labels.items())
 
     cache.put(Key("ns", "a"), a_thing("a", labels={"x": "1", "y": "2"}))
     cache.put(Key("ns", "b"), a_thing("b"))
 
-    assert [thing.name for thing in cache.indexed("by label", ("y", "2"))] == ["a"]
+    assert [obj.name for obj in cache.indexed("by label", ("y", "2"))] == ["a"]
     assert cache.indexed("by label", ("x", "2")) == []

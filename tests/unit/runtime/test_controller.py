@@ -110,8 +110,8 @@ async def test_failures_back_off_and_success_resets_them() -> None:
 async def test_conflict_is_retried_at_once_from_a_fresh_read() -> None:
     seen: list[int] = []
 
-    async def conflict_once(thing: Thing) -> Outcome:
-        seen.append(thing.spec.value)
+    async def conflict_once(obj: Thing) -> Outcome:
+        seen.append(obj.spec.value)
         if len(seen) == 1:
             # The change is on the server and its event still on the way.
             server.silence()
@@ -169,8 +169,8 @@ async def test_rate_limited_object_waits_for_retry_after() -> None:
 async def test_bug_is_logged_with_its_trace_counted_and_ends_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def stumble(thing: Thing) -> Outcome:
-        if thing.name == "bad":
+    async def stumble(obj: Thing) -> Outcome:
+        if obj.name == "bad":
             raise ZeroDivisionError
         return Settled()
 
@@ -194,9 +194,9 @@ async def test_log_lines_of_a_reconcile_name_the_object() -> None:
     root = logging.getLogger()
     root.addHandler(handler)
 
-    async def say(thing: Thing) -> Outcome:
+    async def say(obj: Thing) -> Outcome:
         await asyncio.sleep(1)
-        log.get("test").warning("Working", value=thing.spec.value)
+        log.get("test").warning("Working", value=obj.spec.value)
         return Settled()
 
     server = a_server("a", "b", "c")
@@ -242,8 +242,8 @@ async def test_reconcile_past_its_deadline_is_cancelled_and_retried() -> None:
 
 
 async def test_blocked_object_does_not_block_the_others() -> None:
-    async def block_one(thing: Thing) -> Outcome:
-        if thing.name == "blocked":
+    async def block_one(obj: Thing) -> Outcome:
+        if obj.name == "blocked":
             await asyncio.sleep(100)
         return Settled()
 
@@ -260,8 +260,8 @@ async def test_blocked_object_does_not_block_the_others() -> None:
 async def test_change_during_a_reconcile_is_reconciled_afterwards() -> None:
     seen: list[int] = []
 
-    async def slow(thing: Thing) -> Outcome:
-        seen.append(thing.spec.value)
+    async def slow(obj: Thing) -> Outcome:
+        seen.append(obj.spec.value)
         await asyncio.sleep(5)
         return Settled()
 

@@ -26,13 +26,13 @@ async def test_cache_holds_listed_and_watched_objects() -> None:
         server.put(a_thing("a", 2))
         await asyncio.sleep(0.1)
 
-        assert [(thing.name, thing.spec.value) for thing in informer.cache.all()] == [
+        assert [(obj.name, obj.spec.value) for obj in informer.cache.all()] == [
             ("a", 2),
             ("b", 1),
         ]
         server.remove(Thing, Key("ns", "a"))
         await asyncio.sleep(0.1)
-        assert [thing.name for thing in informer.cache.all()] == ["b"]
+        assert [obj.name for obj in informer.cache.all()] == ["b"]
 
 
 async def test_handlers_are_called_with_the_old_and_new_state() -> None:
@@ -285,7 +285,7 @@ async def test_list_older_than_the_cache_is_refused() -> None:
         await asyncio.sleep(10)
 
         assert seen == []
-        assert [thing.name for thing in informer.cache.all()] == ["b"]
+        assert [obj.name for obj in informer.cache.all()] == ["b"]
         assert server.stale_list is None
 
 
@@ -303,7 +303,7 @@ async def test_lists_of_a_restored_server_are_accepted_in_the_end() -> None:
         server.put(a_thing("later"))
         await asyncio.sleep(10)
 
-        assert [thing.name for thing in informer.cache.all()] == ["later", "restored"]
+        assert [obj.name for obj in informer.cache.all()] == ["later", "restored"]
         assert value(metrics, "bramley_cache_rewinds_total", kind="Thing") == 1
 
 

@@ -50,10 +50,10 @@ def holder(server: FakeApi) -> str | None:
 
 
 def slow(seconds: float, log: list[str]) -> RecordingReconciler:
-    async def act(thing: Thing) -> Outcome:
-        log.append(f"begin {thing.name}")
+    async def act(obj: Thing) -> Outcome:
+        log.append(f"begin {obj.name}")
         await asyncio.sleep(seconds)
-        log.append(f"end {thing.name}")
+        log.append(f"end {obj.name}")
         return Settled()
 
     return RecordingReconciler(act)
@@ -167,13 +167,11 @@ async def test_paused_leader_writes_nothing_after_it_wakes() -> None:
     manager = elected(server, RecordingReconciler())
     refused: list[str] = []
 
-    async def act(thing: Thing) -> Outcome:
+    async def act(obj: Thing) -> Outcome:
         # Sixty seconds pass without any of this process's code being run.
         clock_of(manager).skip(60)
         try:
-            await manager.kube.merge_patch(
-                Thing, thing.name, {"spec": {"value": 1}}, namespace="ns"
-            )
+            await manager.kube.merge_patch(Thing, obj.name, {"spec": {"value": 1}}, namespace="ns")
         except errors.LeaseLost as error:
             refused.append(error.reason)
             raise
@@ -243,9 +241,9 @@ async def test_events_recorded_before_the_stop_are_written() -> None:
     manager = a_manager(server)
     recorder = manager.recorder("test")
 
-    async def act(thing: Thing) -> Outcome:
+    async def act(obj: Thing) -> Outcome:
         await asyncio.sleep(5)
-        recorder.event(thing, "Done", "at last")
+        recorder.event(obj, "Done", "at last")
         return Settled()
 
     manager.add(Controller(RecordingReconciler(act), SETTINGS).for_kind(Thing))

@@ -57,13 +57,13 @@ PASSING = [
 class View(NamedTuple):
     """What a reconcile can see: its object, and the versions of the parts that it owns."""
 
-    thing: Thing | None = None
+    obj: Thing | None = None
     parts: frozenset[tuple[str, str]] = frozenset()
 
 
-def view(name: str, thing: Thing | None, parts: list[Part]) -> View:
+def view(name: str, obj: Thing | None, parts: list[Part]) -> View:
     owned = (part for part in parts if part.metadata.owner_references[0].name == name)
-    return View(thing, frozenset((part.name, part.metadata.resource_version) for part in owned))
+    return View(obj, frozenset((part.name, part.metadata.resource_version) for part in owned))
 
 
 class Reconciler:
@@ -79,15 +79,15 @@ class Reconciler:
         self.failed: set[str] = set()
         self.calm = False
 
-    async def reconcile(self, thing: Thing) -> Outcome:
-        key = key_of(thing)
-        with self._noted(key, thing):
-            if thing.name in self.blocked:
-                await self.blocked[thing.name].wait()
-            self.failed.add(thing.name)
+    async def reconcile(self, obj: Thing) -> Outcome:
+        key = key_of(obj)
+        with self._noted(key, obj):
+            if obj.name in self.blocked:
+                await self.blocked[obj.name].wait()
+            self.failed.add(obj.name)
             await asyncio.sleep(self.rng.choice([0, 0, 0.001, 0.5, 2]))
             outcome = Settled() if self.calm else self._fate()
-            self.failed.discard(thing.name)
+            self.failed.discard(obj.name)
             return outcome
 
     def forget(self, key: Key) -> None:
@@ -95,13 +95,13 @@ class Reconciler:
             pass
 
     @contextmanager
-    def _noted(self, key: Key, thing: Thing | None) -> Iterator[None]:
+    def _noted(self, key: Key, obj: Thing | None) -> Iterator[None]:
         assert self.manager is not None
         if key in self.busy:
             self.overlaps.append(key)
         self.busy.add(key)
         parts = self.manager.informer(Part).cache.all()
-        self.last[key.name] = view(key.name, thing, parts)
+        self.last[key.name] = view(key.name, obj, parts)
         try:
             yield
         finally:
@@ -289,7 +289,7 @@ class FollowingAServer(RuleBasedStateMachine):
         for name in NAMES:
             expected = view(name, self.server.find(Thing, name), parts)
             assert expected == self.reconciler.last.get(name, View()), name
-        assert not self.reconciler.failed & {thing.name for thing in things}
+        assert not self.reconciler.failed & {obj.name for obj in things}
         self.reconciler.calm = False
 
     def heal(self) -> None:

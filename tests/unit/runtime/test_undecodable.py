@@ -18,8 +18,8 @@ from tests.unit.runtime.informer_harness import (
 
 
 def undecodable(name: str = "", version: str = "") -> WatchEvent[Thing]:
-    thing = a_thing(name, resource_version=version) if name else Thing()
-    return WatchEvent("UNDECODABLE", thing, "does not fit", b"{}")
+    obj = a_thing(name, resource_version=version) if name else Thing()
+    return WatchEvent("UNDECODABLE", obj, "does not fit", b"{}")
 
 
 async def test_undecodable_event_is_counted_and_cured_by_a_list() -> None:

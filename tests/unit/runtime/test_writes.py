@@ -51,10 +51,10 @@ class Maker:
         self.manager = manager
         self.made = 0
 
-    async def reconcile(self, thing: Thing) -> Outcome:
+    async def reconcile(self, obj: Thing) -> Outcome:
         if not self.manager.informer(Part).cache.all():
             self.made += 1
-            await self.manager.kube.create(a_part(thing, self.made))
+            await self.manager.kube.create(a_part(obj, self.made))
         return Settled()
 
 
@@ -105,8 +105,8 @@ async def test_writes_of_one_key_do_not_hold_up_another() -> None:
     server.put(a_thing("a"))
     manager = a_manager(server)
 
-    async def write(thing: Thing) -> Outcome:
-        if thing.name == "a":
+    async def write(obj: Thing) -> Outcome:
+        if obj.name == "a":
             await manager.kube.merge_patch(Thing, "a", {"spec": {"value": 5}}, namespace="ns")
         return Settled()
 
@@ -207,10 +207,10 @@ async def test_delete_spares_a_newer_object_of_the_same_name() -> None:
 
 async def test_finalizer_is_added_once_beside_those_of_others() -> None:
     server = FakeApi()
-    thing = server.put(a_thing("a", finalizers=["others.dev/hold"]))
+    obj = server.put(a_thing("a", finalizers=["others.dev/hold"]))
     kube = a_manager(server).kube
 
-    held = await kube.add_finalizer(thing, HOLD)
+    held = await kube.add_finalizer(obj, HOLD)
     again = await kube.add_finalizer(held, HOLD)
 
     assert again.metadata.finalizers == ["others.dev/hold", HOLD]
@@ -219,9 +219,9 @@ async def test_finalizer_is_added_once_beside_those_of_others() -> None:
 
 async def test_removing_the_last_finalizer_lets_the_object_go() -> None:
     server = FakeApi()
-    thing = server.put(a_thing("a", finalizers=[HOLD], deletion_timestamp=DELETED_AT))
+    obj = server.put(a_thing("a", finalizers=[HOLD], deletion_timestamp=DELETED_AT))
 
-    await a_manager(server).kube.remove_finalizer(thing, HOLD)
+    await a_manager(server).kube.remove_finalizer(obj, HOLD)
 
     assert server.find(Thing, "a") is None
 

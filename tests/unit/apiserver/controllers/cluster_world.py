@@ -61,14 +61,14 @@ def a_config_map(
 
 
 def owned_by(
-    thing: Object, *, block: bool | None = None, uid: str = "", controller: bool | None = None
+    obj: Object, *, block: bool | None = None, uid: str = "", controller: bool | None = None
 ) -> OwnerReference:
     """Return a reference to this owner."""
     return OwnerReference(
-        api_version=thing.resource.api_version,
-        kind=thing.resource.kind,
-        name=thing.name,
-        uid=uid or thing.uid,
+        api_version=obj.resource.api_version,
+        kind=obj.resource.kind,
+        name=obj.name,
+        uid=uid or obj.uid,
         block_owner_deletion=block,
         controller=controller,
     )
