@@ -13,7 +13,7 @@ from bench.streaming.artifacts import Staged
 from bench.streaming.child_process import Child, started
 from bench.streaming.openssh import Sshd
 
-_MANAGER, _RECEIVER = "bench.streaming.manager", "bench.streaming.receiver"
+_SENDER, _RECEIVER = "bench.streaming.sender", "bench.streaming.receiver"
 _POLL_SECONDS = 0.02
 # Memory that has not changed for this long is stable: the held hosts have received all that they will.
 _STABLE_SECONDS = 1.0
@@ -57,7 +57,7 @@ async def measure_memory(
         ports = [await receiver.read("port") for receiver in receivers]
         flags = ["--copy-per-call"] if copy_per_call else []
         manager = await exits.enter_async_context(
-            started(_MANAGER, staged.folder, hosts, *ports, *flags)
+            started(_SENDER, staged.folder, hosts, *ports, *flags)
         )
         idle = await manager.read("idle")
         await manager.read("ready")
@@ -101,7 +101,7 @@ async def _complete(manager: Child, receivers: Sequence[Child]) -> float:
 
 async def stream(staged: Staged, sshd: Sshd) -> float:
     """Send all artifacts to the one server, and return the seconds from the connection to the end."""
-    async with started(_MANAGER, staged.folder, 1, sshd.port, "--into", sshd.into) as manager:
+    async with started(_SENDER, staged.folder, 1, sshd.port, "--into", sshd.into) as manager:
         await manager.read("idle")
         await manager.read("ready")
         manager.proceed()

@@ -100,7 +100,7 @@ async def run(fleet: Fleet, *, copy_per_call: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m bench.streaming.manager")
+    parser = argparse.ArgumentParser(prog="python -m bench.streaming.sender")
     parser.add_argument("folder", type=Path)
     parser.add_argument("count", type=int)
     parser.add_argument("ports", type=int, nargs="+")
