@@ -67,11 +67,11 @@ def with_immutable_fields(new: Json, old: Json) -> Json:
 
 def check_new(metadata: Json, *, namespaced: bool, name_check: names.Check) -> list[Cause]:
     """Return what is wrong with a new object's metadata."""
-    found = [*_names(metadata, name_check), *_namespace(metadata, namespaced=namespaced)]
+    errors = [*_names(metadata, name_check), *_namespace(metadata, namespaced=namespaced)]
     if metadata.get("generation", 0) < 0:
         detail = "must be greater than or equal to 0"
-        found.append(causes.invalid("metadata.generation", metadata["generation"], detail))
-    return [*found, *_contents(metadata, {}), *_finalizers(metadata.get("finalizers", []))]
+        errors.append(causes.invalid("metadata.generation", metadata["generation"], detail))
+    return [*errors, *_contents(metadata, {}), *_finalizers(metadata.get("finalizers", []))]
 
 
 def check_qualified_finalizers(finalizers: list[str]) -> list[Cause]:
@@ -86,29 +86,29 @@ def check_qualified_finalizers(finalizers: list[str]) -> list[Cause]:
 
 def check_change(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update's metadata."""
-    found = _contents(new, old)
+    errors = _contents(new, old)
     if new.get("finalizers") != old.get("finalizers"):
-        found += _finalizers(new.get("finalizers", []))
+        errors += _finalizers(new.get("finalizers", []))
         if "deletionTimestamp" in old:
-            found += _no_new_finalizers(new.get("finalizers", []), old.get("finalizers", []))
+            errors += _no_new_finalizers(new.get("finalizers", []), old.get("finalizers", []))
     fixed = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
-    found += [
+    errors += [
         causes.invalid(f"metadata.{field}", new.get(field), _IMMUTABLE)
         for field in fixed
         if new.get(field) != old.get(field)
     ]
-    return found
+    return errors
 
 
 def _names(metadata: Json, name_check: names.Check) -> list[Cause]:
-    found = []
+    errors = []
     base, name = metadata.get("generateName", ""), metadata.get("name", "")
     if base:
         wrong = name_check(base, True)
-        found += causes.invalid_each("metadata.generateName", base, wrong)
+        errors += causes.invalid_each("metadata.generateName", base, wrong)
     if not name:
-        return [*found, causes.required("metadata.name", "name or generateName is required")]
-    return found + causes.invalid_each("metadata.name", name, name_check(name, False))
+        return [*errors, causes.required("metadata.name", "name or generateName is required")]
+    return errors + causes.invalid_each("metadata.name", name, name_check(name, False))
 
 
 def _namespace(metadata: Json, *, namespaced: bool) -> list[Cause]:
@@ -123,42 +123,42 @@ def _namespace(metadata: Json, *, namespaced: bool) -> list[Cause]:
 
 
 def _contents(new: Json, old: Json) -> list[Cause]:
-    found: list[Cause] = []
+    errors: list[Cause] = []
     if new.get("labels") != old.get("labels"):
-        found += check_labels(new.get("labels", {}), "metadata.labels")
+        errors += check_labels(new.get("labels", {}), "metadata.labels")
     if new.get("annotations") != old.get("annotations"):
-        found += _annotations(new.get("annotations", {}))
+        errors += _annotations(new.get("annotations", {}))
     if new.get("ownerReferences") != old.get("ownerReferences"):
-        found += _owners(new.get("ownerReferences", []))
-    return found
+        errors += _owners(new.get("ownerReferences", []))
+    return errors
 
 
 def check_labels(labels: Mapping[str, str], field: str) -> list[Cause]:
     """Return what is wrong with a set of labels at a field."""
-    found = []
+    errors = []
     for key, value in labels.items():
-        found += causes.invalid_each(field, key, names.qualified_name(key))
-        found += causes.invalid_each(field, value, names.label_value(value))
-    return found
+        errors += causes.invalid_each(field, key, names.qualified_name(key))
+        errors += causes.invalid_each(field, value, names.label_value(value))
+    return errors
 
 
 def _annotations(annotations: Mapping[str, str]) -> list[Cause]:
     field = "metadata.annotations"
-    found = []
+    errors = []
     for key in annotations:
         # As in kube-apiserver, the case matters for labels but not for annotations.
-        found += causes.invalid_each(field, key, names.qualified_name(key.lower()))
+        errors += causes.invalid_each(field, key, names.qualified_name(key.lower()))
     size_bytes = sum(len(key.encode()) + len(text.encode()) for key, text in annotations.items())
     if size_bytes > ANNOTATIONS_LIMIT_BYTES:
-        found.append(causes.too_long(field, ANNOTATIONS_LIMIT_BYTES))
-    return found
+        errors.append(causes.too_long(field, ANNOTATIONS_LIMIT_BYTES))
+    return errors
 
 
 def _owners(owners: list[Json]) -> list[Cause]:
     field = "metadata.ownerReferences"
-    found: list[Cause] = []
+    errors: list[Cause] = []
     for owner in owners:
-        found += _owner(owner, field)
+        errors += _owner(owner, field)
     controllers = [owner for owner in owners if owner.get("controller")]
     for extra in controllers[1:]:
         both = " and ".join(
@@ -166,8 +166,8 @@ def _owners(owners: list[Json]) -> list[Cause]:
         )
         detail = f'Only one reference can have Controller set to true. Found "true" in references for {both}'
         shown = msgspec.json.encode([_in_order(each) for each in owners]).decode()
-        found.append(Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {detail}"))
-    return found
+        errors.append(Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {detail}"))
+    return errors
 
 
 def _in_order(owner: Json) -> Json:
@@ -175,11 +175,11 @@ def _in_order(owner: Json) -> Json:
 
 
 def _owner(owner: Json, field: str) -> list[Cause]:
-    found = []
+    errors = []
     if not owner.get("apiVersion", "").rpartition("/")[2]:
         value = owner.get("apiVersion", "")
-        found.append(causes.invalid(f"{field}.apiVersion", value, "version must not be empty"))
-    found += [
+        errors.append(causes.invalid(f"{field}.apiVersion", value, "version must not be empty"))
+    errors += [
         causes.invalid(f"{field}.{part}", "", "must not be empty")
         for part in ("kind", "name", "uid")
         if not owner.get(part)
@@ -187,21 +187,21 @@ def _owner(owner: Json, field: str) -> list[Cause]:
     if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Event"):
         detail = "/v1, Kind=Event is disallowed from being an owner"
         shown = msgspec.json.encode(_in_order(owner)).decode()
-        found.append(Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {detail}"))
-    return found
+        errors.append(Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {detail}"))
+    return errors
 
 
 def _finalizers(finalizers: list[str]) -> list[Cause]:
     field = "metadata.finalizers"
-    found = [
+    errors = [
         causes.invalid(field, each, wrong)
         for each in finalizers
         for wrong in names.qualified_name(each)
     ]
     if ORPHAN in finalizers and FOREGROUND in finalizers:
         detail = f"finalizer {ORPHAN} and {FOREGROUND} cannot be both set"
-        found.append(causes.invalid(field, finalizers, detail))
-    return found
+        errors.append(causes.invalid(field, finalizers, detail))
+    return errors
 
 
 def _no_new_finalizers(new: list[str], old: list[str]) -> list[Cause]:

@@ -106,8 +106,8 @@ def _copy(document: Any, operation: Operation) -> Any:
 
 def _test(document: Any, operation: Operation) -> Any:
     pointer = _pointer(operation, "path")
-    found = _value_at(document, pointer) if pointer else document
-    if not same(found, operation.get("value")):
+    current = _value_at(document, pointer) if pointer else document
+    if not same(current, operation.get("value")):
         raise PatchFailed(f"testing value {pointer} failed")
     return document
 
@@ -144,10 +144,10 @@ def _holder(document: Any, pointer: str) -> tuple[Any, str]:
 def _step(holder: Any, part: str) -> Any:
     if isinstance(holder, list):
         return holder[_index(part, len(holder))]
-    found = holder.get(part) if isinstance(holder, dict) else None
-    if found is None:
+    child = holder.get(part) if isinstance(holder, dict) else None
+    if child is None:
         raise PatchFailed(f"doc is missing path: {part}")
-    return found
+    return child
 
 
 def _index(part: str, length: int) -> int:

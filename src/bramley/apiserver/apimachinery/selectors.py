@@ -139,10 +139,10 @@ class _Parser:
             self._separator()
 
     def _separator(self) -> None:
-        found = self._next()
-        if found and found != ",":
-            raise _ParseError(f"found '{found}', expected: ',' or 'end of string'")
-        if found and not self._starts():
+        symbol = self._next()
+        if symbol and symbol != ",":
+            raise _ParseError(f"found '{symbol}', expected: ',' or 'end of string'")
+        if symbol and not self._starts():
             raise _ParseError(f"found '{self._peek()}', expected: identifier after ','")
 
     def _requirement(self) -> Requirement:
@@ -158,26 +158,26 @@ class _Parser:
         return self._compared(key)
 
     def _compared(self, key: str) -> Requirement:
-        found = self._next()
-        operator = _OPERATORS.get(found)
+        symbol = self._next()
+        operator = _OPERATORS.get(symbol)
         if operator is None:
-            raise _ParseError(f"found '{found}', expected: {_EXPECTED}")
-        values = self._set() if found in {"in", "notin"} else [self._exact()]
+            raise _ParseError(f"found '{symbol}', expected: {_EXPECTED}")
+        values = self._set() if symbol in {"in", "notin"} else [self._exact()]
         _raise_if_any(_validate_values(key, operator, sorted(values)))
         return Requirement(key, operator, frozenset(values))
 
     def _exact(self) -> str:
         if self._peek() in {"", ","}:
             return ""
-        found = self._next()
-        if found in _SYMBOLS:
-            raise _ParseError(f"found '{found}', expected: identifier")
-        return found
+        symbol = self._next()
+        if symbol in _SYMBOLS:
+            raise _ParseError(f"found '{symbol}', expected: identifier")
+        return symbol
 
     def _set(self) -> set[str]:
-        found = self._next()
-        if found != "(":
-            raise _ParseError(f"found '{found}' expected: '('")
+        symbol = self._next()
+        if symbol != "(":
+            raise _ParseError(f"found '{symbol}' expected: '('")
         if self._peek() == ")":
             self._next()
             return {""}
@@ -188,17 +188,17 @@ class _Parser:
     def _listed(self) -> set[str]:
         values: set[str] = set()
         while True:
-            found = self._next()
-            if found == ",":
+            symbol = self._next()
+            if symbol == ",":
                 values |= {""} if not values or self._peek() in {",", ")"} else set()
                 if self._peek() == ",":
                     self._next()
-            elif found and found not in _SYMBOLS:
-                values.add(found)
+            elif symbol and symbol not in _SYMBOLS:
+                values.add(symbol)
                 if self._peek() not in {",", ")"}:
                     raise _ParseError(f"found '{self._peek()}', expected: ',' or ')'")
             else:
-                raise _ParseError(f"found '{found}', expected: ',', or identifier")
+                raise _ParseError(f"found '{symbol}', expected: ',', or identifier")
             if self._peek() == ")":
                 self._next()
                 return values
@@ -210,9 +210,9 @@ class _Parser:
         return self._tokens[self._at]
 
     def _next(self) -> str:
-        token = self._tokens[self._at]
+        symbol = self._tokens[self._at]
         self._at = min(self._at + 1, len(self._tokens) - 1)
-        return token
+        return symbol
 
 
 def _validate_values(key: str, operator: str, values: list[str]) -> Iterable[Cause]:
@@ -224,8 +224,8 @@ def _validate_values(key: str, operator: str, values: list[str]) -> Iterable[Cau
             yield causes.invalid(f"values[{index}][{key}]", value, each)
 
 
-def _raise_if_any(found: Iterable[Cause]) -> None:
-    messages = [f"{each.field}: {each.message}" for each in found]
+def _raise_if_any(errors: Iterable[Cause]) -> None:
+    messages = [f"{each.field}: {each.message}" for each in errors]
     if messages:
         raise _ParseError(messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
 

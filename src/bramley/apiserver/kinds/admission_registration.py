@@ -26,10 +26,10 @@ def default_webhooks(new: Json) -> None:
 
 def check_webhooks(new: Json) -> list[Cause]:
     """Return what is wrong with a webhook configuration."""
-    found: list[Cause] = []
+    errors: list[Cause] = []
     for index, each in enumerate(new.get("webhooks", [])):
-        found += _validate_webhook(each, f"webhooks[{index}]")
-    return found
+        errors += _validate_webhook(each, f"webhooks[{index}]")
+    return errors
 
 
 def default_policy(new: Json) -> None:
@@ -43,17 +43,17 @@ def default_policy(new: Json) -> None:
 def check_policy(new: Json) -> list[Cause]:
     """Return what is wrong with a ValidatingAdmissionPolicy."""
     spec = new["spec"]
-    found = []
+    errors = []
     if not spec.get("validations") and not spec.get("auditAnnotations"):
         detail = "validations or auditAnnotations must contain at least one item"
-        found += [
+        errors += [
             causes.required(f"spec.{each}", detail) for each in ("validations", "auditAnnotations")
         ]
     if "matchConstraints" not in spec:
-        found.append(causes.required("spec.matchConstraints"))
+        errors.append(causes.required("spec.matchConstraints"))
     elif not spec["matchConstraints"].get("resourceRules"):
-        found.append(causes.required("spec.matchConstraints.resourceRules"))
-    return found
+        errors.append(causes.required("spec.matchConstraints.resourceRules"))
+    return errors
 
 
 def default_binding(new: Json) -> None:
@@ -65,13 +65,13 @@ def default_binding(new: Json) -> None:
 
 def check_binding(new: Json) -> list[Cause]:
     """Return what is wrong with a ValidatingAdmissionPolicyBinding."""
-    found = []
+    errors = []
     if not new["spec"].get("policyName"):
-        found.append(causes.required("spec.policyName"))
+        errors.append(causes.required("spec.policyName"))
     if not new["spec"].get("validationActions"):
         detail = "at least one validation action is required"
-        found.append(causes.required("spec.validationActions", detail))
-    return found
+        errors.append(causes.required("spec.validationActions", detail))
+    return errors
 
 
 def _webhook(given: Json) -> Json:

@@ -152,10 +152,10 @@ def _claim(given: Json) -> Json:
 
 def check_revision(new: Json) -> list[Cause]:
     """Return what is wrong with a ControllerRevision."""
-    found = [] if "data" in new else [causes.required("data", "data is mandatory")]
+    errors = [] if "data" in new else [causes.required("data", "data is mandatory")]
     if new.get("revision", 0) < 0:
-        found.append(causes.invalid("revision", new["revision"], amounts.NOT_NEGATIVE))
-    return found
+        errors.append(causes.invalid("revision", new["revision"], amounts.NOT_NEGATIVE))
+    return errors
 
 
 _workload = partial(kind, group=APPS, categories=("all",), has_status=True)

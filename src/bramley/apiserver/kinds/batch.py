@@ -77,11 +77,11 @@ def default_job(new: Json) -> None:
 def check_job(new: Json) -> list[Cause]:
     """Return what is wrong with a Job."""
     spec = new["spec"]
-    found = [*_validate_job_spec(spec, "spec"), *_validate_selector(new)]
+    errors = [*_validate_job_spec(spec, "spec"), *_validate_selector(new)]
     if spec["completionMode"] == "Indexed" and spec.get("completions") is None:
         detail = "when completion mode is Indexed"
-        found.append(causes.required("spec.completions", detail))
-    return found
+        errors.append(causes.required("spec.completions", detail))
+    return errors
 
 
 def check_job_change(new: Json, old: Json) -> list[Cause]:
@@ -110,10 +110,10 @@ def check_cron_job(new: Json) -> list[Cause]:
     """Return what is wrong with a CronJob."""
     spec = new["spec"]
     counts = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
-    found = [*amounts.not_negative(spec, counts, "spec"), *_validate_schedule(spec["schedule"])]
+    errors = [*amounts.not_negative(spec, counts, "spec"), *_validate_schedule(spec["schedule"])]
     policy = spec["concurrencyPolicy"]
-    found += causes.not_one_of("spec.concurrencyPolicy", policy, _CONCURRENCY)
-    return [*found, *_validate_job_spec(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")]
+    errors += causes.not_one_of("spec.concurrencyPolicy", policy, _CONCURRENCY)
+    return [*errors, *_validate_job_spec(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")]
 
 
 def _validate_schedule(schedule: str) -> Iterator[Cause]:

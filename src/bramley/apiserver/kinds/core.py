@@ -28,8 +28,8 @@ _CONTENTS = "kubernetes"
 def check_config_map(new: Json) -> list[Cause]:
     """Return what is wrong with a ConfigMap."""
     texts, binaries = new.get("data", {}), new.get("binaryData", {})
-    found = [*_validate_keys(texts, "data"), *_validate_keys(binaries, "binaryData")]
-    found += [
+    errors = [*_validate_keys(texts, "data"), *_validate_keys(binaries, "binaryData")]
+    errors += [
         causes.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
         for key in texts
         if key in binaries
@@ -39,8 +39,8 @@ def check_config_map(new: Json) -> list[Cause]:
     ) + _decoded_size(binaries)
     if size_bytes > SIZE_LIMIT_BYTES:
         # kube-apiserver names the whole object like this.
-        found.append(causes.too_long("[]", SIZE_LIMIT_BYTES))
-    return found
+        errors.append(causes.too_long("[]", SIZE_LIMIT_BYTES))
+    return errors
 
 
 def default_secret(new: Json) -> None:
@@ -55,20 +55,20 @@ def default_secret(new: Json) -> None:
 def check_secret(new: Json) -> list[Cause]:
     """Return what is wrong with a Secret, without showing its content."""
     values = new.get("data", {})
-    found = list(_validate_keys(values, "data"))
+    errors = list(_validate_keys(values, "data"))
     if _decoded_size(values) > SIZE_LIMIT_BYTES:
-        found.append(causes.too_long("data", SIZE_LIMIT_BYTES))
-    return found + _validate_type(
+        errors.append(causes.too_long("data", SIZE_LIMIT_BYTES))
+    return errors + _validate_type(
         new.get("type", ""), values, new["metadata"].get("annotations", {})
     )
 
 
 def check_secret_change(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a Secret."""
-    found = []
+    errors = []
     if new.get("type") != old.get("type"):
-        found.append(causes.invalid("type", new.get("type"), "field is immutable"))
-    return found + _immutable_fields(new, old, "data")
+        errors.append(causes.invalid("type", new.get("type"), "field is immutable"))
+    return errors + _immutable_fields(new, old, "data")
 
 
 def _validate_keys(values: Json, field: str) -> list[Cause]:
@@ -101,8 +101,8 @@ def _validate_docker_config(values: Json, key: str) -> list[Cause]:
 def _immutable_fields(new: Json, old: Json, *fields: str) -> list[Cause]:
     if not old.get("immutable"):
         return []
-    found = [] if new.get("immutable") else [causes.forbidden("immutable", _IMMUTABLE)]
-    return found + [
+    errors = [] if new.get("immutable") else [causes.forbidden("immutable", _IMMUTABLE)]
+    return errors + [
         causes.forbidden(field, _IMMUTABLE) for field in fields if new.get(field) != old.get(field)
     ]
 
@@ -137,14 +137,14 @@ def keep_namespace(new: Json, old: Json) -> None:
 
 def check_quota(new: Json) -> list[Cause]:
     """Return what is wrong with a ResourceQuota."""
-    found: list[Cause] = []
+    errors: list[Cause] = []
     for name in new["spec"].get("hard", {}):
         field = f"spec.hard[{name}]"
         wrong = names.qualified_name(name)
-        found += causes.invalid_each(field, name, wrong)
+        errors += causes.invalid_each(field, name, wrong)
         if wrong:
-            found.append(causes.invalid(field, name, "must be a standard resource for quota"))
-    return found
+            errors.append(causes.invalid(field, name, "must be a standard resource for quota"))
+    return errors
 
 
 KINDS = (

@@ -76,13 +76,13 @@ def check(new: Json) -> list[Cause]:
 def check_new(new: Json) -> list[Cause]:
     """Return what is wrong with an event of `events.k8s.io`, which requires more fields."""
     stored = Renaming().to_stored(new)
-    found = _wrong(stored, "reportingController")
+    errors = _wrong(stored, "reportingController")
     if not stored.get("eventTime"):
-        found.append(causes.required("eventTime"))
+        errors.append(causes.required("eventTime"))
     if stored.get("type") not in {"Normal", "Warning"}:
         detail = f"has invalid value: {stored.get('type', '')}"
-        found.append(causes.invalid("type", "", detail))
-    return found + [
+        errors.append(causes.invalid("type", "", detail))
+    return errors + [
         causes.invalid(field, "", "needs to be unset")
         for field in _MUST_BE_UNSET
         if stored.get(field)
@@ -96,24 +96,24 @@ def _wrong(event: Json, controller_field: str) -> list[Cause]:
     if not event.get("eventTime"):
         agree = namespace == (about or "default")
         return [] if agree else [mismatch]
-    found = [] if about or namespace in {"default", "kube-system"} else [mismatch]
+    errors = [] if about or namespace in {"default", "kube-system"} else [mismatch]
     controller = event.get("reportingComponent", "")
     if not controller:
-        found.append(causes.required(controller_field))
+        errors.append(causes.required(controller_field))
     wrong = names.qualified_name(controller)
-    found += causes.invalid_each(controller_field, controller, wrong)
-    return found + _validate_texts(event)
+    errors += causes.invalid_each(controller_field, controller, wrong)
+    return errors + _validate_texts(event)
 
 
 def _validate_texts(event: Json) -> list[Cause]:
-    found = []
+    errors = []
     for field, limit in _LIMITS_BYTES.items():
         text = event.get(field, "")
         if not text and field != "message":
-            found.append(causes.required(field))
+            errors.append(causes.required(field))
         if len(text.encode()) > limit:
-            found.append(causes.invalid(field, "", f"can have at most {limit} characters"))
-    return found
+            errors.append(causes.invalid(field, "", f"can have at most {limit} characters"))
+    return errors
 
 
 KINDS = (

@@ -12,10 +12,10 @@ from bramley.base.errors import Cause
 
 def check(selector: Json, field: str) -> list[Cause]:
     """Return what is wrong with a selector."""
-    found = metadata.check_labels(selector.get("matchLabels", {}), f"{field}.matchLabels")
+    errors = metadata.check_labels(selector.get("matchLabels", {}), f"{field}.matchLabels")
     for index, each in enumerate(selector.get("matchExpressions", [])):
-        found += _validate_expression(each, f"{field}.matchExpressions[{index}]")
-    return found
+        errors += _validate_expression(each, f"{field}.matchExpressions[{index}]")
+    return errors
 
 
 def check_operator(operator: str, values: list[str] | None, field: str) -> Iterator[Cause]:

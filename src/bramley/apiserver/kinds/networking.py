@@ -71,22 +71,22 @@ def _kept_port(port: Json, was: Json) -> Json:
 def check_service(new: Json) -> list[Cause]:
     """Return what is wrong with a Service."""
     spec = new["spec"]
-    found = []
+    errors = []
     headless = spec.get("clusterIP") == "None" or spec["type"] == "ExternalName"
     ports = spec.get("ports", [])
     if not ports and not headless:
-        found.append(causes.required("spec.ports"))
+        errors.append(causes.required("spec.ports"))
     if spec["type"] == "ExternalName" and not spec.get("externalName"):
-        found.append(causes.required("spec.externalName"))
-    found += causes.not_one_of("spec.type", spec["type"], _SERVICE_TYPES)
+        errors.append(causes.required("spec.externalName"))
+    errors += causes.not_one_of("spec.type", spec["type"], _SERVICE_TYPES)
     for index, address in enumerate(spec.get("clusterIPs", [])):
         if address != "None":
-            found += _validate_address(address, f"spec.clusterIPs[{index}]")
+            errors += _validate_address(address, f"spec.clusterIPs[{index}]")
     for index, port in enumerate(ports):
-        found += _validate_port(port, f"spec.ports[{index}]")
+        errors += _validate_port(port, f"spec.ports[{index}]")
         if len(ports) > 1:
-            found += causes.missing(port, ("name",), f"spec.ports[{index}]")
-    return found
+            errors += causes.missing(port, ("name",), f"spec.ports[{index}]")
+    return errors
 
 
 def check_service_change(new: Json, old: Json) -> list[Cause]:
@@ -163,15 +163,15 @@ def default_endpoints(new: Json) -> None:
 
 def check_endpoints(new: Json) -> list[Cause]:
     """Return what is wrong with Endpoints."""
-    found: list[Cause] = []
+    errors: list[Cause] = []
     for outer, subset in enumerate(new.get("subsets", [])):
         for part in ("addresses", "notReadyAddresses"):
             for inner, each in enumerate(subset.get(part, [])):
                 field, address = f"subsets[{outer}].{part}[{inner}].ip", each.get("ip", "")
                 if wrong := _validate_address(address, field):
                     # kube-apiserver checks the address twice and reports both.
-                    found += [*wrong, causes.invalid(field, address, "must be a valid IP address")]
-    return found
+                    errors += [*wrong, causes.invalid(field, address, "must be a valid IP address")]
+    return errors
 
 
 def default_slice(new: Json) -> None:

@@ -44,40 +44,40 @@ def default(new: Json) -> None:
 def check(new: Json) -> list[Cause]:
     """Return what is wrong with a Node."""
     field = "metadata.taints"
-    found: list[Cause] = []
+    errors: list[Cause] = []
     seen = set()
     for index, taint in enumerate(new["spec"].get("taints", [])):
-        found += _validate_taint(taint, f"{field}[{index}]")
+        errors += _validate_taint(taint, f"{field}[{index}]")
         identity = (taint.get("key"), taint.get("effect"))
         if identity in seen:
-            found.append(causes.duplicate(f"{field}[{index}]", taint))
+            errors.append(causes.duplicate(f"{field}[{index}]", taint))
         seen.add(identity)
-    return [*found, *_validate_amounts(new)]
+    return [*errors, *_validate_amounts(new)]
 
 
 def check_status(new: Json, _old: Json) -> list[Cause]:
     """Return what is wrong with the status of a Node."""
-    found = [*_validate_amounts(new)]
+    errors = [*_validate_amounts(new)]
     seen: list[Json] = []
     for index, each in enumerate(new["status"].get("addresses", [])):
         if each in seen:
             shown = {"Type": each.get("type", ""), "Address": each.get("address", "")}
             # kube-apiserver shows its Go struct, whose fields have an order.
             message = f"Duplicate value: {msgspec.json.encode(shown).decode()}"
-            found.append(Cause(f"status.addresses[{index}]", "FieldValueDuplicate", message))
+            errors.append(Cause(f"status.addresses[{index}]", "FieldValueDuplicate", message))
         seen.append(each)
-    return found
+    return errors
 
 
 def check_change(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a Node."""
-    found = []
+    errors = []
     was, now = old.get("spec", {}), new["spec"]
     for field, shown in (("podCIDRs", "podCIDR"), ("providerID", "providerID")):
         if was.get(field) and was[field] != now.get(field):
             detail = f'node updates may not change {shown} except from "" to valid'
-            found.append(causes.forbidden(f"spec.{field}", detail))
-    return found
+            errors.append(causes.forbidden(f"spec.{field}", detail))
+    return errors
 
 
 def _with_pod_cidrs(spec: Json) -> Json:
@@ -96,13 +96,13 @@ def _validate_amounts(new: Json) -> Iterator[Cause]:
 
 def _validate_taint(taint: Json, field: str) -> list[Cause]:
     key, value, effect = (taint.get(name, "") for name in ("key", "value", "effect"))
-    found = causes.invalid_each(f"{field}.key", key, names.qualified_name(key))
-    found += causes.invalid_each(f"{field}.value", value, names.label_value(value))
+    errors = causes.invalid_each(f"{field}.key", key, names.qualified_name(key))
+    errors += causes.invalid_each(f"{field}.value", value, names.label_value(value))
     if not effect:
-        found.append(causes.required(f"{field}.effect"))
+        errors.append(causes.required(f"{field}.effect"))
     elif effect not in EFFECTS:
-        found.append(causes.unsupported(f"{field}.effect", effect, EFFECTS))
-    return found
+        errors.append(causes.unsupported(f"{field}.effect", effect, EFFECTS))
+    return errors
 
 
 KINDS = (

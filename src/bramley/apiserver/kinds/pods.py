@@ -59,13 +59,13 @@ def kind_of(settings: Settings) -> ServedResource:
 
 def check(new: Json) -> list[Cause]:
     """Return what is wrong with a Pod."""
-    found = check_spec(new["spec"], "spec")
+    errors = check_spec(new["spec"], "spec")
     if new["spec"].get("schedulingGates") and new["spec"].get("nodeName"):
         detail = "cannot be set until all schedulingGates have been cleared"
-        found.append(causes.forbidden("spec.nodeName", detail))
+        errors.append(causes.forbidden("spec.nodeName", detail))
     if not new["spec"].get("serviceAccountName"):
-        found += pod_volumes.check_without_account(new["spec"].get("volumes", []), "spec.volumes")
-    return found
+        errors += pod_volumes.check_without_account(new["spec"].get("volumes", []), "spec.volumes")
+    return errors
 
 
 def check_spec(spec: Json, field: str) -> list[Cause]:
@@ -161,26 +161,26 @@ def check_change(new: Json, old: Json) -> list[Cause]:
         if len(now.get(field, [])) != len(was.get(field, [])):
             detail = "pod updates may not add or remove containers"
             return [causes.forbidden(f"spec.{field}", detail)]
-    found = [
+    errors = [
         *_validate_deadline(now, was),
         *_validate_tolerations(now, was),
         *_validate_gates(now, was),
     ]
     if was.get("schedulingGates"):
-        found += _validate_node_terms(now, was)
+        errors += _validate_node_terms(now, was)
     if _fixed_part(now, was) != _fixed_part(was, was):
-        found.append(causes.forbidden("spec", _MAY_CHANGE))
-    return found
+        errors.append(causes.forbidden("spec", _MAY_CHANGE))
+    return errors
 
 
 def check_status(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a Pod's status."""
     now, was = new.get("status", {}), old.get("status", {})
-    found = [*_validate_restarts(now, was, old["spec"])]
+    errors = [*_validate_restarts(now, was, old["spec"])]
     if now.get("qosClass") == was.get("qosClass"):
-        return found
+        return errors
     changed = causes.invalid("status.qosClass", now.get("qosClass", ""), "field is immutable")
-    return [changed, *found]
+    return [changed, *errors]
 
 
 def check_ephemeral(new: Json, old: Json) -> list[Cause]:
@@ -188,14 +188,14 @@ def check_ephemeral(new: Json, old: Json) -> list[Cause]:
     field, names = "spec.ephemeralContainers", {}
     for each in new["spec"].get("ephemeralContainers", []):
         names[each.get("name")] = each
-    found = []
+    errors = []
     for each in old["spec"].get("ephemeralContainers", []):
         prefix = f"existing ephemeral containers {causes.quoted(each['name'])} may not be"
         if each["name"] not in names:
-            found.append(causes.forbidden(field, f"{prefix} removed\n"))
+            errors.append(causes.forbidden(field, f"{prefix} removed\n"))
         elif names[each["name"]] != each:
-            found.append(causes.forbidden(field, f"{prefix} changed\n"))
-    return found
+            errors.append(causes.forbidden(field, f"{prefix} changed\n"))
+    return errors
 
 
 def check_resize(new: Json, old: Json) -> list[Cause]:

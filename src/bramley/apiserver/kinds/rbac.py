@@ -15,23 +15,23 @@ GROUP = "rbac.authorization.k8s.io"
 def check_role(new: Json) -> list[Cause]:
     """Return what is wrong with a Role or ClusterRole."""
     cluster_wide = new["kind"] == "ClusterRole"
-    found: list[Cause] = []
+    errors: list[Cause] = []
     for index, rule in enumerate(new.get("rules") or []):
-        found += _validate_rule(rule, f"rules[{index}]", cluster_wide=cluster_wide)
-    return found
+        errors += _validate_rule(rule, f"rules[{index}]", cluster_wide=cluster_wide)
+    return errors
 
 
 def _validate_rule(rule: Json, field: str, *, cluster_wide: bool) -> list[Cause]:
-    found = []
+    errors = []
     if not rule.get("verbs"):
-        found.append(causes.required(f"{field}.verbs", "verbs must contain at least one value"))
+        errors.append(causes.required(f"{field}.verbs", "verbs must contain at least one value"))
     if rule.get("nonResourceURLs"):
         wrong = [] if cluster_wide else ["namespaced rules cannot apply to non-resource URLs"]
         if any(rule.get(part) for part in ("apiGroups", "resources", "resourceNames")):
             wrong.append("rules cannot apply to both regular resources and non-resource URLs")
         urls = rule["nonResourceURLs"]
-        return found + causes.invalid_each(f"{field}.nonResourceURLs", urls, wrong)
-    return found + [
+        return errors + causes.invalid_each(f"{field}.nonResourceURLs", urls, wrong)
+    return errors + [
         causes.required(f"{field}.{name}", f"resource rules must supply at least one {noun}")
         for name, noun in (("apiGroups", "api group"), ("resources", "resource"))
         if not rule.get(name)
@@ -56,21 +56,21 @@ def check_binding(new: Json) -> list[Cause]:
     """Return what is wrong with a RoleBinding or ClusterRoleBinding."""
     reference = new.get("roleRef", {})
     kinds = ("ClusterRole",) if new["kind"] == "ClusterRoleBinding" else ("Role", "ClusterRole")
-    found = causes.not_one_of("roleRef.apiGroup", reference.get("apiGroup", ""), (GROUP,))
-    found += causes.not_one_of("roleRef.kind", reference.get("kind", ""), kinds)
-    found += causes.missing(reference, ("name",), "roleRef")
+    errors = causes.not_one_of("roleRef.apiGroup", reference.get("apiGroup", ""), (GROUP,))
+    errors += causes.not_one_of("roleRef.kind", reference.get("kind", ""), kinds)
+    errors += causes.missing(reference, ("name",), "roleRef")
     for index, subject in enumerate(new.get("subjects", [])):
-        found += _validate_subject(subject, f"subjects[{index}]", cluster_wide=len(kinds) == 1)
-    return found
+        errors += _validate_subject(subject, f"subjects[{index}]", cluster_wide=len(kinds) == 1)
+    return errors
 
 
 def _validate_subject(subject: Json, field: str, *, cluster_wide: bool) -> list[Cause]:
     kinds = ("ServiceAccount", "User", "Group")
-    found = causes.missing(subject, ("name",), field)
-    found += causes.not_one_of(f"{field}.kind", subject.get("kind", ""), kinds)
+    errors = causes.missing(subject, ("name",), field)
+    errors += causes.not_one_of(f"{field}.kind", subject.get("kind", ""), kinds)
     if subject.get("kind") == "ServiceAccount" and cluster_wide:
-        found += causes.missing(subject, ("namespace",), field)
-    return found
+        errors += causes.missing(subject, ("namespace",), field)
+    return errors
 
 
 def check_binding_change(new: Json, old: Json) -> list[Cause]:

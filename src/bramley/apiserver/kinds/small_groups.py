@@ -36,30 +36,30 @@ def default_lease(new: Json) -> None:
 
 def check_lease(new: Json) -> list[Cause]:
     """Return what is wrong with a Lease."""
-    spec, found = new["spec"], []
+    spec, errors = new["spec"], []
     if spec.get("leaseDurationSeconds", 1) <= 0:
         value = spec["leaseDurationSeconds"]
-        found.append(causes.invalid("spec.leaseDurationSeconds", value, "must be greater than 0"))
-    return [*found, *amounts.not_negative(spec, ("leaseTransitions",), "spec")]
+        errors.append(causes.invalid("spec.leaseDurationSeconds", value, "must be greater than 0"))
+    return [*errors, *amounts.not_negative(spec, ("leaseTransitions",), "spec")]
 
 
 def check_priority(new: Json) -> list[Cause]:
     """Return what is wrong with a PriorityClass."""
-    found = []
+    errors = []
     name = new["metadata"].get("name", "")
     if new["value"] > _HIGHEST_PRIORITY and not name.startswith("system-"):
         detail = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
-        found.append(causes.forbidden("value", detail))
+        errors.append(causes.forbidden("value", detail))
     policy = new["preemptionPolicy"]
-    return found + causes.not_one_of("preemptionPolicy", policy, _PREEMPTION_POLICIES)
+    return errors + causes.not_one_of("preemptionPolicy", policy, _PREEMPTION_POLICIES)
 
 
 def check_priority_change(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a PriorityClass."""
-    found = immutable("preemptionPolicy")(new, old)
+    errors = immutable("preemptionPolicy")(new, old)
     if new["value"] == old["value"]:
-        return found
-    return [causes.forbidden("value", "may not be changed in an update."), *found]
+        return errors
+    return [causes.forbidden("value", "may not be changed in an update."), *errors]
 
 
 def check_runtime(new: Json) -> list[Cause]:
@@ -81,25 +81,25 @@ def check_autoscaler(new: Json) -> list[Cause]:
     """Return what is wrong with an autoscaler."""
     spec = new["spec"]
     least, most, reference = spec["minReplicas"], spec["maxReplicas"], spec["scaleTargetRef"]
-    found = []
+    errors = []
     if least < 1:
-        found.append(
+        errors.append(
             causes.invalid("spec.minReplicas", least, "must be greater than or equal to 1")
         )
     if most < 1:
-        found.append(causes.invalid("spec.maxReplicas", most, "must be greater than 0"))
+        errors.append(causes.invalid("spec.maxReplicas", most, "must be greater than 0"))
     if most < least:
         detail = "must be greater than or equal to `minReplicas`"
-        found.append(causes.invalid("spec.maxReplicas", most, detail))
+        errors.append(causes.invalid("spec.maxReplicas", most, detail))
     field = "spec.scaleTargetRef"
-    found += causes.missing(reference, ("kind", "name"), field)
+    errors += causes.missing(reference, ("kind", "name"), field)
     version = reference.get("apiVersion", "")
     if not version.partition("/")[0] or (
         version == "v1" and reference.get("kind") != "ReplicationController"
     ):
         detail = "apiVersion must specify API group"
-        found.append(causes.invalid(f"{field}.apiVersion", version, detail))
-    return found
+        errors.append(causes.invalid(f"{field}.apiVersion", version, detail))
+    return errors
 
 
 def default_budget(new: Json) -> None:
@@ -111,11 +111,11 @@ def default_budget(new: Json) -> None:
 def check_budget(new: Json) -> list[Cause]:
     """Return what is wrong with a budget."""
     spec = new["spec"]
-    found = [*_validate_budget_amounts(spec)]
-    found += label_selectors.check(spec.get("selector") or {}, "spec.selector")
+    errors = [*_validate_budget_amounts(spec)]
+    errors += label_selectors.check(spec.get("selector") or {}, "spec.selector")
     policy = spec.get("unhealthyPodEvictionPolicy", _EVICTION_POLICIES[0])
     field = "spec.unhealthyPodEvictionPolicy"
-    return found + causes.not_one_of(field, policy, _EVICTION_POLICIES)
+    return errors + causes.not_one_of(field, policy, _EVICTION_POLICIES)
 
 
 def _validate_budget_amounts(spec: Json) -> Iterator[Cause]:

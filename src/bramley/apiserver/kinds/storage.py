@@ -52,12 +52,12 @@ def default_volume(new: Json) -> None:
 def check_volume(new: Json) -> list[Cause]:
     """Return what is wrong with a PersistentVolume."""
     spec = new["spec"]
-    found = causes.missing(spec, ("accessModes", "capacity"), "spec")
+    errors = causes.missing(spec, ("accessModes", "capacity"), "spec")
     if list(spec.get("capacity", {})) != ["storage"]:
-        found.append(causes.unsupported("spec.capacity", spec.get("capacity"), ("storage",)))
+        errors.append(causes.unsupported("spec.capacity", spec.get("capacity"), ("storage",)))
     if not spec.keys() - _NO_VOLUME:
-        found.append(causes.required("spec", "must specify a volume type"))
-    return found
+        errors.append(causes.required("spec", "must specify a volume type"))
+    return errors
 
 
 def complete_claim(new: Json) -> None:
@@ -75,13 +75,13 @@ def default_claim(new: Json) -> None:
 def check_claim(new: Json) -> list[Cause]:
     """Return what is wrong with a PersistentVolumeClaim."""
     spec = new["spec"]
-    found = []
+    errors = []
     if not spec.get("accessModes"):
         detail = "at least 1 access mode is required"
-        found.append(causes.required("spec.accessModes", detail))
+        errors.append(causes.required("spec.accessModes", detail))
     if "storage" not in spec["resources"].get("requests", {}):
-        found.append(causes.required("spec.resources[storage]"))
-    return found
+        errors.append(causes.required("spec.resources[storage]"))
+    return errors
 
 
 def check_claim_change(new: Json, old: Json) -> list[Cause]:
@@ -144,9 +144,9 @@ def check_capacity(new: Json) -> list[Cause]:
 
 
 def _add_finalizer(new: Json, finalizer: str) -> None:
-    found = new["metadata"].get("finalizers", [])
-    if finalizer not in found:
-        new["metadata"]["finalizers"] = [*found, finalizer]
+    finalizers = new["metadata"].get("finalizers", [])
+    if finalizer not in finalizers:
+        new["metadata"]["finalizers"] = [*finalizers, finalizer]
 
 
 KINDS = (

@@ -28,13 +28,13 @@ def check_deployment(new: Json) -> list[Cause]:
     """Return what is wrong with a Deployment."""
     spec = new["spec"]
     counts = ("replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
-    found = [*_validate_selection(spec, "deployment"), *amounts.not_negative(spec, counts, "spec")]
-    found += _validate_strategy(spec["strategy"])
+    errors = [*_validate_selection(spec, "deployment"), *amounts.not_negative(spec, counts, "spec")]
+    errors += _validate_strategy(spec["strategy"])
     deadline = spec["progressDeadlineSeconds"]
     if deadline <= spec.get("minReadySeconds", 0):
         detail = "must be greater than minReadySeconds"
-        found.append(causes.invalid("spec.progressDeadlineSeconds", deadline, detail))
-    return found
+        errors.append(causes.invalid("spec.progressDeadlineSeconds", deadline, detail))
+    return errors
 
 
 def check_replica_set(new: Json) -> list[Cause]:
@@ -48,37 +48,38 @@ def check_daemon_set(new: Json) -> list[Cause]:
     """Return what is wrong with a DaemonSet."""
     spec = new["spec"]
     counts = ("minReadySeconds", "revisionHistoryLimit")
-    found = [*_validate_selection(spec, "daemonset"), *amounts.not_negative(spec, counts, "spec")]
+    errors = [*_validate_selection(spec, "daemonset"), *amounts.not_negative(spec, counts, "spec")]
     kinds, kind = ("RollingUpdate", "OnDelete"), spec["updateStrategy"]["type"]
-    return found + causes.not_one_of("spec.updateStrategy.type", kind, kinds)
+    return errors + causes.not_one_of("spec.updateStrategy.type", kind, kinds)
 
 
 def check_stateful_set(new: Json) -> list[Cause]:
     """Return what is wrong with a StatefulSet."""
     spec = new["spec"]
     counts = ("replicas", "minReadySeconds", "revisionHistoryLimit")
-    found = [*_validate_selection(spec, "statefulset"), *amounts.not_negative(spec, counts, "spec")]
+    errors = [*_validate_selection(spec, "statefulset")]
+    errors += amounts.not_negative(spec, counts, "spec")
     policy = spec["podManagementPolicy"]
     if policy not in {"OrderedReady", "Parallel"}:
         detail = "must be 'OrderedReady' or 'Parallel'"
-        found.append(causes.invalid("spec.podManagementPolicy", policy, detail))
+        errors.append(causes.invalid("spec.podManagementPolicy", policy, detail))
     if spec["updateStrategy"]["type"] not in {"RollingUpdate", "OnDelete"}:
         detail = "must be 'RollingUpdate' or 'OnDelete'"
-        found.append(causes.invalid("spec.updateStrategy", spec["updateStrategy"], detail))
-    return found
+        errors.append(causes.invalid("spec.updateStrategy", spec["updateStrategy"], detail))
+    return errors
 
 
 def check_replication_controller(new: Json) -> list[Cause]:
     """Return what is wrong with a ReplicationController."""
     spec = new["spec"]
     counts = ("replicas", "minReadySeconds")
-    found = [*amounts.not_negative(spec, counts, "spec")]
+    errors = [*amounts.not_negative(spec, counts, "spec")]
     if not spec.get("selector"):
-        found.append(causes.required("spec.selector"))
+        errors.append(causes.required("spec.selector"))
     labels = spec["template"]["metadata"].get("labels")
     if any((labels or {}).get(key) != value for key, value in spec.get("selector", {}).items()):
-        found.append(causes.invalid("spec.template.metadata.labels", labels, _MISMATCH))
-    return [*found, *check_template(spec["template"], "spec.template", restarts=("Always",))]
+        errors.append(causes.invalid("spec.template.metadata.labels", labels, _MISMATCH))
+    return [*errors, *check_template(spec["template"], "spec.template", restarts=("Always",))]
 
 
 def check_pod_template(new: Json) -> list[Cause]:
@@ -109,9 +110,9 @@ def check_counts(new: Json, _old: Json) -> list[Cause]:
     """Return what is wrong with the counts in the status of a ReplicaSet or ReplicationController."""
     status = new.get("status", {})
     counts = ("replicas", *_COUNTED, "observedGeneration")
-    found = [*amounts.not_negative(status, counts, "status")]
+    errors = [*amounts.not_negative(status, counts, "status")]
     detail = "cannot be greater than status.replicas"
-    found += [
+    errors += [
         causes.invalid(f"status.{name}", status[name], detail)
         for name in _COUNTED
         if status.get(name, 0) > status.get("replicas", 0)
@@ -119,19 +120,19 @@ def check_counts(new: Json, _old: Json) -> list[Cause]:
     ready, available = status.get("readyReplicas", 0), status.get("availableReplicas", 0)
     if available > ready:
         detail = "cannot be greater than readyReplicas"
-        found.append(causes.invalid("status.availableReplicas", available, detail))
-    return found
+        errors.append(causes.invalid("status.availableReplicas", available, detail))
+    return errors
 
 
 def check_template(template: Json, field: str, *, restarts: tuple[str, ...] = ()) -> list[Cause]:
     """Return what is wrong with a Pod template; `restarts` are the restart policies that it may have."""
     meta, spec = template["metadata"], template["spec"]
-    found = metadata.check_labels(meta.get("labels", {}), f"{field}.metadata.labels")
-    found += pods.check_spec(spec, f"{field}.spec")
+    errors = metadata.check_labels(meta.get("labels", {}), f"{field}.metadata.labels")
+    errors += pods.check_spec(spec, f"{field}.spec")
     if restarts:
         policy = spec["restartPolicy"]
-        found += causes.not_one_of(f"{field}.spec.restartPolicy", policy, restarts)
-    return found
+        errors += causes.not_one_of(f"{field}.spec.restartPolicy", policy, restarts)
+    return errors
 
 
 def _validate_selection(spec: Json, word: str) -> Iterator[Cause]:

@@ -75,15 +75,15 @@ def _used_addresses(server: Server) -> set[str]:
 def _requested_address(
     server: Server, resource: ServedResource, new: Json, *, requested: str
 ) -> str:
-    why = ""
+    reason = ""
     if ipaddress.ip_address(requested) not in _service_range(server):
-        why = "the provided network does not match the current range"
+        reason = "the provided network does not match the current range"
     elif requested in _used_addresses(server):
-        why = "provided IP is already allocated"
-    if not why:
+        reason = "provided IP is already allocated"
+    if not reason:
         return requested
     shown = causes.shown([requested])
-    message = f"Invalid value: {shown}: failed to allocate IP {requested}: {why}"
+    message = f"Invalid value: {shown}: failed to allocate IP {requested}: {reason}"
     wrong = Cause("spec.clusterIPs", "FieldValueInvalid", message)
     raise status.invalid(resource.kind_details(new["metadata"]["name"]), [wrong])
 
@@ -93,13 +93,13 @@ def _service_range(server: Server) -> ipaddress.IPv4Network | ipaddress.IPv6Netw
 
 
 def _free_address(server: Server) -> str:
-    taken, network = _used_addresses(server), _service_range(server)
+    used, network = _used_addresses(server), _service_range(server)
     # The first address belongs to the API server.
     hosts = [str(each) for each in network.hosts()][1:]
-    kept = _reserved_for_static(network.num_addresses)
-    for band in (hosts[kept:], hosts[:kept]):
-        if left := [each for each in band if each not in taken]:
-            return server.rng.choice(left)
+    reserved = _reserved_for_static(network.num_addresses)
+    for band in (hosts[reserved:], hosts[:reserved]):
+        if free := [each for each in band if each not in used]:
+            return server.rng.choice(free)
     raise status.internal("failed to allocate a serviceIP: range is full")
 
 
@@ -160,8 +160,8 @@ async def wait_for_account(server: Server, resource: ServedResource, body: Json)
 def _priority(server: Server, resource: ServedResource, new: Json) -> Json:
     """Refuse a second default PriorityClass."""
     for each in _default_priorities(server) if new.get("globalDefault") else ():
-        why = f"PriorityClass {each.key.name} is already marked as default. Only one default can exist"
-        raise status.forbidden(resource.details(new["metadata"]["name"]), why)
+        reason = f"PriorityClass {each.key.name} is already marked as default. Only one default can exist"
+        raise status.forbidden(resource.details(new["metadata"]["name"]), reason)
     return new
 
 
@@ -169,8 +169,8 @@ def _pod(server: Server, resource: ServedResource, body: Json) -> Json:
     body = {**body, "spec": dict(body.get("spec", {}))}
     name, spec = body["metadata"].get("name", ""), body["spec"]
 
-    def refuse(why: str) -> status.ApiError:
-        return status.forbidden(resource.details(name), why)
+    def refuse(reason: str) -> status.ApiError:
+        return status.forbidden(resource.details(name), reason)
 
     if server.settings.cluster_admission:
         account = _account(server, body)
@@ -211,15 +211,15 @@ def _use_account(server: Server, spec: Json, account: Json) -> None:
 
 def _mount_token(server: Server, spec: Json) -> None:
     volumes = list(spec.get("volumes", []))
-    given = [each["name"] for each in volumes if each.get("name", "").startswith(_VOLUME)]
-    name = given[0] if given else names.generate(_VOLUME, server.rng)
+    existing = [each["name"] for each in volumes if each.get("name", "").startswith(_VOLUME)]
+    name = existing[0] if existing else names.generate(_VOLUME, server.rng)
     mounted = False
     for part in ("initContainers", "containers"):
         if part in spec:
             spec[part] = [_with_mount(each, name) for each in spec[part]]
-            mounts = (one for each in spec[part] for one in each["volumeMounts"])
+            mounts = (mount for each in spec[part] for mount in each["volumeMounts"])
             mounted = mounted or any(each.get("name") == name for each in mounts)
-    if mounted and not given:
+    if mounted and not existing:
         spec["volumes"] = [*volumes, {"name": name, "projected": _token_volume()}]
 
 
@@ -250,20 +250,20 @@ def _token_volume() -> Json:
 def _set_priority(server: Server, spec: Json) -> str:
     """Set a Pod's priority from its class; return an error message or an empty text."""
     name = spec.get("priorityClassName", "")
-    found = _priority_class(server, name)
-    if name and found is None:
+    priority_class = _priority_class(server, name)
+    if name and priority_class is None:
         return f"no PriorityClass with name {name} was found"
-    priority = found["value"] if found else 0
+    priority = priority_class["value"] if priority_class else 0
     if spec.get("priority", priority) != priority:
         return f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission controller computed {priority} from the given PriorityClass name"
     spec["priority"] = priority
-    if found is None:
+    if priority_class is None:
         return ""
-    policy = found["preemptionPolicy"]
+    policy = priority_class["preemptionPolicy"]
     if spec.get("preemptionPolicy", policy) != policy:
         return f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
     spec["preemptionPolicy"] = policy
-    spec["priorityClassName"] = found["metadata"]["name"]
+    spec["priorityClassName"] = priority_class["metadata"]["name"]
     return ""
 
 
@@ -303,11 +303,13 @@ def _set_runtime(server: Server, spec: Json) -> str:
         if spec.get("overhead", overhead) != overhead:
             return "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
         spec["overhead"] = overhead
-    where = runtime.get("scheduling", {})
-    if where.get("nodeSelector"):
-        spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **where["nodeSelector"]}
+    scheduling = runtime.get("scheduling", {})
+    if scheduling.get("nodeSelector"):
+        spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **scheduling["nodeSelector"]}
     added = [
-        each for each in where.get("tolerations", []) if each not in spec.get("tolerations", [])
+        each
+        for each in scheduling.get("tolerations", [])
+        if each not in spec.get("tolerations", [])
     ]
     if added:
         spec["tolerations"] = [*spec.get("tolerations", []), *added]

@@ -58,32 +58,32 @@ def _schema(resource: ServedResource) -> schema.Schema:
     return schema.of_crd({}) if struct is None else schema.of_struct(struct)
 
 
-def manager_name(given: str, user_agent: str) -> str:
+def manager_name(requested: str, user_agent: str) -> str:
     """Return the manager name of a writer: the given one, or the first part of its user agent."""
-    if given:
-        return given
+    if requested:
+        return requested
     name = "".join(char for char in user_agent.partition("/")[0] if char.isprintable())
     return name.encode()[:_NAME_LIMIT].decode(errors="ignore")
 
 
-def track_update(new: Json, old: Json, *, given: Any, name: str, kind: Kind, now: str) -> Json:
-    """Return an update with its writer as a field manager; `given` are the managers that the client sent."""
-    known = _known(given, old, kind)
+def track_update(new: Json, old: Json, *, submitted: Any, name: str, kind: Kind, now: str) -> Json:
+    """Return an update with its writer as a field manager; `submitted` are the managers that the client sent."""
+    managers = _known(submitted, old, kind)
     live, bare = without_managers(old), without_managers(new)
-    if not known:
+    if not managers:
         return bare
     manager = managed_fields.updater(name, kind.version, kind.subresource)
-    left = merge.update(live, bare, known, manager=manager, kind=kind, now=now)
-    return with_managers(bare, left)
+    updated = merge.update(live, bare, managers, manager=manager, kind=kind, now=now)
+    return with_managers(bare, updated)
 
 
-def _known(given: Any, old: Json, kind: Kind) -> dict[Manager, VersionedSet]:
+def _known(submitted: Any, old: Json, kind: Kind) -> dict[Manager, VersionedSet]:
     """Return the current managers: those that the client sent if they are valid, else the stored ones."""
     if not kind.subresource:
-        if managed_fields.is_reset(given):
+        if managed_fields.is_reset(submitted):
             return {}
-        if found := _readable(given):
-            return found
+        if readable := _readable(submitted):
+            return readable
     return _readable(old["metadata"].get(MANAGED_FIELDS))
 
 
@@ -102,11 +102,12 @@ def without_managers(body: Json) -> Json:
     return {**body, "metadata": metadata}
 
 
-def with_managers(body: Json, left: dict[Manager, VersionedSet]) -> Json:
+def with_managers(body: Json, managers: dict[Manager, VersionedSet]) -> Json:
     """Return an object with its managers."""
-    if not left:
+    if not managers:
         return without_managers(body)
-    return {**body, "metadata": {**body["metadata"], MANAGED_FIELDS: managed_fields.encode(left)}}
+    metadata = {**body["metadata"], MANAGED_FIELDS: managed_fields.encode(managers)}
+    return {**body, "metadata": metadata}
 
 
 async def _read(request: Request, options: WriteOptions) -> Json:
@@ -114,13 +115,13 @@ async def _read(request: Request, options: WriteOptions) -> Json:
     try:
         value = bodies.from_yaml(data)
     except bodies.Unreadable as wrong:
-        why = f"error converting YAML to JSON: {wrong}"
-        raise status.bad_request(f"error decoding YAML: {why}") from None
+        reason = f"error converting YAML to JSON: {wrong}"
+        raise status.bad_request(f"error decoding YAML: {reason}") from None
     if value is None:
         value = {}
     if type(value) is not dict:
-        why = "json: cannot unmarshal into Go value of type map[string]interface {}"
-        raise status.bad_request(f"error decoding YAML: {why}")
+        reason = "json: cannot unmarshal into Go value of type map[string]interface {}"
+        raise status.bad_request(f"error decoding YAML: {reason}")
     duplicate_keys = (
         bodies.duplicate_fields(data) if options.validation in {"Strict", "Warn"} else []
     )
@@ -170,47 +171,49 @@ class _Apply(msgspec.Struct, frozen=True):
         if target.subresource:
             raise status.not_found(resource.details(target.name))
         empty = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": {}}
-        done = self._applied(empty, {})
-        new = self._shaped(done.new, None)
+        applied = self._applied(empty, {})
+        new = self._shaped(applied.new, None)
         if uid := new["metadata"].get("uid"):
-            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            raise status.conflict(resource.details(target.name), why)
+            reason = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise status.conflict(resource.details(target.name), reason)
         create.check_can_create(server, resource, target.namespace, target.name)
         made = create.decide_create(server, resource, new)(None)
         if not isinstance(made, Put):
             return made
-        return Put(with_managers(made.new, done.managers), created=True)
+        return Put(with_managers(made.new, applied.managers), created=True)
 
     def _change(self, current: Record) -> Decision:
         old = served(current, self.target.resource)
         try:
-            known = managed_fields.decode(old["metadata"].get(MANAGED_FIELDS))
+            managers = managed_fields.decode(old["metadata"].get(MANAGED_FIELDS))
         except managed_fields.InvalidManagedFields as wrong:
             raise ApiError(500, "", f"failed to decode managed fields: {wrong}") from None
-        done = self._applied(without_managers(old), known)
-        renewed = merge.with_last_applied(done.new, self.config, self.options.manager)
+        applied = self._applied(without_managers(old), managers)
+        renewed = merge.with_last_applied(applied.new, self.config, self.options.manager)
         return update.decide_update(
             self.server,
             self._shaped(renewed, old),
             old,
             current=current,
             target=self.target,
-            track_managers=lambda final: with_managers(final, done.managers),
+            track_managers=lambda final: with_managers(final, applied.managers),
         )
 
-    def _applied(self, live: Json, known: dict[Manager, VersionedSet]) -> Applied:
+    def _applied(self, live: Json, managers: dict[Manager, VersionedSet]) -> Applied:
         options, kind = self.options, self.kind
         manager = managed_fields.applier(options.manager, kind.subresource)
         now = timestamp(self.server.clock.now())
-        merged = partial(merge.apply, live, self.config, known, manager=manager, kind=kind, now=now)
+        merged = partial(
+            merge.apply, live, self.config, managers, manager=manager, kind=kind, now=now
+        )
         try:
             return merged(force=options.force)
         except Conflicts as conflicts:
             # Fields that a client-side apply set, and that are unchanged since, move to the new manager without a conflict.
             unchanged = merge.unchanged_since_client_apply(live, options.manager, kind)
-            left = conflicts.without(unchanged)
-            if left is not None:
-                raise _conflict(left) from None
+            remaining = conflicts.without(unchanged)
+            if remaining is not None:
+                raise _conflict(remaining) from None
         return merged(force=True)
 
     def _shaped(self, new: Json, old: Json | None) -> Json:
@@ -229,25 +232,25 @@ class _Apply(msgspec.Struct, frozen=True):
 def _conflict(conflicts: Conflicts) -> ApiError:
     from bramley.apiserver.apply import fieldpath
 
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for manager, fields in sorted(conflicts.found.items()):
-        named = manager.describe(conflicts.managers[manager].version)
-        found += [(named, fieldpath.format_path(path)) for path in fields.paths()]
+        described = manager.describe(conflicts.managers[manager].version)
+        pairs += [(described, fieldpath.format_path(path)) for path in fields.paths()]
     causes = [
-        Cause(path, "FieldManagerConflict", f"conflict with {manager}") for manager, path in found
+        Cause(path, "FieldManagerConflict", f"conflict with {manager}") for manager, path in pairs
     ]
-    return ApiError(409, "Conflict", _sentence(found), causes=causes, details=Details())
+    return ApiError(409, "Conflict", _sentence(pairs), causes=causes, details=Details())
 
 
-def _sentence(found: list[tuple[str, str]]) -> str:
-    if len(found) == 1:
-        manager, path = found[0]
+def _sentence(pairs: list[tuple[str, str]]) -> str:
+    if len(pairs) == 1:
+        manager, path = pairs[0]
         return f"Apply failed with 1 conflict: conflict with {manager}: {path}"
     lines: dict[str, list[Any]] = {}
-    for manager, path in found:
+    for manager, path in pairs:
         lines.setdefault(manager, []).append(path)
     text = "\n".join(
         "\n".join([f"conflicts with {manager}:", *(f"- {path}" for path in paths)])
         for manager, paths in lines.items()
     )
-    return f"Apply failed with {len(found)} conflicts: {text}"
+    return f"Apply failed with {len(pairs)} conflicts: {text}"

@@ -105,9 +105,9 @@ def _json_value(value: Any) -> Any:
 async def read_object(request: Request, resource: ServedResource, options: WriteOptions) -> Json:
     """Return the object in a request's body, of the resource's kind and shape."""
     media = media_type(request)
-    known = MEDIA_TYPES if resource.is_custom else BUILT_IN_MEDIA_TYPES
-    if media not in known:
-        raise status.unsupported_media_type(known)
+    media_types = MEDIA_TYPES if resource.is_custom else BUILT_IN_MEDIA_TYPES
+    if media not in media_types:
+        raise status.unsupported_media_type(media_types)
     data = await request.body()
     if media == PROTOBUF:
         body, repeated = _from_protobuf(data, resource), []
@@ -126,15 +126,15 @@ def _from_protobuf(data: bytes, resource: ServedResource) -> Json:
     from bramley.apiserver.protobuf import messages, wire
 
     try:
-        given = messages.open_envelope(data)
+        envelope = messages.open_envelope(data)
     except wire.Malformed as wrong:
         raise _unrecognized(resource, str(wrong), data) from None
-    body = _identified({"kind": given.kind, "apiVersion": given.api_version}, resource)
+    body = _identified({"kind": envelope.kind, "apiVersion": envelope.api_version}, resource)
     struct = structs.of_kind(resource.api_version, resource.kind)
     if struct is None:
         raise status.unsupported_media_type(MEDIA_TYPES)
     try:
-        return {**body, **messages.read(given.message, struct)}
+        return {**body, **messages.read(envelope.message, struct)}
     except wire.Malformed as wrong:
         raise _cannot_be_handled(body, resource, str(wrong)) from None
 
@@ -155,18 +155,18 @@ def _object(data: bytes, media: str, resource: ServedResource) -> Json:
     try:
         body = decode(data, media)
     except Unreadable as wrong:
-        where = (
+        problem = (
             str(wrong)
             if media != "application/json"
             else f"couldn't get version/kind; json parse error: {wrong}"
         )
-        raise _unrecognized(resource, where, data) from None
+        raise _unrecognized(resource, problem, data) from None
     if body is None and not resource.is_custom:
         body = {}
     if body is not None and type(body) is not dict:
-        found = _JSON_NAMES.get(type(body), "number")
-        where = f"couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type {_PROBE}"
-        raise _unrecognized(resource, where, data)
+        json_type = _JSON_NAMES.get(type(body), "number")
+        problem = f"couldn't get version/kind; json parse error: json: cannot unmarshal {json_type} into Go value of type {_PROBE}"
+        raise _unrecognized(resource, problem, data)
     if resource.is_custom and not (body or {}).get("kind"):
         text = data.decode(errors="replace")
         raise _unrecognized(resource, f"Object 'Kind' is missing in '{text}'", data)
@@ -196,8 +196,8 @@ def check_kind(body: Json, resource: ServedResource) -> None:
         if body.get(field) != expected:
             kind = body["kind"] if isinstance(body.get("kind"), str) else ""
             details = status.Details(resource.group, kind, body["metadata"].get("name", ""))
-            found = causes.invalid(field, body.get(field), f"must be {expected}")
-            raise status.invalid(details, [found])
+            error = causes.invalid(field, body.get(field), f"must be {expected}")
+            raise status.invalid(details, [error])
 
 
 def check_shape(
@@ -234,10 +234,10 @@ def _known_shape(body: Json, resource: ServedResource, old: Json | None) -> list
         check(body, "", unknown)
         return unknown
     changed = {key: value for key, value in body.items() if value is not old.get(key)}
-    kept = check(dict(changed), "", unknown)
+    checked = check(dict(changed), "", unknown)
     for key in changed:
-        if key in kept:
-            body[key] = kept[key]
+        if key in checked:
+            body[key] = checked[key]
         else:
             del body[key]
     return unknown
@@ -247,9 +247,9 @@ def _custom_shape(body: Json, resource: ServedResource, old: Json) -> list[str]:
     unknown: list[str] = []
     metadata = body.get("metadata")
     if type(metadata) is not dict:
-        found = _JSON_NAMES.get(type(metadata), "number")
+        json_type = _JSON_NAMES.get(type(metadata), "number")
         raise shapes.WrongShape(
-            f"json: cannot unmarshal {found} into Go value of type v1.ObjectMeta"
+            f"json: cannot unmarshal {json_type} into Go value of type v1.ObjectMeta"
         )
     if metadata is not old.get("metadata"):
         shapes.checker("v1.ObjectMeta")(metadata, "", unknown)
@@ -257,14 +257,16 @@ def _custom_shape(body: Json, resource: ServedResource, old: Json) -> list[str]:
     return sorted([*(f"metadata.{each}" for each in unknown), *pruned])
 
 
-def _cannot_be_handled(body: Json, resource: ServedResource, why: str) -> ApiError:
+def _cannot_be_handled(body: Json, resource: ServedResource, reason: str) -> ApiError:
     version = str(body["apiVersion"]).rpartition("/")[2]
-    message = f'{body["kind"]} in version "{version}" cannot be handled as a {resource.kind}: {why}'
+    message = (
+        f'{body["kind"]} in version "{version}" cannot be handled as a {resource.kind}: {reason}'
+    )
     return status.bad_request(message)
 
 
-def _unrecognized(resource: ServedResource, why: str, data: bytes) -> ApiError:
-    message = f"the object provided is unrecognized (must be of type {resource.kind}): {why} ({_summary(data)})"
+def _unrecognized(resource: ServedResource, reason: str, data: bytes) -> ApiError:
+    message = f"the object provided is unrecognized (must be of type {resource.kind}): {reason} ({_summary(data)})"
     return status.bad_request(message)
 
 

@@ -70,7 +70,7 @@ async def _ensure(server: Server, which: tuple[str, str], body: Json) -> None:
 
 
 def _resource(server: Server, group: str, plural: str) -> ServedResource:
-    found = server.catalog.find(group, "v1", plural)
-    if found is None:
+    resource = server.catalog.find(group, "v1", plural)
+    if resource is None:
         raise RuntimeError(f"the catalog does not serve {plural}")
-    return found
+    return resource

@@ -81,10 +81,10 @@ def check_can_create(server: Server, resource: ServedResource, namespace: str, n
         raise status.not_found(Details(kind="namespaces", name=namespace))
     # The set has a namespace from the decision to delete it; the record shows that only once it is durable.
     if namespace in server.terminating_namespaces or delete.is_terminating(record):
-        why = (
+        reason = (
             f"unable to create new content in namespace {namespace} because it is being terminated"
         )
-        refusal = status.forbidden(resource.details(name or "Unknown"), why)
+        refusal = status.forbidden(resource.details(name or "Unknown"), reason)
         cause = Cause(
             "metadata.namespace",
             "NamespaceTerminating",

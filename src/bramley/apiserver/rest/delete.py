@@ -52,8 +52,8 @@ async def delete(server: Server, request: Request, target: Target) -> Response:
     if resource.stored_name == _JOBS and options.orphan is None and not options.propagation:
         request.warnings.append(_PODS_STAY)
     if resource.stored_name == _PRIORITIES and target.name.startswith("system-"):
-        why = "this is a system priority class and cannot be deleted"
-        raise status.forbidden(resource.details(target.name), why)
+        reason = "this is a system priority class and cannot be deleted"
+        raise status.forbidden(resource.details(target.name), reason)
     if target.key in server.store.damage.quarantined:
         return await _delete_damaged(server, target, options)
     decide = begin_deletion(server, target, options)
@@ -139,8 +139,8 @@ def begin_deletion(server: Server, target: Target, options: DeleteOptions) -> De
         return None
     resource = target.resource
     if target.key.resource == NAMESPACES and target.name in PROTECTED_NAMESPACES:
-        why = "this namespace may not be deleted"
-        raise status.forbidden(resource.details(target.name), why)
+        reason = "this namespace may not be deleted"
+        raise status.forbidden(resource.details(target.name), reason)
 
     def decide(current: Record | None) -> Decision:
         current = existing(current, resource, target.name)
@@ -262,8 +262,8 @@ def _terminate_crd(server: Server, old: Json, options: DeleteOptions) -> Json:
         "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
     }
     state = dict_field(old, "status")
-    known = state.get("conditions")
-    conditions = [*known, terminating] if isinstance(known, list) else [terminating]
+    before = state.get("conditions")
+    conditions = [*before, terminating] if isinstance(before, list) else [terminating]
     return {**old, "metadata": meta, "status": {**state, "conditions": conditions}}
 
 

@@ -123,7 +123,7 @@ def _aggregates(role: Json) -> bool:
 def _only_collects(new: Json, old: Json) -> bool:
     """Return whether an update changes only what the garbage collector changes."""
     new, old = (
-        {**whole, "metadata": {**whole["metadata"], **dict.fromkeys(_COLLECTED)}}
-        for whole in (new, old)
+        {**role, "metadata": {**role["metadata"], **dict.fromkeys(_COLLECTED)}}
+        for role in (new, old)
     )
     return new == old

@@ -46,7 +46,7 @@ async def create_eviction(server: Server, request: Request, target: Target) -> R
 
 
 async def _evict(server: Server, target: Target, options: DeleteOptions) -> None:
-    for left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(_TRIES)):
         record = existing(server.store.get(target.key), target.resource, target.name)
         pod = served(record, target.resource)
         is_free = _has_ended(pod) or pod["status"].get("phase") == "Pending"
@@ -65,7 +65,7 @@ async def _evict(server: Server, target: Target, options: DeleteOptions) -> None
                 raise
             if budget:
                 raise _being_processed(budget) from None
-            if not left:
+            if not tries_left:
                 raise
         else:
             return
@@ -82,12 +82,12 @@ def _is_ready(pod: Json) -> bool:
 
 async def _consume_budget(server: Server, pod: Json, *, dry_run: bool) -> str:
     """Decrement what the Pod's budget allows; return the budget's name, or an empty text if there is none."""
-    found = _budgets_of(server, pod)
-    if not found:
+    budgets = _budgets_of(server, pod)
+    if not budgets:
         return ""
-    if len(found) > 1:
+    if len(budgets) > 1:
         raise ApiError(500, "", _SEVERAL)
-    budget = decoded(found[0])
+    budget = decoded(budgets[0])
     if not _is_ready(pod) and _allows_unready(budget):
         return str(budget["metadata"]["name"])
     resource = server.catalog.find("policy", "v1", "poddisruptionbudgets")
@@ -96,23 +96,23 @@ async def _consume_budget(server: Server, pod: Json, *, dry_run: bool) -> str:
     now = metadata.timestamp(server.clock.now())
 
     def decide(current: Record | None) -> Decision:
-        stored = served(existing(current, resource, found[0].key.name), resource)
+        stored = served(existing(current, resource, budgets[0].key.name), resource)
         # Against the newest budget, so that concurrent evictions do not use the same disruption twice.
         return Put(_decremented(stored, pod["metadata"]["name"], now))
 
-    await write(server, resource, found[0].key, decide, dry_run=dry_run)
+    await write(server, resource, budgets[0].key, decide, dry_run=dry_run)
     return str(budget["metadata"]["name"])
 
 
 def _budgets_of(server: Server, pod: Json) -> list[Record]:
     labels = pod["metadata"].get("labels", {})
-    found = []
+    budgets = []
     for each in server.store.list(_BUDGETS, pod["metadata"]["namespace"]):
         # kube-apiserver, too, skips a budget with an invalid selector.
         with server.store.damage.skip_unreadable(each):
             if label_selectors.matches(decoded(each)["spec"].get("selector"), labels):
-                found.append(each)
-    return found
+                budgets.append(each)
+    return budgets
 
 
 def _allows_unready(budget: Json) -> bool:
@@ -129,16 +129,16 @@ def _decremented(budget: Json, pod_name: str, now: str) -> Json:
     if budget_status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         raise _being_processed(name)
     if len(budget_status.get("disruptedPods", {})) > _MAX_DISRUPTED:
-        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
-        raise status.forbidden(Details("policy", "poddisruptionbudget", name), why)
+        reason = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        raise status.forbidden(Details("policy", "poddisruptionbudget", name), reason)
     if not budget_status["disruptionsAllowed"]:
         message = f"The disruption budget {name} needs {budget_status['desiredHealthy']} healthy pods and has {budget_status['currentHealthy']} currently"
         raise _violated(message, retry_after=0)
     disrupted = {**budget_status.get("disruptedPods", {}), pod_name: now}
-    left = budget_status["disruptionsAllowed"] - 1
+    allowed = budget_status["disruptionsAllowed"] - 1
     return {
         **budget,
-        "status": {**budget_status, "disruptionsAllowed": left, "disruptedPods": disrupted},
+        "status": {**budget_status, "disruptionsAllowed": allowed, "disruptedPods": disrupted},
     }
 
 

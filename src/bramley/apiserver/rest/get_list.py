@@ -76,11 +76,11 @@ def list_objects(
 ) -> Response:
     """Return a list."""
     view = view_of(request)
-    found = page(server, target, options)
+    result = page(server, target, options)
     if view.form is Form.TABLE:
         view = with_include_object(view, request)
-        return Response(_table(server, found, target.resource, view))
-    return Response(encode_list(found, target.resource, view))
+        return Response(_table(server, result, target.resource, view))
+    return Response(encode_list(result, target.resource, view))
 
 
 def page(server: Server, target: Target, options: ListOptions) -> Page:
@@ -90,11 +90,11 @@ def page(server: Server, target: Target, options: ListOptions) -> Page:
     # Nothing is awaited until the records are read, so this is their version.
     version = server.store.revision
     if options.version not in {"", "0"}:
-        given = _version(options.version)
-        if given > version:
-            raise status.version_too_large(given, version)
+        requested = _version(options.version)
+        if requested > version:
+            raise status.version_too_large(requested, version)
         if options.match == "Exact" or (options.limit > 0 and not options.match):
-            version = given
+            version = requested
     records = _records(server, target, options, version=version)
     # kube-apiserver's cache ignores the limit for version 0.
     limit = 0 if options.version == "0" else options.limit
@@ -154,12 +154,12 @@ def _records(server: Server, target: Target, options: ListOptions, *, version: i
 def _cut(records: list[Record], options: ListOptions, *, version: int, limit: int) -> Page:
     if limit <= 0 or len(records) <= limit:
         return Page(records, version)
-    shown = records[:limit]
-    last = shown[-1].key
+    on_page = records[:limit]
+    last = on_page[-1].key
     token = _encoded_token(version, f"{last.namespace}/{last.name}\0")
     # kube-apiserver does not count the remaining items of a list with a selector.
     remaining = len(records) - limit if options.selection.is_everything else None
-    return Page(shown, version, token, remaining)
+    return Page(on_page, version, token, remaining)
 
 
 def _next_page(server: Server, target: Target, options: ListOptions) -> Page:
@@ -174,8 +174,8 @@ def _next_page(server: Server, target: Target, options: ListOptions) -> Page:
         raise status.expired(_LIST_CHANGED, continue_token=again) from None
     namespace, _, name = token.start.partition("/")
     start = (namespace, name)
-    rest = [each for each in records if (each.key.namespace, f"{each.key.name}") >= start]
-    return _cut(rest, options, version=version, limit=options.limit)
+    remaining = [each for each in records if (each.key.namespace, f"{each.key.name}") >= start]
+    return _cut(remaining, options, version=version, limit=options.limit)
 
 
 def _encoded_token(version: int, start: str) -> str:

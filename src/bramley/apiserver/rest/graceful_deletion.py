@@ -43,11 +43,11 @@ def check_preconditions(old: Json, resource: ServedResource, options: DeleteOpti
     meta = old["metadata"]
     details = resource.kind_details(meta["name"])
     if options.uid is not None and options.uid != meta["uid"]:
-        why = f"the UID in the precondition ({options.uid}) does not match the UID in record ({meta['uid']}). The object might have been deleted and then recreated"
-        raise status.conflict(details, why)
+        reason = f"the UID in the precondition ({options.uid}) does not match the UID in record ({meta['uid']}). The object might have been deleted and then recreated"
+        raise status.conflict(details, reason)
     if options.version is not None and options.version != meta["resourceVersion"]:
-        why = f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion in record ({meta['resourceVersion']}). The object might have been modified"
-        raise status.conflict(details, why)
+        reason = f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion in record ({meta['resourceVersion']}). The object might have been modified"
+        raise status.conflict(details, reason)
 
 
 def _decided(
@@ -101,12 +101,12 @@ def _set_grace(meta: Json, old: Json, options: DeleteOptions, now: datetime) -> 
 
 def _grace_seconds(old: Json, options: DeleteOptions) -> int:
     spec = dict_field(old, "spec")
-    ended = dict_field(old, "status").get("phase") in ("Succeeded", "Failed")
+    has_ended = dict_field(old, "status").get("phase") in ("Succeeded", "Failed")
     # No agent runs it, so nothing would end a grace period.
-    if not spec.get("nodeName") or ended:
+    if not spec.get("nodeName") or has_ended:
         return 0
-    given = spec.get("terminationGracePeriodSeconds")
-    seconds = given if isinstance(given, int) else 0
+    seconds_in_spec = spec.get("terminationGracePeriodSeconds")
+    seconds = seconds_in_spec if isinstance(seconds_in_spec, int) else 0
     if options.grace_seconds is not None:
         seconds = options.grace_seconds
     # Kubernetes reads a negative period as one second.
@@ -114,16 +114,16 @@ def _grace_seconds(old: Json, options: DeleteOptions) -> int:
 
 
 def _shorten_grace(meta: Json, options: DeleteOptions, now: datetime) -> bool | None:
-    given: int = meta.get("deletionGracePeriodSeconds") or 0
-    if not given:
+    granted: int = meta.get("deletionGracePeriodSeconds") or 0
+    if not granted:
         return False
     if options.grace_seconds is None:
         return None
     seconds = options.grace_seconds if options.grace_seconds >= 0 else 1
     # A repeated deletion may only shorten the period.
-    if seconds >= given:
+    if seconds >= granted:
         return None
-    end = datetime.fromisoformat(meta["deletionTimestamp"]) + timedelta(seconds=seconds - given)
+    end = datetime.fromisoformat(meta["deletionTimestamp"]) + timedelta(seconds=seconds - granted)
     if end < now:
         end, seconds = now, min(seconds, 1)
     meta["deletionTimestamp"] = metadata.timestamp(end)

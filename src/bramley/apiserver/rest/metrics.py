@@ -32,20 +32,20 @@ async def read_nodes(server: Server, request: Request, target: Target) -> Respon
     """Return the usage of Nodes; those whose agent does not report it are left out."""
     records = _chosen(server, request, target, Key(_NODES, "", target.name))
     summaries = await _summaries(server, {each.key.name for each in records})
-    found = [
+    items = [
         _node(server, each, summaries[each.key.name].node)
         for each in records
         if each.key.name in summaries
     ]
-    return _answer([each for each in found if each], target)
+    return _answer([each for each in items if each], target)
 
 
 async def read_pods(server: Server, request: Request, target: Target) -> Response:
     """Return the usage of Pods; those whose agent does not report it are left out."""
     records = _chosen(server, request, target, Key(_PODS, target.namespace, target.name))
     summaries = await _summaries(server, {each.fields.get(_NODE_NAME, "") for each in records})
-    found = [_pod(server, each, summaries.get(each.fields.get(_NODE_NAME, ""))) for each in records]
-    return _answer([each for each in found if each], target)
+    items = [_pod(server, each, summaries.get(each.fields.get(_NODE_NAME, ""))) for each in records]
+    return _answer([each for each in items if each], target)
 
 
 def _chosen(server: Server, request: Request, target: Target, key: Key) -> list[Record]:
@@ -94,16 +94,16 @@ def _node(server: Server, record: Record, used: Stats) -> Json | None:
 
 
 def _pod(server: Server, record: Record, summaries: Summary | None) -> Json | None:
-    whole = decoded(record)
-    own = (record.key.namespace, record.key.name, whole["metadata"]["uid"])
+    pod = decoded(record)
+    reference = (record.key.namespace, record.key.name, pod["metadata"]["uid"])
     for each in summaries.pods if summaries else ():
-        if (each.pod_ref.namespace, each.pod_ref.name, each.pod_ref.uid) == own:
+        if (each.pod_ref.namespace, each.pod_ref.name, each.pod_ref.uid) == reference:
             usages = [(one.name, _usage(one)) for one in each.containers]
-            known = [(name, usage) for name, usage in usages if usage is not None]
-            if not known:
+            measured = [(name, usage) for name, usage in usages if usage is not None]
+            if not measured:
                 return None
-            containers = [{"name": name, "usage": usage[1]} for name, usage in known]
-            oldest = min(usage[0] for _, usage in known)
+            containers = [{"name": name, "usage": usage[1]} for name, usage in measured]
+            oldest = min(usage[0] for _, usage in measured)
             return {**_head(server, record, oldest), "containers": containers}
     return None
 
@@ -136,14 +136,14 @@ def _head(server: Server, record: Record, at: datetime) -> Json:
     }
 
 
-def _answer(found: list[Json], target: Target) -> Response:
+def _answer(items: list[Json], target: Target) -> Response:
     resource = target.resource
     if not target.name:
-        whole = {**_typed(resource, resource.list_kind), "metadata": {}, "items": found}
-        return Response(msgspec.json.encode(whole))
-    if not found:
+        listing = {**_typed(resource, resource.list_kind), "metadata": {}, "items": items}
+        return Response(msgspec.json.encode(listing))
+    if not items:
         raise status.not_found(resource.details(target.name))
-    return Response(msgspec.json.encode({**_typed(resource, resource.kind), **found[0]}))
+    return Response(msgspec.json.encode({**_typed(resource, resource.kind), **items[0]}))
 
 
 def _typed(resource: ServedResource, kind: str) -> Json:

@@ -192,16 +192,16 @@ def check_accepts_json(request: Request) -> None:
     if accept in _WHOLE:
         return
     clauses = [_clause(each) for each in accept.split(",")]
-    if not any(media in _JSON and not given.keys() & _TRANSFORMS for media, given in clauses):
+    if not any(media in _JSON and not accepted.keys() & _TRANSFORMS for media, accepted in clauses):
         raise status.not_acceptable(("application/json",))
 
 
 def prefers(request: Request, parameters: Mapping[str, str]) -> bool:
     """Return whether the client prefers JSON with these parameters over plain JSON."""
-    for media, given in map(_clause, request.header(b"accept").split(",")):
-        if media in _JSON and not given.keys() & parameters.keys():
+    for media, accepted in map(_clause, request.header(b"accept").split(",")):
+        if media in _JSON and not accepted.keys() & parameters.keys():
             return False
-        if media in _JSON and parameters.items() <= given.items():
+        if media in _JSON and parameters.items() <= accepted.items():
             return True
     return False
 
@@ -210,14 +210,14 @@ def prefers(request: Request, parameters: Mapping[str, str]) -> bool:
 @lru_cache(maxsize=256)
 def _negotiated(accept: str) -> View:
     clauses = [_clause(each) for each in accept.split(",")]
-    for media, given in clauses:
-        form = _FORMS.get(given.get("as", ""))
+    for media, parameters in clauses:
+        form = _FORMS.get(parameters.get("as", ""))
         if media not in _JSON or form is None:
             continue
         if form is Form.PLAIN:
             return PLAIN
-        version = given.get("v", "v1")
-        if version in _META_VERSIONS and given.get("g", META_GROUP) == META_GROUP:
+        version = parameters.get("v", "v1")
+        if version in _META_VERSIONS and parameters.get("g", META_GROUP) == META_GROUP:
             return View(form, version)
     if any(media in _JSON for media, _ in clauses):
         raise status.not_acceptable(("application/json",))

@@ -160,18 +160,18 @@ def _log_unreachable(
     url: str, path: str, query: Mapping[str, str], error: errors.BramleyError
 ) -> ApiError:
     requested = "&".join(f"{key}={value}" for key, value in sorted(query.items()))
-    where = f"{url}{path}?{requested}" if requested else f"{url}{path}"
-    why = str(error).removeprefix(f"GET {path}: ")
-    return ApiError(500, "", f'Get "{where}": {why}')
+    request_url = f"{url}{path}?{requested}" if requested else f"{url}{path}"
+    reason = str(error).removeprefix(f"GET {path}: ")
+    return ApiError(500, "", f'Get "{request_url}": {reason}')
 
 
 async def _text(stream: Stream) -> str:
-    found = b""
+    content = b""
     async for chunk in stream.chunks:
-        found += chunk
-        if len(found) >= _LONGEST_REFUSAL_BYTES:
+        content += chunk
+        if len(content) >= _LONGEST_REFUSAL_BYTES:
             break
-    return found[:_LONGEST_REFUSAL_BYTES].decode("utf-8", "replace").strip()
+    return content[:_LONGEST_REFUSAL_BYTES].decode("utf-8", "replace").strip()
 
 
 def _pod(server: Server, target: Target) -> Json:
@@ -184,33 +184,35 @@ def _path(pod: Json) -> str:
 
 
 def _check_log_options(request: Request, name: str) -> None:
-    found = []
+    errors = []
     for field in _COUNTS:
         text = request.query.get(field, "")
         least = 0 if field == "tailLines" else 1
         if text.removeprefix("-").isdigit() and int(text) < least:
             detail = f"must be greater than {'or equal to ' if least == 0 else ''}0"
-            found.append(causes.invalid(field, int(text), detail))
-    if found:
-        raise status.invalid(Details(kind="PodLogOptions", name=name), found)
+            errors.append(causes.invalid(field, int(text), detail))
+    if errors:
+        raise status.invalid(Details(kind="PodLogOptions", name=name), errors)
 
 
 def _container(pod: Json, requested: str) -> str:
     """Return the requested or default container; raise a 400 if there is none."""
     name, spec = pod["metadata"]["name"], pod["spec"]
-    known = [each["name"] for part in _CONTAINERS for each in spec.get(part, [])]
+    all_names = [each["name"] for part in _CONTAINERS for each in spec.get(part, [])]
     if requested:
-        if requested not in known:
+        if requested not in all_names:
             raise status.bad_request(f"container {requested} is not valid for pod {name}")
         return requested
-    own = [each["name"] for each in spec["containers"]]
+    names = [each["name"] for each in spec["containers"]]
     chosen = pod["metadata"].get("annotations", {}).get(_DEFAULT_CONTAINER)
-    if chosen in own:
+    if chosen in names:
         return str(chosen)
-    if len(own) == 1:
-        return str(own[0])
+    if len(names) == 1:
+        return str(names[0])
     first = [each["name"] for each in spec.get("initContainers", [])]
-    message = f"a container name must be specified for pod {name}, choose one of: [{' '.join(own)}]"
+    message = (
+        f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]"
+    )
     if first:
         message += f" or one of the init containers: [{' '.join(first)}]"
     raise status.bad_request(message)
@@ -232,5 +234,5 @@ def _agent(server: Server, pod: Json) -> str:
     return kubelet_client.kubelet_url(decoded(record))
 
 
-def _unreachable(where: str, why: str) -> ApiError:
-    return ApiError(500, "InternalError", f'Internal error occurred: Get "{where}": {why}')
+def _unreachable(url: str, reason: str) -> ApiError:
+    return ApiError(500, "InternalError", f'Internal error occurred: Get "{url}": {reason}')

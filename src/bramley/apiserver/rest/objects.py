@@ -96,10 +96,10 @@ def with_condition(pod: Json, kind: str, since: str, **fields: str) -> Json:
     return {**pod, "status": {**status, "conditions": conditions}}
 
 
-def dict_field(whole: Json, field: str) -> Json:
+def dict_field(body: Json, field: str) -> Json:
     """Return a field that is an object; an empty one if it is absent or, stored by an older release, of another type."""
-    found = whole.get(field)
-    return found if isinstance(found, dict) else {}
+    value = body.get(field)
+    return value if isinstance(value, dict) else {}
 
 
 def check_name_and_namespace(new: Json, *, name: str, namespace: str) -> None:
@@ -118,13 +118,13 @@ def check_name_and_namespace(new: Json, *, name: str, namespace: str) -> None:
 
 def set_namespace(body: Json, namespace: str) -> None:
     """Set the namespace of the path; raise a 400 when the object has another one."""
-    found = body["metadata"].get("namespace", "")
-    if namespace and found and found != namespace:
+    in_body = body["metadata"].get("namespace", "")
+    if namespace and in_body and in_body != namespace:
         message = (
             "the namespace of the provided object does not match the namespace sent on the request"
         )
         raise status.bad_request(message)
-    if found != namespace:
+    if in_body != namespace:
         rest = {key: value for key, value in body["metadata"].items() if key != "namespace"}
         body["metadata"] = {**rest, "namespace": namespace} if namespace else rest
 
@@ -155,12 +155,12 @@ def is_unchanged(new: Json, old: Json) -> bool:
 
 def is_deletion_complete(new: Json, old: Json, resource: ServedResource) -> bool:
     """Return whether an update removes the last finalizer of an object that is being deleted."""
-    was = old["metadata"]
+    old_meta = old["metadata"]
     return (
-        "deletionTimestamp" in was
+        "deletionTimestamp" in old_meta
         and not new["metadata"].get("finalizers")
         # In its grace period a Pod is removed by the final deletion of its agent, not with its last finalizer.
-        and not was.get("deletionGracePeriodSeconds")
+        and not old_meta.get("deletionGracePeriodSeconds")
         and not (resource.rules.is_held is not None and resource.rules.is_held(new))
     )
 
@@ -225,20 +225,20 @@ def _differs(new: Json, old: Json, resource: ServedResource) -> bool:
 
 
 def _validate_new(new: Json, resource: ServedResource) -> list[Cause]:
-    found = metadata.check_new(
+    errors = metadata.check_new(
         new["metadata"], namespaced=resource.namespaced, name_check=resource.rules.name
     )
-    found += _validate_finalizers(new, {}, resource)
-    return found + _wrong(new, None, resource)
+    errors += _validate_finalizers(new, {}, resource)
+    return errors + _wrong(new, None, resource)
 
 
 def _validate_change(new: Json, old: Json, resource: ServedResource) -> list[Cause]:
-    found = metadata.check_change(new["metadata"], old["metadata"])
-    found += _validate_finalizers(new, old["metadata"], resource)
-    found += _wrong(new, old, resource)
+    errors = metadata.check_change(new["metadata"], old["metadata"])
+    errors += _validate_finalizers(new, old["metadata"], resource)
+    errors += _wrong(new, old, resource)
     if resource.rules.transition is not None:
-        found += resource.rules.transition(new, old)
-    return found
+        errors += resource.rules.transition(new, old)
+    return errors
 
 
 def _validate_finalizers(new: Json, old_metadata: Json, resource: ServedResource) -> list[Cause]:
@@ -249,15 +249,15 @@ def _validate_finalizers(new: Json, old_metadata: Json, resource: ServedResource
 
 
 def _validate_status(new: Json, old: Json, resource: ServedResource) -> list[Cause]:
-    found = metadata.check_change(new["metadata"], old["metadata"])
+    errors = metadata.check_change(new["metadata"], old["metadata"])
     if resource.structural is not None:
         wrong = resource.structural.validate(new, old)
-        found += [_within_status(each) for each in wrong if not each.field.startswith("spec")]
+        errors += [_within_status(each) for each in wrong if not each.field.startswith("spec")]
     if resource.scale is not None:
-        found = _with_scale(found, scales.check_counts(new, resource.scale))
+        errors = _with_scale(errors, scales.check_counts(new, resource.scale))
     if resource.rules.check_status is not None:
-        found += resource.rules.check_status(new, old)
-    return found
+        errors += resource.rules.check_status(new, old)
+    return errors
 
 
 def _within_status(cause: Cause) -> Cause:
@@ -271,35 +271,35 @@ def _within_status(cause: Cause) -> Cause:
 
 
 def _wrong(new: Json, old: Json | None, resource: ServedResource) -> list[Cause]:
-    found: list[Cause] = []
+    errors: list[Cause] = []
     if resource.structural is not None:
-        found += resource.structural.validate(new, old)
+        errors += resource.structural.validate(new, old)
     if resource.scale is not None:
-        found = _with_scale(found, scales.check(new, resource.scale))
+        errors = _with_scale(errors, scales.check(new, resource.scale))
     if resource.rules.check is not None:
         wrong = resource.rules.check(new)
-        found += wrong if old is None else _validate_by_now(wrong, new, old, resource)
-    return found
+        errors += wrong if old is None else _validate_by_now(wrong, new, old, resource)
+    return errors
 
 
 def _validate_by_now(
-    found: list[Cause], new: Json, old: Json, resource: ServedResource
+    errors: list[Cause], new: Json, old: Json, resource: ServedResource
 ) -> list[Cause]:
     """Return the errors of an update; if only metadata changed, so that old invalid objects can lose their finalizers, only those of the metadata."""
-    if not found or _differs(new, old, resource):
-        return found
-    return [each for each in found if each.field.startswith("metadata")]
+    if not errors or _differs(new, old, resource):
+        return errors
+    return [each for each in errors if each.field.startswith("metadata")]
 
 
-def _with_scale(found: list[Cause], unscalable: list[Cause]) -> list[Cause]:
+def _with_scale(errors: list[Cause], unscalable: list[Cause]) -> list[Cause]:
     """Return all errors, with those of the scale before the note that rules were not evaluated."""
-    skipped = [each for each in found if each.field == NO_FIELD]
-    reported = [each for each in found if each.field != NO_FIELD]
+    skipped = [each for each in errors if each.field == NO_FIELD]
+    reported = [each for each in errors if each.field != NO_FIELD]
     return [*reported, *unscalable, *skipped]
 
 
-def _refuse(new: Json, resource: ServedResource, found: Iterable[Cause]) -> None:
-    causes = list(found)
+def _refuse(new: Json, resource: ServedResource, errors: Iterable[Cause]) -> None:
+    causes = list(errors)
     if causes:
         raise status.invalid(resource.kind_details(new["metadata"].get("name", "")), causes)
 

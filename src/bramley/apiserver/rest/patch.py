@@ -251,8 +251,8 @@ def _not_a_patch(value: Any, expected_type: str) -> ApiError:
 
 
 def _mismatch(value: Any, expected_type: str) -> str:
-    found = {dict: "object", list: "array", str: "string", bool: "bool"}.get(type(value), "number")
-    return f"json: cannot unmarshal {found} into Go value of type {expected_type}"
+    actual = {dict: "object", list: "array", str: "string", bool: "bool"}.get(type(value), "number")
+    return f"json: cannot unmarshal {actual} into Go value of type {expected_type}"
 
 
 def _invalid_patch(shown: str, why: str) -> ApiError:

@@ -82,18 +82,18 @@ def write_options(request: Request, kind: str) -> WriteOptions:
     """Return the options of a write; `kind` names them in errors."""
     if not request.query:
         return _PLAIN
-    found = []
+    errors = []
     manager = request.query.get("fieldManager", "")
     if len(manager.encode()) > _MANAGER_LIMIT:
-        found.append(causes.too_long("fieldManager", _MANAGER_LIMIT))
-    found += _validate_manager(manager)
+        errors.append(causes.too_long("fieldManager", _MANAGER_LIMIT))
+    errors += _validate_manager(manager)
     dry_run = request.repeated.get("dryRun", [])
-    found += _validate_dry_run(dry_run)
+    errors += _validate_dry_run(dry_run)
     validation = request.query.get("fieldValidation", "")
     if validation not in {"", "Ignore", "Strict", "Warn"}:
         allowed = ("", "Ignore", "Strict", "Warn")
-        found.append(causes.unsupported("fieldValidation", validation, allowed))
-    _refuse(kind, found)
+        errors.append(causes.unsupported("fieldValidation", validation, allowed))
+    _refuse(kind, errors)
     return WriteOptions(dry_run=bool(dry_run), validation=validation, manager=manager)
 
 
@@ -151,49 +151,49 @@ def _integer(query: Mapping[str, str], name: str) -> int | None:
 
 
 def _validate_list(options: ListOptions) -> list[Cause]:
-    found = []
+    errors = []
     if options.match:
-        found += _validate_match(options)
+        errors += _validate_match(options)
     if options.initial is not None:
         detail = "sendInitialEvents is forbidden for list"
-        found.append(causes.forbidden("sendInitialEvents", detail))
-    return found
+        errors.append(causes.forbidden("sendInitialEvents", detail))
+    return errors
 
 
 def _validate_match(options: ListOptions) -> list[Cause]:
     field = "resourceVersionMatch"
-    found = []
+    errors = []
     if not options.version:
         detail = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        found.append(causes.forbidden(field, detail))
+        errors.append(causes.forbidden(field, detail))
     if options.continue_token:
         detail = "resourceVersionMatch is forbidden when continue is provided"
-        found.append(causes.forbidden(field, detail))
+        errors.append(causes.forbidden(field, detail))
     if options.match not in {"Exact", "NotOlderThan"}:
-        found.append(causes.unsupported(field, options.match, ("Exact", "NotOlderThan", "")))
+        errors.append(causes.unsupported(field, options.match, ("Exact", "NotOlderThan", "")))
     if options.match == "Exact" and options.version == "0":
         detail = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-        found.append(causes.forbidden(field, detail))
-    return found
+        errors.append(causes.forbidden(field, detail))
+    return errors
 
 
 def _validate_watch(options: ListOptions) -> list[Cause]:
     field, match = "resourceVersionMatch", options.match
-    found = []
+    errors = []
     if options.initial is not None and match != "NotOlderThan":
         detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        found.append(causes.forbidden(field, detail))
+        errors.append(causes.forbidden(field, detail))
     if match and options.initial is None:
         detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        found.append(causes.forbidden(field, detail))
+        errors.append(causes.forbidden(field, detail))
     if match and match != "NotOlderThan":
-        found.append(causes.unsupported(field, match, ("NotOlderThan",)))
+        errors.append(causes.unsupported(field, match, ("NotOlderThan",)))
     # A watch from the start has initial events, and these need a match.
     from_start = not match and options.initial is None and options.version in {"", "0"}
     if options.continue_token and (match or from_start):
         detail = "resourceVersionMatch is forbidden when continue is provided"
-        found.append(causes.forbidden(field, detail))
-    return found
+        errors.append(causes.forbidden(field, detail))
+    return errors
 
 
 def _validate_manager(manager: str) -> list[Cause]:
@@ -211,9 +211,9 @@ def _validate_dry_run(values: list[str]) -> list[Cause]:
     return [causes.unsupported("dryRun", values, ("All",))] if wrong else []
 
 
-def _refuse(kind: str, found: list[Cause]) -> None:
-    if found:
-        raise status.invalid(Details("meta.k8s.io", kind), found)
+def _refuse(kind: str, errors: list[Cause]) -> None:
+    if errors:
+        raise status.invalid(Details("meta.k8s.io", kind), errors)
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):
@@ -229,22 +229,22 @@ class DeleteOptions(msgspec.Struct, frozen=True):
 
 def delete_options(body: Mapping[str, Any] | None, request: Request) -> DeleteOptions:
     """Return the options of a deletion, from its body or, without one, from the parameters."""
-    given: Mapping[str, Any] = body if body is not None else _delete_parameters(request)
-    found = []
-    orphan, propagation = given.get("orphanDependents"), given.get("propagationPolicy")
+    fields: Mapping[str, Any] = body if body is not None else _delete_parameters(request)
+    errors = []
+    orphan, propagation = fields.get("orphanDependents"), fields.get("propagationPolicy")
     if orphan is not None and propagation is not None:
         detail = "orphanDependents and deletionPropagation cannot be both set"
-        found.append(causes.invalid("propagationPolicy", propagation, detail))
+        errors.append(causes.invalid("propagationPolicy", propagation, detail))
     if propagation not in {None, "Foreground", "Background", "Orphan"}:
         allowed = ("Foreground", "Background", "Orphan", "nil")
-        found.append(causes.unsupported("propagationPolicy", propagation, allowed))
-    dry_run = given.get("dryRun") or []
-    found += _validate_dry_run(dry_run)
-    _refuse("DeleteOptions", found)
-    preconditions = given.get("preconditions") or {}
+        errors.append(causes.unsupported("propagationPolicy", propagation, allowed))
+    dry_run = fields.get("dryRun") or []
+    errors += _validate_dry_run(dry_run)
+    _refuse("DeleteOptions", errors)
+    preconditions = fields.get("preconditions") or {}
     return DeleteOptions(
         dry_run=bool(dry_run),
-        grace_seconds=given.get("gracePeriodSeconds"),
+        grace_seconds=fields.get("gracePeriodSeconds"),
         uid=preconditions.get("uid"),
         version=preconditions.get("resourceVersion"),
         propagation=propagation or "",
@@ -266,17 +266,17 @@ def check_delete_body(body: Any) -> dict[str, Any]:
     """Return a body as delete options; raise a 400 for fields of another type, and ignore unknown ones."""
     if type(body) is not dict:
         raise status.bad_request("couldn't get version/kind; json parse error: not an object")
-    given = {key: value for key, value in body.items() if value is not None}
-    if given.get("kind", _DELETE_KIND) != _DELETE_KIND:
+    fields = {key: value for key, value in body.items() if value is not None}
+    if fields.get("kind", _DELETE_KIND) != _DELETE_KIND:
         # A body of another kind must not delete anything; kube-apiserver answers with a 500.
-        version = quoted(str(given.get("apiVersion", "")))
-        message = f"no kind {quoted(str(given['kind']))} is registered for version {version}"
+        version = quoted(str(fields.get("apiVersion", "")))
+        message = f"no kind {quoted(str(fields['kind']))} is registered for version {version}"
         raise ApiError(500, "", message)
     for field, expected in _DELETE_FIELDS.items():
-        if field in given and type(given[field]) is not expected:
+        if field in fields and type(fields[field]) is not expected:
             message = f"json: cannot unmarshal value into Go struct field DeleteOptions.{field}"
             raise status.bad_request(message)
-    return given
+    return fields
 
 
 def _delete_parameters(request: Request) -> dict[str, Any]:

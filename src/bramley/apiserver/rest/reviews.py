@@ -28,13 +28,13 @@ async def review_token(server: Server, request: Request, target: Target) -> Resp
     if not token:
         raise status.bad_request("token is required for TokenReview in authentication")
     reviewed = server.authenticator.review(token, spec.get("audiences") or ())
-    found: dict[str, Any] = {"user": {}}
+    review_status: dict[str, Any] = {"user": {}}
     if reviewed.user is not None:
-        found = {"authenticated": True, "user": user_info(reviewed.user)}
-        found["audiences"] = reviewed.audiences
+        review_status = {"authenticated": True, "user": user_info(reviewed.user)}
+        review_status["audiences"] = reviewed.audiences
     if reviewed.error:
-        found["error"] = reviewed.error
-    return _created(body, target, found)
+        review_status["error"] = reviewed.error
+    return _created(body, target, review_status)
 
 
 async def review_caller(server: Server, request: Request, target: Target) -> Response:
@@ -55,8 +55,8 @@ def user_info(user: User) -> Json:
     return {key: value for key, value in named.items() if value}
 
 
-def _created(body: Json, target: Target, found: Json) -> Response:
-    return json_response({**body, "apiVersion": target.resource.api_version, "status": found}, 201)
+def _created(body: Json, target: Target, result: Json) -> Response:
+    return json_response({**body, "apiVersion": target.resource.api_version, "status": result}, 201)
 
 
 _EXACTLY_ONE = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
@@ -97,13 +97,13 @@ async def review_rules(server: Server, request: Request, target: Target) -> Resp
     if not namespace:
         raise status.bad_request("no namespace on request")
     rbac = server.authorizer.rbac
-    found = rbac.rules_for(request.caller, namespace)
+    rules = rbac.rules_for(request.caller, namespace)
     missing = rbac.missing(request.caller, namespace)
     result: Json = {
-        "resourceRules": [_resource_rule(rule) for rule in found if rule.resources],
+        "resourceRules": [_resource_rule(rule) for rule in rules if rule.resources],
         "nonResourceRules": [
             {"verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls}
-            for rule in found
+            for rule in rules
             if rule.non_resource_urls
         ],
         "incomplete": False,
@@ -138,12 +138,12 @@ def _attributes(user: User, spec: Json) -> Attributes:
 
 def _decision_response(server: Server, body: Json, attributes: Attributes) -> Response:
     decision = server.authorizer.decide(attributes)
-    found: Json = {"allowed": decision.allowed}
+    review_status: Json = {"allowed": decision.allowed}
     if decision.denied and not decision.allowed:
-        found["denied"] = True
+        review_status["denied"] = True
     if decision.reason:
-        found["reason"] = decision.reason
-    return json_response({**body, "status": found}, 201)
+        review_status["reason"] = decision.reason
+    return json_response({**body, "status": review_status}, 201)
 
 
 def _validate_attributes(spec: Json) -> list[Cause]:
@@ -166,8 +166,8 @@ def _validate_namespace(spec: Json, namespace: str) -> list[Cause]:
     resource, paths = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and resource.get("namespace", "") != namespace:
         field = "spec.resourceAttributes.namespace"
-        found = resource.get("namespace", "")
-        return [causes.invalid(field, found, "must match metadata.namespace")]
+        in_body = resource.get("namespace", "")
+        return [causes.invalid(field, in_body, "must match metadata.namespace")]
     if paths is not None:
         detail = "disallowed on this kind of request"
         return [causes.invalid("spec.nonResourceAttributes", _own_names(paths), detail)]

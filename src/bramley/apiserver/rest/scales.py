@@ -22,10 +22,10 @@ def of(body: Json, paths: ScalePaths, *, reading: bool = False) -> Json:
     if replicas is None and reading:
         field = causes.quoted(paths.spec_replicas)
         raise status.internal(f"the spec replicas field {field} does not exist")
-    shown: Json = {"replicas": _at(body, paths.status_replicas) or 0}
+    scale_status: Json = {"replicas": _at(body, paths.status_replicas) or 0}
     selector = _at(body, paths.label_selector) if paths.label_selector else None
     if selector:
-        shown["selector"] = (
+        scale_status["selector"] = (
             selector if isinstance(selector, str) else label_selectors.text(selector)
         )
     return {
@@ -33,7 +33,7 @@ def of(body: Json, paths: ScalePaths, *, reading: bool = False) -> Json:
         "apiVersion": "autoscaling/v1",
         "metadata": {key: body["metadata"][key] for key in _SHOWN if key in body["metadata"]},
         "spec": {"replicas": replicas} if replicas else {},
-        "status": shown,
+        "status": scale_status,
     }
 
 
@@ -52,14 +52,14 @@ def check(body: Json, paths: ScalePaths) -> list[Cause]:
     """Return what is wrong with a custom resource's scale fields; built-in kinds have their own checks."""
     if not paths.is_custom:
         return []
-    found = check_counts(body, paths)
+    errors = check_counts(body, paths)
     selector = _at(body, paths.label_selector) if paths.label_selector else None
     if paths.label_selector and isinstance(selector, str):
         try:
             selectors.parse_labels(selector)
         except ApiError as wrong:
-            found.append(causes.invalid(paths.label_selector, selector, wrong.message))
-    return found
+            errors.append(causes.invalid(paths.label_selector, selector, wrong.message))
+    return errors
 
 
 def check_counts(body: Json, paths: ScalePaths) -> list[Cause]:

@@ -95,12 +95,12 @@ class Server(msgspec.Struct, frozen=True):
 
     def _definitions(self) -> list[Json]:
         """Return the CRDs whose names can be decoded."""
-        found = []
+        crds_in_store = []
         for record in self.store.list(CRDS):
             with self.store.damage.skip_unreadable(record):
                 msgspec.json.decode(record.body, type=crds.Named)
-                found.append(decoded(record))
-        return found
+                crds_in_store.append(decoded(record))
+        return crds_in_store
 
 
 def decoded(record: Record) -> Json:

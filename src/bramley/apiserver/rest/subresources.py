@@ -138,9 +138,9 @@ def _finalized(body: Json, old: Json) -> Json:
 
 
 def _check_finalizers(new: Json, resource: ServedResource) -> None:
-    found = metadata.check_qualified_finalizers(new["spec"].get("finalizers", []))
-    if found:
-        moved = [replaced(each, field=each.field.replace("metadata.", "spec.")) for each in found]
+    errors = metadata.check_qualified_finalizers(new["spec"].get("finalizers", []))
+    if errors:
+        moved = [replaced(each, field=each.field.replace("metadata.", "spec.")) for each in errors]
         raise status.invalid(resource.kind_details(new["metadata"]["name"]), moved)
 
 

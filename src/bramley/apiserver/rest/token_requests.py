@@ -60,23 +60,23 @@ async def create(server: Server, request: Request, target: Target) -> Response:
 
 def _check_address(body: Json, target: Target) -> None:
     objects.set_namespace(body, target.namespace)
-    found = body["metadata"].get("name")
-    if found and found != target.name:
+    in_body = body["metadata"].get("name")
+    if in_body and in_body != target.name:
         detail = "must match the service account name if specified"
         details = Details(RESOURCE.group, RESOURCE.kind, target.name)
-        raise status.invalid(details, [causes.invalid("metadata.name", found, detail)])
+        raise status.invalid(details, [causes.invalid("metadata.name", in_body, detail)])
 
 
 def _account(server: Server, target: Target, uid: str) -> Reference:
     record = server.store.get(target.key)
     if record is None:
         raise status.not_found(target.resource.details(target.name))
-    found: str = decoded(record)["metadata"]["uid"]
-    if uid and uid != found:
-        message = f"the UID in the token request ({uid}) does not match the UID of the service account ({found})"
+    account_uid: str = decoded(record)["metadata"]["uid"]
+    if uid and uid != account_uid:
+        message = f"the UID in the token request ({uid}) does not match the UID of the service account ({account_uid})"
         details = Details(RESOURCE.group, RESOURCE.kind, target.name)
         raise status.conflict(details, message)
-    return Reference(target.name, found)
+    return Reference(target.name, account_uid)
 
 
 def _completed(spec: Json, server: Server) -> Json:
@@ -122,26 +122,26 @@ def _bound(server: Server, target: Target, reference: Json | None) -> Bound:
             f"cannot bind token to object of type {group}/{version}, Kind={kind}"
         )
     namespace = "" if kind == "Node" else target.namespace
-    whole = _stored(server, Key(_PLURALS[kind], namespace, reference.get("name", "")))
-    if kind == "Pod" and whole.get("spec", {}).get("serviceAccountName") != target.name:
+    body = _stored(server, Key(_PLURALS[kind], namespace, reference.get("name", "")))
+    if kind == "Pod" and body.get("spec", {}).get("serviceAccountName") != target.name:
         raise status.bad_request(
             f"cannot bind token for serviceaccount {causes.quoted(target.name)} to pod running "
             "with different serviceaccount name."
         )
-    bound = Reference(whole["metadata"]["name"], whole["metadata"]["uid"])
+    bound = Reference(body["metadata"]["name"], body["metadata"]["uid"])
     _check_uid(reference, kind, bound.uid)
-    return _bound_to(server, kind, bound, whole)
+    return _bound_to(server, kind, bound, body)
 
 
 _PLURALS = {"Pod": "pods", "Node": "nodes", "Secret": "secrets"}
 
 
-def _bound_to(server: Server, kind: str, bound: Reference, whole: Json) -> Bound:
+def _bound_to(server: Server, kind: str, bound: Reference, body: Json) -> Bound:
     if kind == "Secret":
         return Bound(secret=bound)
     if kind == "Node":
         return Bound(node=bound)
-    node_name = whole["spec"].get("nodeName")
+    node_name = body["spec"].get("nodeName")
     if not node_name:
         return Bound(pod=bound)
     # A Node that does not exist any more is still named: the token then shows where its Pod was.
@@ -154,8 +154,8 @@ def _stored(server: Server, key: Key) -> Json:
     record = server.store.get(key)
     if record is None:
         raise status.not_found(Details(kind=key.resource, name=key.name))
-    whole: Json = msgspec.json.decode(record.body)
-    return whole
+    body: Json = msgspec.json.decode(record.body)
+    return body
 
 
 def _check_uid(reference: dict[str, Any], kind: str, uid: str) -> None:

@@ -73,8 +73,8 @@ def managers_tracker(
     server: Server, request: Request, target: Target, *, new: Json, old: Json, options: WriteOptions
 ) -> TrackManagers | None:
     """Return a function that adds the writer to the field managers of an object; None if it has no managers."""
-    given = new["metadata"].get("managedFields")
-    if given is None and "managedFields" not in old["metadata"]:
+    submitted = new["metadata"].get("managedFields")
+    if submitted is None and "managedFields" not in old["metadata"]:
         return None
     from bramley.apiserver.rest import apply
 
@@ -82,7 +82,7 @@ def managers_tracker(
         return apply.track_update(
             final,
             old,
-            given=given,
+            submitted=submitted,
             name=apply.manager_name(options.manager, request.header(b"user-agent")),
             kind=apply.kind_of(target.resource, target.subresource),
             now=timestamp(server.clock.now()),
@@ -92,9 +92,11 @@ def managers_tracker(
 
 
 def _check_uid(body: Json, old: Json, resource: ServedResource) -> None:
-    given, found = body["metadata"].get("uid"), old["metadata"]["uid"]
-    if given and given != found:
-        why = f"Precondition failed: UID in precondition: {given}, UID in object meta: {found}"
+    requested, current = body["metadata"].get("uid"), old["metadata"]["uid"]
+    if requested and requested != current:
+        why = (
+            f"Precondition failed: UID in precondition: {requested}, UID in object meta: {current}"
+        )
         raise status.conflict(resource.details(body["metadata"]["name"]), why)
 
 
