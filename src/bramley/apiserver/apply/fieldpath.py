@@ -35,25 +35,25 @@ class FieldSet:
     def __or__(self, other: FieldSet) -> FieldSet:
         children = dict(self.children)
         for element, below in other.children.items():
-            mine = children.get(element)
-            children[element] = below if mine is None else mine | below
+            own_child = children.get(element)
+            children[element] = below if own_child is None else own_child | below
         return FieldSet(self.members | other.members, children)
 
     def __and__(self, other: FieldSet) -> FieldSet:
-        found = {
+        children = {
             element: below & other.children[element]
             for element, below in self.children.items()
             if element in other.children
         }
-        return FieldSet(self.members & other.members, _kept(found))
+        return FieldSet(self.members & other.members, _kept(children))
 
     def __sub__(self, other: FieldSet) -> FieldSet:
         """Return the paths that are not in the other set; a member there does not remove the paths below it."""
-        found = {
+        children = {
             element: below - other.children[element] if element in other.children else below
             for element, below in self.children.items()
         }
-        return FieldSet(self.members - other.members, _kept(found))
+        return FieldSet(self.members - other.members, _kept(children))
 
     def below(self, element: Element) -> FieldSet:
         """Return the set below an element."""
@@ -61,9 +61,9 @@ class FieldSet:
 
     def only(self, *elements: Element) -> FieldSet:
         """Return the members and subsets of these elements."""
-        kept = set(elements)
-        children = {key: each for key, each in self.children.items() if key in kept}
-        return FieldSet(self.members & kept, children)
+        selected = set(elements)
+        children = {key: each for key, each in self.children.items() if key in selected}
+        return FieldSet(self.members & selected, children)
 
     def without(self, element: Element) -> FieldSet:
         """Return the set without an element and everything below it."""

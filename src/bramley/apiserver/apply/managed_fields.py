@@ -61,7 +61,7 @@ def updater(name: str, version: str, subresource: str) -> Manager:
 
 def decode(entries: Any) -> dict[Manager, VersionedSet]:
     """Return the managers by their entries; raise InvalidManagedFields."""
-    found: dict[Manager, VersionedSet] = {}
+    managers: dict[Manager, VersionedSet] = {}
     for index, entry in enumerate(entries or ()):
         operation, version = entry.get("operation"), entry.get("apiVersion", "")
         if operation not in {APPLY, UPDATE}:
@@ -81,8 +81,8 @@ def decode(entries: Any) -> dict[Manager, VersionedSet]:
             version if operation == UPDATE else "",
             entry.get("subresource", ""),
         )
-        found[manager] = VersionedSet(_fields(entry), version, entry.get("time"))
-    return found
+        managers[manager] = VersionedSet(_fields(entry), version, entry.get("time"))
+    return managers
 
 
 def _fields(entry: Json) -> FieldSet:
@@ -128,10 +128,10 @@ def cap_updaters(managers: dict[Manager, VersionedSet]) -> dict[Manager, Version
     if len(updaters) <= UPDATERS_LIMIT:
         return managers
     updaters.sort(key=lambda manager: (managers[manager].time or "", manager))
-    result, left = dict(managers), len(updaters)
+    result, remaining = dict(managers), len(updaters)
     first: dict[str, Manager] = {}
     for manager in updaters:
-        if left <= UPDATERS_LIMIT:
+        if remaining <= UPDATERS_LIMIT:
             break
         version = managers[manager].version
         bucket = updater(_ANCIENT, version, "")
@@ -140,8 +140,8 @@ def cap_updaters(managers: dict[Manager, VersionedSet]) -> dict[Manager, Version
             continue
         if bucket not in result:
             result[bucket] = result.pop(first[version])
-        mine = result.pop(manager) if manager != bucket else result[bucket]
-        both = mine.fields | result[bucket].fields
-        result[bucket] = replace(result[bucket], fields=both, time=mine.time)
-        left -= 1
+        owned = result.pop(manager) if manager != bucket else result[bucket]
+        union = owned.fields | result[bucket].fields
+        result[bucket] = replace(result[bucket], fields=union, time=owned.time)
+        remaining -= 1
     return result

@@ -39,8 +39,8 @@ def unchanged_since_client_apply(live: Json, manager: str, kind: Kind) -> FieldS
     if typed.validation_error(config, kind.schema) is not None:
         return fieldpath.EMPTY
     compared = typed.compare(config, live, kind.schema)
-    mine = typed.to_field_set(config, kind.schema)
-    return mine - compared.modified - compared.added - compared.removed
+    applied = typed.to_field_set(config, kind.schema)
+    return applied - compared.modified - compared.added - compared.removed
 
 
 def with_last_applied(new: Json, config: Json, manager: str) -> Json:
@@ -56,9 +56,9 @@ def with_last_applied(new: Json, config: Json, manager: str) -> Json:
     if "annotations" in metadata:
         metadata["annotations"] = annotations
     written = msgspec.json.encode({**config, "metadata": metadata}, order="sorted").decode()
-    own = new["metadata"]
-    kept = {**own["annotations"], LAST_APPLIED: f"{written}\n"}
-    return {**new, "metadata": {**own, "annotations": kept}}
+    meta = new["metadata"]
+    updated = {**meta["annotations"], LAST_APPLIED: f"{written}\n"}
+    return {**new, "metadata": {**meta, "annotations": updated}}
 
 
 def _annotation(body: Json) -> str:
@@ -68,10 +68,10 @@ def _annotation(body: Json) -> str:
 
 def _last_applied_config(live: Json) -> Json | None:
     try:
-        found = msgspec.json.decode(_annotation(live) or "null")
+        config = msgspec.json.decode(_annotation(live) or "null")
     except msgspec.DecodeError:
         return None
-    return found if isinstance(found, dict) else None
+    return config if isinstance(config, dict) else None
 
 
 Json = dict[str, Any]
@@ -113,8 +113,8 @@ class Kind:
     def owned(self, fields: FieldSet) -> FieldSet:
         """Return the fields that a write through this path can own."""
         if self.subresource == "status":
-            kept = ("f:status",) if self.is_custom else ("f:status", "f:metadata")
-            return fields.only(*kept)
+            owned_roots = ("f:status",) if self.is_custom else ("f:status", "f:metadata")
+            return fields.only(*owned_roots)
         return fields.without("f:status") if self.has_status and not self.subresource else fields
 
 
@@ -128,10 +128,10 @@ class Conflicts(Exception):
 
     def without(self, allowed: FieldSet) -> Conflicts | None:
         """Return the conflicts about other fields than these, or None."""
-        left = {
+        remaining = {
             manager: rest for manager, fields in self.found.items() if (rest := fields - allowed)
         }
-        return Conflicts(left, self.managers) if left else None
+        return Conflicts(remaining, self.managers) if remaining else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +162,16 @@ def apply(
     # Nothing can be pruned if the manager still applies all of its fields.
     if last is not None and last.fields - fields:
         merged = _prune(merged, current, last.fields, kind.schema)
-    left = _resolve_conflicts(live, merged, current, manager=manager, kind=kind, force=force)
-    if manager in left:
+    owners = _resolve_conflicts(live, merged, current, manager=manager, kind=kind, force=force)
+    if manager in owners:
         changed = not same(live, merged)
-        own = left[manager].fields - _UNOWNED
-        left[manager] = replace(
-            left[manager], fields=own, time=now if changed else left[manager].time
+        applied = owners[manager].fields - _UNOWNED
+        owners[manager] = replace(
+            owners[manager], fields=applied, time=now if changed else owners[manager].time
         )
-        if not own:
-            del left[manager]
-    return Applied(typed.without_removed_fields(merged, live), left)
+        if not applied:
+            del owners[manager]
+    return Applied(typed.without_removed_fields(merged, live), owners)
 
 
 def before_first_apply(live: Json, kind: Kind, now: str) -> dict[Manager, VersionedSet]:
@@ -185,20 +185,20 @@ def update(
 ) -> dict[Manager, VersionedSet]:
     """Return the managers after an update: the updater owns every field that it changed."""
     compared = typed.compare(live, new, kind.schema)
-    taken = compared.added | compared.modified
-    left = {
-        each: replace(owned, fields=owned.fields - taken - compared.removed)
+    changed = compared.added | compared.modified
+    owners = {
+        each: replace(owned, fields=owned.fields - changed - compared.removed)
         for each, owned in managers.items()
         if each != manager
     }
-    mine = kind.owned(taken) - _UNOWNED
+    gained = kind.owned(changed) - _UNOWNED
     if manager in managers:
         before = managers[manager]
         kept = before.fields - compared.removed
-        left[manager] = VersionedSet(kept | mine, kind.version, now if mine else before.time)
-    elif mine:
-        left[manager] = VersionedSet(mine, kind.version, now)
-    return cap_updaters({each: owned for each, owned in left.items() if owned.fields})
+        owners[manager] = VersionedSet(kept | gained, kind.version, now if gained else before.time)
+    elif gained:
+        owners[manager] = VersionedSet(gained, kind.version, now)
+    return cap_updaters({each: owned for each, owned in owners.items() if owned.fields})
 
 
 def _resolve_conflicts(
@@ -206,20 +206,20 @@ def _resolve_conflicts(
 ) -> dict[Manager, VersionedSet]:
     """Return the managers after the apply took the changed fields over; raise Conflicts unless forced."""
     compared = typed.compare(live, merged, kind.schema)
-    taken = compared.added | compared.modified
-    found = {
+    changed = compared.added | compared.modified
+    conflicting = {
         each: common
         for each, owned in managers.items()
-        if each != manager and (common := owned.fields & taken)
+        if each != manager and (common := owned.fields & changed)
     }
-    if found and not force:
-        raise Conflicts(found, managers)
-    left = dict(managers)
+    if conflicting and not force:
+        raise Conflicts(conflicting, managers)
+    owners = dict(managers)
     for each, owned in managers.items():
         if each != manager:
-            fields = owned.fields - found.get(each, fieldpath.EMPTY) - compared.removed
-            left[each] = replace(owned, fields=fields)
-    return {each: owned for each, owned in left.items() if owned.fields}
+            fields = owned.fields - conflicting.get(each, fieldpath.EMPTY) - compared.removed
+            owners[each] = replace(owned, fields=fields)
+    return {each: owned for each, owned in owners.items() if owned.fields}
 
 
 def _prune(merged: Json, managers: Managers, last: FieldSet, schema: Schema) -> Json:
@@ -228,9 +228,9 @@ def _prune(merged: Json, managers: Managers, last: FieldSet, schema: Schema) -> 
     everything = typed.with_named_members(typed.to_field_set(merged, schema), schema)
     bare = _all_fields(typed.remove(merged, before, schema), schema)
     owned = reduce(or_, (each.fields for each in managers.values()), fieldpath.EMPTY)
-    kept = bare | typed.with_named_members(owned, schema)
-    rest = _all_fields(typed.remove(merged, everything - kept, schema), schema)
-    pruned: Json = typed.remove(merged, (everything - rest) & before, schema)
+    retained = bare | typed.with_named_members(owned, schema)
+    remaining = _all_fields(typed.remove(merged, everything - retained, schema), schema)
+    pruned: Json = typed.remove(merged, (everything - remaining) & before, schema)
     return pruned
 
 

@@ -39,8 +39,8 @@ class Map:
 
     def below(self, key: str) -> Schema | None:
         """Return the schema of a key's value, or None if the key is not allowed."""
-        found = self.fields.get(key, self.item)
-        return None if found is None else found()
+        schema = self.fields.get(key, self.item)
+        return None if schema is None else schema()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,9 @@ def _of_list(declared: structs.Field, item: str) -> Schema:
 
 
 def _defaults(item: str, keys: tuple[str, ...]) -> dict[str, Any]:
-    named = structs.struct(item).named if structs.is_struct(item) else {}
-    given = {key: named[key].default for key in keys if key in named and named[key].default}
-    return {key: msgspec.json.decode(text) for key, text in given.items()}
+    fields = structs.struct(item).named if structs.is_struct(item) else {}
+    defaults = {key: fields[key].default for key in keys if key in fields and fields[key].default}
+    return {key: msgspec.json.decode(text) for key, text in defaults.items()}
 
 
 def _of_type(plain: str) -> Schema:
@@ -131,15 +131,15 @@ def _of_type(plain: str) -> Schema:
 
 def of_crd(schema: Mapping[str, Any]) -> Schema:
     """Return the schema of a custom resource."""
-    found = of_open_api(schema)
-    known = {
+    schema_of_root = of_open_api(schema)
+    properties = {
         "apiVersion": lambda: _TEXT,
         "kind": lambda: _TEXT,
         "metadata": lambda: of_struct("meta/v1.ObjectMeta"),
     }
-    if not isinstance(found, Map):
-        return Map(known, lambda: ANY)
-    return Map({**found.fields, **known}, found.item)
+    if not isinstance(schema_of_root, Map):
+        return Map(properties, lambda: ANY)
+    return Map({**schema_of_root.fields, **properties}, schema_of_root.item)
 
 
 def of_open_api(schema: Mapping[str, Any]) -> Schema:
@@ -165,10 +165,10 @@ def _of_object(schema: Mapping[str, Any]) -> Schema:
     if schema.get("x-kubernetes-embedded-resource"):
         fields["metadata"] = lambda: of_struct("meta/v1.ObjectMeta")
         fields["apiVersion"] = fields["kind"] = lambda: _TEXT
-    more = schema.get("additionalProperties")
-    if isinstance(more, Mapping):
-        return Map(fields, _cached(more))
-    if more is True or schema.get("x-kubernetes-preserve-unknown-fields"):
+    additional = schema.get("additionalProperties")
+    if isinstance(additional, Mapping):
+        return Map(fields, _cached(additional))
+    if additional is True or schema.get("x-kubernetes-preserve-unknown-fields"):
         return Map(fields, lambda: ANY)
     return Map(fields)
 
@@ -183,8 +183,8 @@ def _of_array(schema: Mapping[str, Any]) -> Schema:
     kind = schema.get("x-kubernetes-list-type")
     if kind == "map":
         keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
-        given = items.get("properties") or {}
-        defaults = {key: given[key]["default"] for key in keys if "default" in given.get(key, {})}
+        fields = items.get("properties") or {}
+        defaults = {key: fields[key]["default"] for key in keys if "default" in fields.get(key, {})}
         return ListSchema(item, keys, defaults)
     listed = ListSchema(item, is_plain=kind != "set")
     return listed if kind == "set" else Atomic(lambda: listed)

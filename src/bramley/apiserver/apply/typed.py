@@ -20,10 +20,10 @@ _GO_TYPES: dict[type, str] = {dict: "map[string]interface {}", list: "[]interfac
 
 def validation_error(config: Any, schema: Schema) -> str | None:
     """Return all violations of the schema by a configuration, or None."""
-    found = list(_errors(config, schema, ""))
-    if len(found) > 1:
-        return "\n".join(["errors:", *(f"  {each}" for each in found)])
-    return found[0] if found else None
+    errors = list(_errors(config, schema, ""))
+    if len(errors) > 1:
+        return "\n".join(["errors:", *(f"  {each}" for each in errors)])
+    return errors[0] if errors else None
 
 
 def _errors(value: Any, schema: Schema, path: str) -> Iterator[str]:
@@ -114,8 +114,8 @@ def element_of(item: Any, schema_of_list: ListSchema) -> Element:
     if not isinstance(item, dict):
         kind = "a null element" if item is None else "non-map elements"
         raise InvalidItem(f"associative list with keys may not have {kind}")
-    given = {key: item[key] for key in schema_of_list.keys if key in item}
-    keys = {**schema_of_list.defaults, **given}
+    present = {key: item[key] for key in schema_of_list.keys if key in item}
+    keys = {**schema_of_list.defaults, **present}
     if not keys:
         names = " ".join(f'"{key}"' for key in schema_of_list.keys)
         raise InvalidItem(
@@ -135,7 +135,7 @@ def _member(item: Any) -> Any:
     return item
 
 
-def _known_element(item: Any, schema_of_list: ListSchema) -> Element:
+def _element_or_empty(item: Any, schema_of_list: ListSchema) -> Element:
     try:
         return element_of(item, schema_of_list)
     except InvalidItem:
@@ -144,11 +144,11 @@ def _known_element(item: Any, schema_of_list: ListSchema) -> Element:
 
 def _items_by_element(value: list[Any], schema_of_list: ListSchema) -> dict[Element, list[Any]]:
     """Return the items of a list by their elements; only live objects may have several items of one element."""
-    found: dict[Element, list[Any]] = {}
+    by_element: dict[Element, list[Any]] = {}
     for item in value:
-        if element := _known_element(item, schema_of_list):
-            found.setdefault(element, []).append(item)
-    return found
+        if element := _element_or_empty(item, schema_of_list):
+            by_element.setdefault(element, []).append(item)
+    return by_element
 
 
 def to_field_set(value: Any, schema: Schema) -> FieldSet:
@@ -160,10 +160,10 @@ def _fields(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
     parts = _parts(schema, value)
     if isinstance(parts, Map):
         for key, each in value.items():
-            here = (*path, fieldpath.by_name(key))
-            yield from _fields(each, parts.below(key) or ANY, here)
+            child_path = (*path, fieldpath.by_name(key))
+            yield from _fields(each, parts.below(key) or ANY, child_path)
             if each is None or each == {} or key not in parts.fields:
-                yield here
+                yield child_path
     elif isinstance(parts, ListSchema):
         for element, items in _items_by_element(value, parts).items():
             # Duplicate items have one owner.
@@ -184,7 +184,7 @@ class Comparison:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Changes:
     added: list[Path] = field(default_factory=list)
     modified: list[Path] = field(default_factory=list)
     removed: list[Path] = field(default_factory=list)
@@ -200,59 +200,59 @@ class _Found:
 
 def compare(old: Any, new: Any, schema: Schema) -> Comparison:
     """Return the added, modified and removed fields."""
-    found = _Found()
-    _compare(old, new, schema, path=(), found=found)
+    changes = _Changes()
+    _compare(old, new, schema, path=(), changes=changes)
     return Comparison(
-        fieldpath.from_paths(found.added),
-        fieldpath.from_paths(found.modified),
-        fieldpath.from_paths(found.removed),
+        fieldpath.from_paths(changes.added),
+        fieldpath.from_paths(changes.modified),
+        fieldpath.from_paths(changes.removed),
     )
 
 
-def _compare(old: Any, new: Any, schema: Schema, *, path: Path, found: _Found) -> None:
+def _compare(old: Any, new: Any, schema: Schema, *, path: Path, changes: _Changes) -> None:
     if old is new:
         return
-    shown = old if new is _ABSENT or new is None else new
-    parts = _parts(schema, shown)
+    present = old if new is _ABSENT or new is None else new
+    parts = _parts(schema, present)
     if parts is None or (_is_empty(old) and _is_empty(new)):
-        found.leaf(old, new, path)
+        changes.leaf(old, new, path)
         return
     if isinstance(parts, Map):
-        _compare_maps(old, new, parts, path=path, found=found)
+        _compare_maps(old, new, parts, path=path, changes=changes)
     else:
-        _compare_lists(old, new, parts, path=path, found=found)
+        _compare_lists(old, new, parts, path=path, changes=changes)
     if old is _ABSENT:
-        found.added.append(path)
+        changes.added.append(path)
     elif new is _ABSENT:
-        found.removed.append(path)
+        changes.removed.append(path)
 
 
-def _compare_maps(old: Any, new: Any, parts: Map, *, path: Path, found: _Found) -> None:
+def _compare_maps(old: Any, new: Any, parts: Map, *, path: Path, changes: _Changes) -> None:
     before = old if isinstance(old, dict) else {}
     after = new if isinstance(new, dict) else {}
     for key in before | after:
-        here = (*path, fieldpath.by_name(key))
+        child_path = (*path, fieldpath.by_name(key))
         pair = before.get(key, _ABSENT), after.get(key, _ABSENT)
-        _compare(*pair, parts.below(key) or ANY, path=here, found=found)
+        _compare(*pair, parts.below(key) or ANY, path=child_path, changes=changes)
 
 
-def _compare_lists(old: Any, new: Any, parts: ListSchema, *, path: Path, found: _Found) -> None:
+def _compare_lists(old: Any, new: Any, parts: ListSchema, *, path: Path, changes: _Changes) -> None:
     before = _items_by_element(old, parts) if isinstance(old, list) else {}
     after = _items_by_element(new, parts) if isinstance(new, list) else {}
     for element in before | after:
-        here = (*path, element)
-        was, now = before.get(element, []), after.get(element, [])
-        if len(was) > 1 and len(now) > 1:
-            found.leaf(was, now, here)
+        child_path = (*path, element)
+        olds, news = before.get(element, []), after.get(element, [])
+        if len(olds) > 1 and len(news) > 1:
+            changes.leaf(olds, news, child_path)
             continue
         # Duplicates that begin or end count as added or removed, and so does the single item that replaces them.
-        one, other = (_ABSENT if len(each) != 1 else each[0] for each in (was, now))
-        if one is not _ABSENT or other is not _ABSENT:
-            _compare(one, other, parts.item(), path=here, found=found)
-        if len(was) > 1:
-            found.removed.append(here)
-        elif len(now) > 1:
-            found.added.append(here)
+        old_item, new_item = (_ABSENT if len(each) != 1 else each[0] for each in (olds, news))
+        if old_item is not _ABSENT or new_item is not _ABSENT:
+            _compare(old_item, new_item, parts.item(), path=child_path, changes=changes)
+        if len(olds) > 1:
+            changes.removed.append(child_path)
+        elif len(news) > 1:
+            changes.added.append(child_path)
 
 
 def _is_empty(value: Any) -> bool:
@@ -267,8 +267,8 @@ def merge(live: Any, config: Any, schema: Schema) -> Any:
     if isinstance(parts, Map) and isinstance(live, dict):
         merged = dict(live)
         for key, each in config.items():
-            known = key in live
-            merged[key] = merge(live[key], each, parts.below(key) or ANY) if known else each
+            exists = key in live
+            merged[key] = merge(live[key], each, parts.below(key) or ANY) if exists else each
         return merged
     if isinstance(parts, ListSchema) and isinstance(live, list):
         return _merge_lists(live, config, parts)
@@ -277,54 +277,54 @@ def merge(live: Any, config: Any, schema: Schema) -> Any:
 
 def _merge_lists(live: list[Any], config: list[Any], parts: ListSchema) -> list[Any]:
     """Return the merged list: shared items in the configuration's order, others at their old positions."""
-    mine = _items_by_element(live, parts)
-    theirs = {element: items[0] for element, items in _items_by_element(config, parts).items()}
-    left = [(_known_element(item, parts), item) for item in live]
-    waiting = [element for element in theirs if element in mine]
+    live_items = _items_by_element(live, parts)
+    applied = {element: items[0] for element, items in _items_by_element(config, parts).items()}
+    remaining = [(_element_or_empty(item, parts), item) for item in live]
+    waiting = [element for element in applied if element in live_items]
     result: list[Any] = []
-    at = 0
-    for element, item in theirs.items():
-        while at < len(left) and left[at][0] != element:
-            if left[at][0] not in theirs:
-                result.append(left[at][1])
-            elif waiting and left[at][0] == waiting[0]:
+    position = 0
+    for element, item in applied.items():
+        while position < len(remaining) and remaining[position][0] != element:
+            if remaining[position][0] not in applied:
+                result.append(remaining[position][1])
+            elif waiting and remaining[position][0] == waiting[0]:
                 break
-            at += 1
-        if at < len(left) and left[at][0] == element:
-            at += 1
-        if element in mine:
+            position += 1
+        if position < len(remaining) and remaining[position][0] == element:
+            position += 1
+        if element in live_items:
             waiting.remove(element)
-            known = mine[element]
-            result.append(merge(known[0], item, parts.item()) if len(known) == 1 else item)
+            existing = live_items[element]
+            result.append(merge(existing[0], item, parts.item()) if len(existing) == 1 else item)
         else:
             result.append(item)
-    return result + [item for element, item in left[at:] if element not in theirs]
+    return result + [item for element, item in remaining[position:] if element not in applied]
 
 
-def remove(value: Any, gone: FieldSet, schema: Schema) -> Any:
+def remove(value: Any, fields: FieldSet, schema: Schema) -> Any:
     """Return a value without the fields of a set; a field that becomes empty is set to null, an item is removed."""
     parts = _parts(schema, value)
-    if not gone or parts is None:
+    if not fields or parts is None:
         return value
     if isinstance(parts, Map):
-        named = {key: fieldpath.by_name(key) for key in value}
+        elements = {key: fieldpath.by_name(key) for key in value}
         return {
-            key: _removed(each, gone.below(named[key]), parts.below(key) or ANY)
+            key: _without(each, fields.below(elements[key]), parts.below(key) or ANY)
             for key, each in value.items()
-            if named[key] not in gone.members
+            if elements[key] not in fields.members
         }
-    schema_of_list = [(item, _known_element(item, parts)) for item in value]
-    left = [
-        _removed(item, gone.below(element), parts.item())
-        for item, element in schema_of_list
-        if element not in gone.members
+    pairs = [(item, _element_or_empty(item, parts)) for item in value]
+    items = [
+        _without(item, fields.below(element), parts.item())
+        for item, element in pairs
+        if element not in fields.members
     ]
-    return [each for each in left if each is not None]
+    return [each for each in items if each is not None]
 
 
-def _removed(value: Any, gone: FieldSet, schema: Schema) -> Any:
-    left = remove(value, gone, schema)
-    return None if left in ({}, []) and left is not value else left
+def _without(value: Any, fields: FieldSet, schema: Schema) -> Any:
+    pruned = remove(value, fields, schema)
+    return None if pruned in ({}, []) and pruned is not value else pruned
 
 
 def without_removed_fields(new: Any, old: Any) -> Any:

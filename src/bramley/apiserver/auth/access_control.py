@@ -26,15 +26,15 @@ def impersonated(user: User, headers: Iterable[Header], authorizer: Authorizer) 
 
     Each of these headers needs the permission to `impersonate` what it names.
     """
-    named = [_decoded(header) for header in headers if header[0].startswith(PREFIX)]
-    if not named:
+    pairs = [_decoded(header) for header in headers if header[0].startswith(PREFIX)]
+    if not pairs:
         return user
-    name = next((value for key, value in named if key == "user"), "")
+    name = next((value for key, value in pairs if key == "user"), "")
     if not name:
         raise status.internal("requested groups, extras or a uid without impersonating a user")
-    for attributes in _required_permissions(user, name, named):
+    for attributes in _required_permissions(user, name, pairs):
         authorizer.check(attributes)
-    return _impersonated_user(name, named)
+    return _impersonated_user(name, pairs)
 
 
 def _decoded(header: Header) -> tuple[str, str]:
@@ -81,8 +81,8 @@ def _with_default(name: str, groups: list[str]) -> tuple[str, ...]:
     if name == users.ANONYMOUS_NAME:
         missing = users.UNAUTHENTICATED not in groups
         return (*groups, users.UNAUTHENTICATED) if missing else tuple(groups)
-    is_stated = users.AUTHENTICATED in groups or users.UNAUTHENTICATED in groups
-    return tuple(groups) if is_stated else (*groups, users.AUTHENTICATED)
+    has_group = users.AUTHENTICATED in groups or users.UNAUTHENTICATED in groups
+    return tuple(groups) if has_group else (*groups, users.AUTHENTICATED)
 
 
 class AccessControl:

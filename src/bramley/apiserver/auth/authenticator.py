@@ -58,11 +58,11 @@ class Authenticator:
 
     def review(self, token: str, audiences: Sequence[str]) -> TokenReview:
         """Return the owner of a token that is valid for one of the audiences; by default these are the API's own."""
-        ours = self.accounts.settings.audiences
-        requested = audiences or ours
+        own_audiences = self.accounts.settings.audiences
+        requested = audiences or own_audiences
         user = self._identify(token)
         if user is not None:
-            shared = tuple(each for each in requested if each in ours)
+            shared = tuple(each for each in requested if each in own_audiences)
             # A user's token is valid for this API only.
             if shared:
                 return TokenReview(users.authenticated(user), shared)

@@ -93,13 +93,13 @@ def refusal(attributes: Attributes, reason: str = "") -> ApiError:
 
 
 def _message(attributes: Attributes) -> str:
-    who = f"User {quoted(attributes.user.name)} cannot {attributes.verb}"
+    subject = f"User {quoted(attributes.user.name)} cannot {attributes.verb}"
     if attributes.path:
-        return f"{who} path {quoted(attributes.path)}"
+        return f"{subject} path {quoted(attributes.path)}"
     what = f"resource {quoted(attributes.whole_resource)} in API group {quoted(attributes.group)}"
-    where = (
+    scope = (
         f"in the namespace {quoted(attributes.namespace)}"
         if attributes.namespace
         else "at the cluster scope"
     )
-    return f"{who} {what} {where}"
+    return f"{subject} {what} {scope}"

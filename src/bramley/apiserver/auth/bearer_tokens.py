@@ -65,24 +65,24 @@ class Tokens:
         if not token:
             return None
         digest = _digest(token)
-        for known, user in self._entries.items():
-            if hmac.compare_digest(known, digest):
+        for stored_digest, user in self._entries.items():
+            if hmac.compare_digest(stored_digest, digest):
                 return user
         return None
 
     def issue(self, name: str, groups: tuple[str, ...] = ()) -> Secret:
         """Issue a token for a user; the user's previous tokens are invalid from now on."""
         token = secrets.token_urlsafe(_BYTES)
-        kept = {digest: user for digest, user in self._entries.items() if user.name != name}
-        self._save({**kept, _digest(token): User(name, groups, str(uuid.uuid4()))})
+        remaining = {digest: user for digest, user in self._entries.items() if user.name != name}
+        self._save({**remaining, _digest(token): User(name, groups, str(uuid.uuid4()))})
         return Secret(token)
 
     def revoke(self, name: str) -> bool:
         """Invalidate every token of a user; return whether there was one."""
-        kept = {digest: user for digest, user in self._entries.items() if user.name != name}
-        found = len(kept) < len(self._entries)
-        self._save(kept)
-        return found
+        remaining = {digest: user for digest, user in self._entries.items() if user.name != name}
+        existed = len(remaining) < len(self._entries)
+        self._save(remaining)
+        return existed
 
     def _save(self, entries: dict[str, User]) -> None:
         # Written before use: a token that works now must also work after a restart, and a revoked one never again.

@@ -97,13 +97,13 @@ def _new(entry: _Entry, uid: str, *, rv: int, now: str) -> Draft:
 
 
 def _reconciled(entry: _Entry, current: Record, rv: int) -> Draft | None:
-    whole: Json = msgspec.json.decode(current.body)
-    meta = whole["metadata"]
+    body: Json = msgspec.json.decode(current.body)
+    meta = body["metadata"]
     if (meta.get("annotations") or {}).get(AUTOUPDATE) == "false":
         return None
     desired: Json = msgspec.json.decode(entry.rest)
-    reconciled = {**whole, **_completed_fields(whole, desired)}
-    if reconciled == whole:
+    reconciled = {**body, **_completed_fields(body, desired)}
+    if reconciled == body:
         return None
     named = msgspec.to_builtins(entry.metadata)
     for field, values in named.items():
@@ -112,23 +112,25 @@ def _reconciled(entry: _Entry, current: Record, rv: int) -> Draft | None:
     return Draft(msgspec.json.encode(reconciled), meta.get("labels") or {})
 
 
-def _completed_fields(whole: Json, desired: Json) -> Json:
+def _completed_fields(current: Json, desired: Json) -> Json:
     """Return the fields of an object that lack something, completed."""
     if "roleRef" in desired:
-        subjects = _listed(whole.get("subjects"))
+        subjects = _listed(current.get("subjects"))
         missing = [each for each in desired.get("subjects", []) if each not in subjects]
-        found = {"roleRef": desired["roleRef"]}
-        return {**found, "subjects": [*subjects, *missing]} if missing else found
+        fields = {"roleRef": desired["roleRef"]}
+        return {**fields, "subjects": [*subjects, *missing]} if missing else fields
     if "aggregationRule" in desired:
         # The aggregation controller owns its rules.
-        return {"aggregationRule": whole.get("aggregationRule") or desired["aggregationRule"]}
-    owned = whole.get("rules") or []
+        return {"aggregationRule": current.get("aggregationRule") or desired["aggregationRule"]}
+    owned = current.get("rules") or []
     try:
-        held = msgspec.convert(owned, list[Rule])
+        rules_now = msgspec.convert(owned, list[Rule])
     except msgspec.ValidationError:
         # Rules that cannot be read grant nothing, so nothing is lost by replacing them.
         return {"rules": desired.get("rules") or []}
-    missing_rules = rules.uncovered(held, msgspec.convert(desired.get("rules") or [], list[Rule]))
+    missing_rules = rules.uncovered(
+        rules_now, msgspec.convert(desired.get("rules") or [], list[Rule])
+    )
     if not missing_rules:
         return {}
     return {

@@ -90,10 +90,10 @@ class Pods:
                 del self._by_node[node]
 
     def _facts_of(self, record: Record) -> PodFacts:
-        known = self._facts.get(record.key)
+        cached = self._facts.get(record.key)
         # Records are immutable: the same record has the same facts.
-        if known is not None and known[0] is record:
-            return known[1]
+        if cached is not None and cached[0] is record:
+            return cached[1]
         facts = _UNREADABLE
         with self._store.damage.skip_unreadable(record):
             pod = msgspec.json.decode(record.body, type=_Pod)
@@ -117,13 +117,13 @@ class NodeGraph:
         if record is None:
             self._enrolments.pop(node, None)
             return False
-        known = self._enrolments.get(node)
-        if known is None or known[0] is not record:
+        cached = self._enrolments.get(node)
+        if cached is None or cached[0] is not record:
             is_enrolled = False
             with self._store.damage.skip_unreadable(record):
                 is_enrolled = _is_enrolment(record, node)
-            known = self._enrolments[node] = record, is_enrolled
-        return known[1]
+            cached = self._enrolments[node] = record, is_enrolled
+        return cached[1]
 
     def pod(self, namespace: str, name: str) -> PodFacts | None:
         """Return the facts about a Pod, None if it does not exist."""
@@ -131,12 +131,12 @@ class NodeGraph:
 
     def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
         """Return whether a Pod on the Node refers to this Secret, ConfigMap or ServiceAccount."""
-        found = (pod.references for pod in self._indexed().on(node, namespace))
+        used = (pod.references for pod in self._indexed().on(node, namespace))
         if resource == "secrets":
-            return any(name in each.secrets for each in found)
+            return any(name in each.secrets for each in used)
         if resource == "configmaps":
-            return any(name in each.config_maps for each in found)
-        return resource == "serviceaccounts" and any(name == each.service_account for each in found)
+            return any(name in each.config_maps for each in used)
+        return resource == "serviceaccounts" and any(name == each.service_account for each in used)
 
     def _indexed(self) -> Pods:
         if self._pods is None:
@@ -146,9 +146,9 @@ class NodeGraph:
 
 def _is_enrolment(record: Record, node: str) -> bool:
     binding = msgspec.json.decode(record.body, type=_Binding)
-    own = _Reference("ServiceAccount", agent.service_account(node), access.NAMESPACE)
+    account = _Reference("ServiceAccount", agent.service_account(node), access.NAMESPACE)
     is_agent = (binding.role_ref.kind, binding.role_ref.name) == (
         "ClusterRole",
         access.CLUSTER_ROLE,
     )
-    return is_agent and own in (binding.subjects or ())
+    return is_agent and account in (binding.subjects or ())

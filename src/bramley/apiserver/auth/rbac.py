@@ -62,12 +62,12 @@ class Grant(msgspec.Struct, frozen=True):
     role: Key
 
     def __str__(self) -> str:
-        named = self.binding.metadata
-        name = f"{named.name}/{named.namespace}" if named.namespace else named.name
+        meta = self.binding.metadata
+        name = f"{meta.name}/{meta.namespace}" if meta.namespace else meta.name
         reference = self.binding.role_ref
         return (
             f"{self.binding.kind} {quoted(name)} of {reference.kind} {quoted(reference.name)} "
-            f"to {_subject_text(self.subject, named.namespace)}"
+            f"to {_subject_text(self.subject, meta.namespace)}"
         )
 
 
@@ -104,35 +104,35 @@ class Rbac:
     def rules_for(self, user: User, namespace: str) -> list[Rule]:
         """Return all rules that a user has in a namespace, including those of cluster roles."""
         # The same binding may name a user twice, by name and by group; its rules count once.
-        found = {
+        by_binding = {
             (grant.binding.metadata.namespace, grant.binding.metadata.name): grant
             for grant in self.grants(user, namespace)
         }
-        return [rule for grant in found.values() for rule in self._rules(grant.role).rules]
+        return [rule for grant in by_binding.values() for rule in self._rules(grant.role).rules]
 
     def rules_of(self, role: Key) -> tuple[Rule, ...] | None:
         """Return the rules of a role, None if it does not exist or cannot be read."""
-        found = self._rules(role)
-        return None if found is NO_RULES else found.rules
+        rules = self._rules(role)
+        return None if rules is NO_RULES else rules.rules
 
     def missing(self, user: User, namespace: str) -> list[str]:
         """Return the messages about roles that are bound to a user and do not exist."""
-        gone = (
+        absent = (
             grant.role
             for grant in self.grants(user, namespace)
             if self._store.get(grant.role) is None
         )
-        return list(dict.fromkeys(not_found(role) for role in gone))
+        return list(dict.fromkeys(not_found(role) for role in absent))
 
     def _rules(self, role: Key) -> RuleSet:
         record = self._store.get(role)
         if record is None:
             self._compiled.pop(role, None)
             return NO_RULES
-        known = self._compiled.get(role)
+        compiled = self._compiled.get(role)
         # Every write stores a new record, so the same one has the same rules.
-        if known is not None and known[0] is record:
-            return known[1]
+        if compiled is not None and compiled[0] is record:
+            return compiled[1]
         rules = NO_RULES
         with self._store.damage.skip_unreadable(record):
             rules = RuleSet(msgspec.json.decode(record.body, type=_Role).rules or ())
@@ -147,11 +147,11 @@ class Rbac:
 
     def _build_index(self) -> _Index:
         index: _Index = {}
-        known, self._decoded = self._decoded, {}
+        decoded, self._decoded = self._decoded, {}
         for record in (*self._store.list(CLUSTER_BINDINGS), *self._store.list(BINDINGS)):
-            before = known.get(record.key)
-            same = before is not None and before[0] is record
-            binding = before[1] if before and same else self._binding(record)
+            cached = decoded.get(record.key)
+            unchanged = cached is not None and cached[0] is record
+            binding = cached[1] if cached and unchanged else self._binding(record)
             self._decoded[record.key] = record, binding
             if binding is not None:
                 _add_grants(index, binding, record.key.namespace)

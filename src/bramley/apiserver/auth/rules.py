@@ -67,14 +67,14 @@ class RuleSet:
                 (attributes.verb in verbs or ALL in verbs) and path_covers(path, attributes.path)
                 for verbs, path in self._by_path
             )
-        found = self._by_resource
-        if _any_allows(found.get(attributes.whole_resource), attributes) or _any_allows(
-            found.get(ALL), attributes
+        grants = self._by_resource
+        if _any_allows(grants.get(attributes.whole_resource), attributes) or _any_allows(
+            grants.get(ALL), attributes
         ):
             return True
         if not attributes.subresource:
             return False
-        return _any_allows(found.get(f"{ALL}/{attributes.subresource}"), attributes)
+        return _any_allows(grants.get(f"{ALL}/{attributes.subresource}"), attributes)
 
 
 NO_RULES = RuleSet(())
@@ -91,11 +91,11 @@ def path_covers(pattern: str, path: str) -> bool:
 
 def uncovered(owned: Sequence[Rule], requested: Iterable[Rule]) -> list[Rule]:
     """Return the single permissions of the requested rules that none of the owned ones covers."""
-    single = [part for rule in requested for part in broken_down(rule)]
-    return [part for part in single if not any(_covers(rule, part) for rule in owned)]
+    single = [subrule for rule in requested for subrule in breakdown(rule)]
+    return [subrule for subrule in single if not any(_covers(rule, subrule) for rule in owned)]
 
 
-def broken_down(rule: Rule) -> list[Rule]:
+def breakdown(rule: Rule) -> list[Rule]:
     """Return a rule as rules of one verb, one group, one resource and at most one name each, or of one verb and path."""
     single = [
         Rule((verb,), (group,), (resource,), name)
@@ -110,32 +110,32 @@ def broken_down(rule: Rule) -> list[Rule]:
     ]
 
 
-def _covers(owned: Rule, part: Rule) -> bool:
+def _covers(owned: Rule, subrule: Rule) -> bool:
     """Return whether a rule covers a single permission."""
-    if not _holds(owned.verbs, part.verbs):
+    if not _has(owned.verbs, subrule.verbs):
         return False
-    if part.non_resource_urls:
+    if subrule.non_resource_urls:
         paths = owned.non_resource_urls or ()
-        return any(path_covers(pattern, part.non_resource_urls[0]) for pattern in paths)
+        return any(path_covers(pattern, subrule.non_resource_urls[0]) for pattern in paths)
     return (
-        _holds(owned.api_groups, part.api_groups)
-        and _holds_resource(owned.resources or (), (part.resources or ("",))[0])
-        and (not owned.resource_names or _holds_name(owned.resource_names, part.resource_names))
+        _has(owned.api_groups, subrule.api_groups)
+        and _has_resource(owned.resources or (), (subrule.resources or ("",))[0])
+        and (not owned.resource_names or _has_name(owned.resource_names, subrule.resource_names))
     )
 
 
-def _holds(owned: Sequence[str] | None, requested: Sequence[str] | None) -> bool:
+def _has(owned: Sequence[str] | None, requested: Sequence[str] | None) -> bool:
     return ALL in (owned or ()) or (requested or ("",))[0] in (owned or ())
 
 
-def _holds_resource(owned: Sequence[str], requested: str) -> bool:
+def _has_resource(owned: Sequence[str], requested: str) -> bool:
     if ALL in owned or requested in owned:
         return True
     _, slash, subresource = requested.partition("/")
     return bool(slash) and f"{ALL}/{subresource}" in owned
 
 
-def _holds_name(owned: Sequence[str], requested: Sequence[str] | None) -> bool:
+def _has_name(owned: Sequence[str], requested: Sequence[str] | None) -> bool:
     return bool(requested) and (requested or ("",))[0] in owned
 
 

@@ -169,16 +169,16 @@ class ServiceAccountTokens:
 
     def review(self, token: str, audiences: Sequence[str]) -> tuple[User, list[str]]:
         """Return the owner of a token and the audiences that it is valid for; raise BadToken if there are none."""
-        known = self._verified(token)
-        claims = known.claims
+        verified = self._verified(token)
+        claims = verified.claims
         shared = [each for each in audiences if each in claims.aud]
         if not shared:
             message = f"token audiences {texts(claims.aud)} is invalid for the target audiences"
             raise BadToken(f"{message} {texts(audiences)}")
         now = self._clock.now()
         _check_times(claims, now)
-        self._check_objects(known, now)
-        return known.user, shared
+        self._check_objects(verified, now)
+        return verified.user, shared
 
     def _verified(self, token: str) -> _VerifiedToken:
         # A token of a key that was retired must not be accepted from the cache.
@@ -187,20 +187,20 @@ class ServiceAccountTokens:
         if not token.isascii():
             raise BadToken(_BAD_SIGNATURE)
         digest = hashlib.sha256(token.encode()).digest()
-        known = self._verified_tokens.get(digest)
-        if known is None:
+        verified = self._verified_tokens.get(digest)
+        if verified is None:
             claims = _decoded(token, self.keys)
             if claims.iss != self.settings.issuer:
                 raise BadToken(f"token issuer {quoted(claims.iss)} is invalid")
-            known = _VerifiedToken(claims, _user(claims))
+            verified = _VerifiedToken(claims, _user(claims))
             # Verifying may have loaded the keys, which counts as a change of them.
             self._cached_for_keys = self.keys.changes
             if len(token) > _LONGEST_CACHED:
-                return known
+                return verified
             if len(self._verified_tokens) >= _CACHED_TOKENS:
                 del self._verified_tokens[next(iter(self._verified_tokens))]
-            self._verified_tokens[digest] = known
-        return known
+            self._verified_tokens[digest] = verified
+        return verified
 
     def _check_objects(self, token: _VerifiedToken, now: datetime) -> None:
         claim = token.claims.kubernetes

@@ -86,8 +86,8 @@ class SigningKeys:
         """Sign with a new key from now on; tokens of the previous one stay valid until the given time."""
         self._loaded()
         newest, *older = self._unexpired()
-        ended = _Entry(newest.pem, until)
-        self._save((_Entry(certificates.new_key()), ended, *older))
+        retiring = _Entry(newest.pem, until)
+        self._save((_Entry(certificates.new_key()), retiring, *older))
 
     def retire(self) -> None:
         """Drop all keys but the newest: tokens that they signed are invalid from now on."""
@@ -133,7 +133,7 @@ class SigningKeys:
 
     def _split(self, content: bytes) -> tuple[_Entry, ...]:
         try:
-            return tuple(_entry(part) for part in content.split(_END) if part.strip())
+            return tuple(_entry(block) for block in content.split(_END) if block.strip())
         except ValueError as error:
             raise self._damaged("it does not hold only keys") from error
 
@@ -155,8 +155,8 @@ class SigningKeys:
         )
 
 
-def _entry(part: bytes) -> _Entry:
-    before, begin, key = part.partition(_BEGIN)
+def _entry(block: bytes) -> _Entry:
+    before, begin, key = block.partition(_BEGIN)
     stated = before.strip().removeprefix(_UNTIL)
     until = datetime.fromisoformat(stated.decode()) if stated else None
     return _Entry(begin + key + _END, until)

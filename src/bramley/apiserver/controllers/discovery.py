@@ -79,8 +79,8 @@ class Discovery:
         group, _, version = api_version.rpartition("/")
         if version not in self.versions.get(group, ()):
             return None
-        found = (each.resource for each in self.kinds)
-        return next((one for one in found if (one.group, one.kind) == (group, kind)), None)
+        resources = (each.resource for each in self.kinds)
+        return next((item for item in resources if (item.group, item.kind) == (group, kind)), None)
 
 
 async def discover(client: Client) -> Discovery:

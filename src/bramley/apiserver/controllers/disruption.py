@@ -187,9 +187,9 @@ class BudgetReconciler:
         owner = self.sets.find(Key(namespace, ref.name))
         if owner is not None and owner.uid == ref.uid:
             above = controller_of(owner)
-            found = self.deployments.find(Key(namespace, above.name)) if above else None
-            if above is not None and found is not None and found.uid == above.uid:
-                return found.uid, found.spec.replicas
+            deployment = self.deployments.find(Key(namespace, above.name)) if above else None
+            if above is not None and deployment is not None and deployment.uid == above.uid:
+                return deployment.uid, deployment.spec.replicas
             return owner.uid, owner.spec.replicas
         resource = (await discover(self.client)).find(ref.api_version, ref.kind)
         if resource is None:
@@ -197,10 +197,10 @@ class BudgetReconciler:
         scale = await self.client.get_scale(self.types.of(resource), ref.name, namespace=namespace)
         return ref.uid, scale.spec.replicas
 
-    async def _fail(self, budget: PodDisruptionBudget, why: str) -> None:
-        message = f"Failed to calculate the number of expected pods: {why}"
+    async def _fail(self, budget: PodDisruptionBudget, reason: str) -> None:
+        message = f"Failed to calculate the number of expected pods: {reason}"
         self.recorder.warning(budget, "CalculateExpectedPodCountFailed", message)
-        failed = budget_conditions(budget, allowed=0, now=self.clock.now(), failure=why)
+        failed = budget_conditions(budget, allowed=0, now=self.clock.now(), failure=reason)
         status = msgspec.structs.replace(budget.status, disruptions_allowed=0, conditions=failed)
         await self._write(budget, status)
 

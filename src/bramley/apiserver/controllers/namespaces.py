@@ -109,16 +109,16 @@ def _failures(result: DeletionResult) -> Iterable[tuple[str, tuple[str, str]]]:
         message = f"Failed to delete all resource types, {len(result.errors)} remaining: {listed}"
         yield "NamespaceDeletionContentFailure", ("ContentDeletionFailed", message)
     if result.complete and result.remaining:
-        left = (
+        remaining = (
             f"{name} has {count} resource instances" for name, count in result.remaining.items()
         )
-        message = f"Some resources are remaining: {', '.join(sorted(left))}"
+        message = f"Some resources are remaining: {', '.join(sorted(remaining))}"
         yield "NamespaceContentRemaining", ("SomeResourcesRemain", message)
     if result.complete and result.finalizers:
-        left = (
+        remaining = (
             f"{name} in {count} resource instances" for name, count in result.finalizers.items()
         )
-        listed = ", ".join(sorted(left))
+        listed = ", ".join(sorted(remaining))
         message = f"Some content in the namespace has finalizers remaining: {listed}"
         yield "NamespaceFinalizersRemaining", ("SomeFinalizersRemain", message)
 
@@ -161,14 +161,14 @@ class NamespaceReconciler:
     async def _delete_content(self, namespace: Namespace) -> DeletionResult:
         result = DeletionResult()
         try:
-            found = await discover(self.client)
+            discovery = await discover(self.client)
         except errors.BramleyError as error:
             result.discovery = str(error)
             # Kinds that are not known may have content, so the namespace must not be finalized.
             result.errors.append(str(error))
             return result
-        _record_failures(found, result)
-        served = [each for each in found.kinds if each.resource.namespaced]
+        _record_failures(discovery, result)
+        served = [each for each in discovery.kinds if each.resource.namespaced]
         served = [each for each in served if {"delete", "list"} <= each.verbs]
         # Terminating Pods may still need the other objects, so these are deleted after all Pods are gone.
         for are_pods in (True, False):
@@ -208,11 +208,11 @@ class NamespaceReconciler:
                     await self.client.delete(
                         kind, each.name, namespace=name, propagation="Background"
                     )
-        left = (await self.client.list(kind, namespace=name)).items
-        if not left:
+        remaining = (await self.client.list(kind, namespace=name)).items
+        if not remaining:
             return
-        result.add_remaining(served.resource, [each.metadata.finalizers for each in left])
-        if grace == 0 and not any(each.metadata.finalizers for each in left):
+        result.add_remaining(served.resource, [each.metadata.finalizers for each in remaining])
+        if grace == 0 and not any(each.metadata.finalizers for each in remaining):
             group = served.resource.group
             gvr = f"{group}/{served.resource.version}, Resource={served.resource.plural}"
             result.errors.append(
@@ -248,17 +248,17 @@ class NamespaceReconciler:
             if live["metadata"]["uid"] != namespace.uid:
                 return
             spec = live.get("spec", {})
-            left = sorted(each for each in spec.get("finalizers", []) if each != FINALIZER)
-            body = {**live, "spec": {**spec, "finalizers": left}}
+            finalizers = sorted(each for each in spec.get("finalizers", []) if each != FINALIZER)
+            body = {**live, "spec": {**spec, "finalizers": finalizers}}
             await self.client.replace_wire(Namespace.resource, body, subresource="finalize")
             logger.info("Namespace finalized", namespace=namespace.name)
 
 
-def _record_failures(found: Discovery, result: DeletionResult) -> None:
-    if not found.failures:
+def _record_failures(discovery: Discovery, result: DeletionResult) -> None:
+    if not discovery.failures:
         return
-    listed = ", ".join(f"{name}: {why}" for name, why in sorted(found.failures.items()))
-    result.discovery = f"Discovery failed for some groups, {len(found.failures)} failing: unable to retrieve the complete list of server APIs: {listed}"
+    listed = ", ".join(f"{name}: {reason}" for name, reason in sorted(discovery.failures.items()))
+    result.discovery = f"Discovery failed for some groups, {len(discovery.failures)} failing: unable to retrieve the complete list of server APIs: {listed}"
     result.errors.append(result.discovery)
 
 

@@ -40,8 +40,8 @@ async def patch_object(
 
 def keys_selecting(owners: Cache[Any], item: Object) -> list[Key]:
     """Return the keys of the owners in an object's namespace whose selector matches its labels."""
-    found = owners.all(namespace=item.namespace)
-    return [key_of(each) for each in found if matches(each.spec.selector, item.metadata.labels)]
+    in_scope = owners.all(namespace=item.namespace)
+    return [key_of(each) for each in in_scope if matches(each.spec.selector, item.metadata.labels)]
 
 
 def log_errors(handler: Handler[K]) -> Handler[K]:

@@ -46,17 +46,17 @@ class Garbage:
 
 def find(pods: Sequence[Pod], nodes: Iterable[Node], *, threshold: int) -> Garbage:
     """Return the Pods to delete; a threshold of zero keeps every terminated Pod."""
-    known = {node.name: node for node in nodes}
+    nodes_by_name = {node.name: node for node in nodes}
     terminated = [pod for pod in pods if pod.status.phase in _ENDED]
     excess = len(terminated) - threshold if threshold > 0 else 0
     garbage = Garbage(sorted(terminated, key=_deletion_rank)[:excess] if excess > 0 else [])
     for pod in pods:
         name = pod.spec.node_name
-        if name and name not in known:
+        if name and name not in nodes_by_name:
             garbage.by_missing_node.setdefault(name, []).append(pod)
         elif pod.deleting and not name:
             garbage.never_scheduled.append(pod)
-        elif pod.deleting and is_out_of_service(known[name]):
+        elif pod.deleting and is_out_of_service(nodes_by_name[name]):
             garbage.out_of_service.append(pod)
     return garbage
 
@@ -106,8 +106,8 @@ class PodGarbageCollector:
         # A Node that came back is dropped here, so its next absence starts a new quarantine.
         self._missing_since = {name: self._missing_since.get(name, now) for name in names}
         quarantine = self.timings.quarantine.total_seconds()
-        due = sorted(name for name in names if now - self._missing_since[name] >= quarantine)
-        return [name for name in due if not await self._exists(name)]
+        expired = sorted(name for name in names if now - self._missing_since[name] >= quarantine)
+        return [name for name in expired if not await self._exists(name)]
 
     async def _exists(self, node: str) -> bool:
         try:

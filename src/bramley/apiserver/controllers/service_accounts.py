@@ -57,25 +57,25 @@ class RootCertificatePublisher:
         """Create the ConfigMap, or restore its content."""
         if namespace.deleting:
             return Settled()
-        found = self.published.find(Key(namespace.name, ROOT_CA))
-        if found is None:
+        published = self.published.find(Key(namespace.name, ROOT_CA))
+        if published is None:
             annotations = {_DESCRIPTION: _ROOT_CA_DESCRIPTION}
             meta = ObjectMeta(name=ROOT_CA, namespace=namespace.name, annotations=annotations)
             await _create(self.kube, ConfigMap(metadata=meta, data={_FILE: self.authority}))
-        elif found.data != {_FILE: self.authority} or not found.metadata.annotations.get(
+        elif published.data != {_FILE: self.authority} or not published.metadata.annotations.get(
             _DESCRIPTION
         ):
-            await self._restore(found)
+            await self._restore(published)
         return Settled()
 
-    async def _restore(self, found: ConfigMap) -> None:
-        others = dict.fromkeys(key for key in found.data if key != _FILE)
+    async def _restore(self, published: ConfigMap) -> None:
+        others = dict.fromkeys(key for key in published.data if key != _FILE)
         patch = {
             "metadata": {"annotations": {_DESCRIPTION: _ROOT_CA_DESCRIPTION}},
             "data": {**others, _FILE: self.authority},
         }
         with suppress(errors.NotFound):
-            await self.kube.merge_patch(ConfigMap, ROOT_CA, patch, namespace=found.namespace)
+            await self.kube.merge_patch(ConfigMap, ROOT_CA, patch, namespace=published.namespace)
 
 
 async def _create(kube: FencedKube, item: Object) -> None:

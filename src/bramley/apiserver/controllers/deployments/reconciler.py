@@ -125,8 +125,8 @@ class DeploymentReconciler:
 
     def _has_pods(self, owner: ReplicaSet) -> bool:
         """Return whether a ReplicaSet still has Pods that have not ended."""
-        found = self.pods.indexed(BY_CONTROLLER, owner.uid)
-        return any(pod.deleting or active_pods.is_active(pod) for pod in found)
+        pods = self.pods.indexed(BY_CONTROLLER, owner.uid)
+        return any(pod.deleting or active_pods.is_active(pod) for pod in pods)
 
     async def _ensure_new(self, rollout: Rollout) -> ReplicaSet | None:
         """Return the ReplicaSet of the current template, and create it if there is none."""
@@ -166,12 +166,12 @@ class DeploymentReconciler:
     async def _existing(self, rollout: Rollout, name: str) -> ReplicaSet | None:
         """Return the existing ReplicaSet of this name if it is ours and equal; else count a hash collision."""
         deployment = rollout.deployment
-        found = await self.kube.get(ReplicaSet, name, namespace=deployment.namespace)
-        controller = controller_ref.controller_of(found)
+        existing = await self.kube.get(ReplicaSet, name, namespace=deployment.namespace)
+        controller = controller_ref.controller_of(existing)
         is_ours = controller is not None and controller.uid == deployment.uid
-        same = revisions.plain(found.spec.template) == revisions.plain(deployment.spec.template)
+        same = revisions.plain(existing.spec.template) == revisions.plain(deployment.spec.template)
         if is_ours and same:
-            return found
+            return existing
         rollout.collisions = (deployment.status.collision_count or 0) + 1
         return None
 
@@ -263,11 +263,11 @@ class DeploymentReconciler:
                 patch = status_patch(status)
                 await patch_object(self.kube, deployment, patch, subresource="status", only="uid")
         current = conditions.find(reported, rollout_status.PROGRESSING)
-        left = rollout_status.time_left(deployment, current, now) if progress else None
-        if left is None or rollout_status.is_complete(deployment, status):
+        remaining = rollout_status.time_left(deployment, current, now) if progress else None
+        if remaining is None or rollout_status.is_complete(deployment, status):
             return Settled()
         return CheckAgain(
-            max(left, timedelta()) + timedelta(seconds=1), "the rollout has a deadline"
+            max(remaining, timedelta()) + timedelta(seconds=1), "the rollout has a deadline"
         )
 
 
@@ -323,5 +323,5 @@ class _Watches:
         if above is None or above.kind != Deployment.resource.kind:
             return []
         key = Key(pod.namespace or "", above.name)
-        found = self.deployments.find(key)
-        return [key] if found is not None and not replica_counts.is_rolling(found) else []
+        deployment = self.deployments.find(key)
+        return [key] if deployment is not None and not replica_counts.is_rolling(deployment) else []

@@ -73,8 +73,8 @@ def by_age(sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
 
 
 def _created(each: ReplicaSet) -> float:
-    when = each.metadata.creation_timestamp
-    return when.timestamp() if when is not None else 0.0
+    created_at = each.metadata.creation_timestamp
+    return created_at.timestamp() if created_at is not None else 0.0
 
 
 def size_of_new(deployment: Deployment, current: int, others: Sequence[ReplicaSet]) -> int:
@@ -110,15 +110,15 @@ def _shrink_old(deployment: Deployment, new: ReplicaSet, olds: Sequence[ReplicaS
     for each in olds:
         # Unavailable Pods are removed first.
         unhealthy = max(size_annotations[each.name] - each.status.available_replicas, 0)
-        taken = min(unhealthy, removable)
-        size_annotations[each.name] -= taken
-        removable -= taken
+        step = min(unhealthy, removable)
+        size_annotations[each.name] -= step
+        removable -= step
     available = new.status.available_replicas + sum(each.status.available_replicas for each in olds)
     spare = max(available - least, 0)
     for each in olds:
-        taken = min(size_annotations[each.name], spare)
-        size_annotations[each.name] -= taken
-        spare -= taken
+        step = min(size_annotations[each.name], spare)
+        size_annotations[each.name] -= step
+        spare -= step
     return [
         Scale(each, size_annotations[each.name])
         for each in olds
@@ -161,14 +161,14 @@ def _proportional(deployment: Deployment, active: list[ReplicaSet]) -> list[Scal
     # The largest first; of equals the newest grows and the oldest shrinks first.
     aged = by_age(active) if change < 0 else by_age(active)[::-1]
     ordered = sorted(aged, key=lambda each: -each.spec.replicas)
-    left = change
+    remaining = change
     size_annotations: list[int] = []
     for each in ordered:
         share = _fraction(deployment, each) if change else 0
-        taken = min(share, left) if change > 0 else max(share, left)
-        size_annotations.append(each.spec.replicas + taken)
-        left -= taken
-    size_annotations[0] = max(size_annotations[0] + left, 0)
+        step = min(share, remaining) if change > 0 else max(share, remaining)
+        size_annotations.append(each.spec.replicas + step)
+        remaining -= step
+    size_annotations[0] = max(size_annotations[0] + remaining, 0)
     return [Scale(each, size) for each, size in zip(ordered, size_annotations, strict=True)]
 
 

@@ -34,8 +34,8 @@ def plain(template: Template) -> Template:
         if value and key != "creationTimestamp"
     }
     labels = {key: value for key, value in meta.pop("labels", {}).items() if key != HASH_LABEL}
-    whole = {**meta, **({"labels": labels} if labels else {})}
-    return {**template, "metadata": whole}
+    plain_meta = {**meta, **({"labels": labels} if labels else {})}
+    return {**template, "metadata": plain_meta}
 
 
 def template_hash(template: Template, collisions: int | None) -> str:
@@ -52,11 +52,11 @@ def template_hash(template: Template, collisions: int | None) -> str:
 def find_new_replica_set(deployment: Deployment, sets: Sequence[ReplicaSet]) -> ReplicaSet | None:
     """Return the ReplicaSet of the Deployment's current template, the oldest if there are several."""
     desired = plain(deployment.spec.template)
-    named = template_hash(deployment.spec.template, deployment.status.collision_count)
+    hash_of_template = template_hash(deployment.spec.template, deployment.status.collision_count)
     aged = by_age(sets)
     same = (each for each in aged if plain(each.spec.template) == desired)
     # A server may default a ReplicaSet's template differently; then the label with the hash identifies it.
-    made = (each for each in aged if each.metadata.labels.get(HASH_LABEL) == named)
+    made = (each for each in aged if each.metadata.labels.get(HASH_LABEL) == hash_of_template)
     return next(same, None) or next(made, None)
 
 
@@ -75,17 +75,17 @@ def desired_annotations(
     deployment: Deployment, revision: int, existing: ReplicaSet | None
 ) -> dict[str, str]:
     """Return the desired annotations of the new ReplicaSet."""
-    given = deployment.metadata.annotations
-    copied = {key: value for key, value in given.items() if key not in _NOT_COPIED}
+    desired = deployment.metadata.annotations
+    copied = {key: value for key, value in desired.items() if key not in _NOT_COPIED}
     if existing is None:
         return {**copied, REVISION: str(revision), **size_annotations(deployment)}
-    found = existing.metadata.annotations
-    result = {**found, **copied}
+    current = existing.metadata.annotations
+    result = {**current, **copied}
     before = revision_of(existing)
     if before < revision:
         result[REVISION] = str(revision)
         if before:
-            result[HISTORY] = _with_history(found.get(HISTORY, ""), str(before))
+            result[HISTORY] = _with_history(current.get(HISTORY, ""), str(before))
     return result
 
 
@@ -105,18 +105,18 @@ def size_annotations(deployment: Deployment) -> dict[str, str]:
 
 def body(deployment: Deployment, *, revision: int, replicas: int) -> dict[str, Any]:
     """Return the ReplicaSet of the current template as JSON."""
-    named = template_hash(deployment.spec.template, deployment.status.collision_count)
+    hash_of_template = template_hash(deployment.spec.template, deployment.status.collision_count)
     template = deployment.spec.template
     meta: Mapping[str, Any] = template.get("metadata") or {}
-    labels = {**(meta.get("labels") or {}), HASH_LABEL: named}
+    labels = {**(meta.get("labels") or {}), HASH_LABEL: hash_of_template}
     selector = msgspec.to_builtins(deployment.spec.selector)
-    selector["matchLabels"] = {**selector.get("matchLabels", {}), HASH_LABEL: named}
-    prefix = deployment.name[: _LONGEST_NAME - len(named) - 1]
+    selector["matchLabels"] = {**selector.get("matchLabels", {}), HASH_LABEL: hash_of_template}
+    prefix = deployment.name[: _LONGEST_NAME - len(hash_of_template) - 1]
     return {
         "apiVersion": ReplicaSet.resource.api_version,
         "kind": ReplicaSet.resource.kind,
         "metadata": {
-            "name": f"{prefix}-{named}",
+            "name": f"{prefix}-{hash_of_template}",
             "labels": labels,
             "annotations": desired_annotations(deployment, revision, None),
             "ownerReferences": [controller_ref.controller_ref_wire(deployment)],

@@ -160,8 +160,8 @@ def is_overdue(deployment: Deployment, current: DeploymentCondition | None, now:
         return False
     if current.reason == TIMED_OUT:
         return True
-    left = time_left(deployment, current, now)
-    return left is not None and left < timedelta()
+    remaining = time_left(deployment, current, now)
+    return remaining is not None and remaining < timedelta()
 
 
 def time_left(
@@ -187,7 +187,7 @@ def failures(
         old = find(conditions, FAILURE)
         if old is not None and (old.status, old.reason) == (failed.status, failed.reason):
             return conditions
-        when = failed.last_transition_time
-        copy = DeploymentCondition(**msgspec.structs.asdict(failed), last_update_time=when)
+        failed_at = failed.last_transition_time
+        copy = DeploymentCondition(**msgspec.structs.asdict(failed), last_update_time=failed_at)
         return [*without(conditions, FAILURE), copy]
     return without(conditions, FAILURE)

@@ -90,8 +90,8 @@ def decide(
     if not owners:
         return Keep()
     if by_state[OwnerState.SOLID]:
-        gone = by_state[OwnerState.ABSENT] | by_state[OwnerState.WAITING_FOR_DEPENDENTS]
-        return DropOwners(frozenset(gone)) if gone else Keep()
+        removable = by_state[OwnerState.ABSENT] | by_state[OwnerState.WAITING_FOR_DEPENDENTS]
+        return DropOwners(frozenset(removable)) if removable else Keep()
     if by_state[OwnerState.WAITING_FOR_DEPENDENTS] and dependents:
         # A dependent that waits for its own dependents may wait for this object: a deadlock.
         is_cycle = any(waits_for_dependents(each) for each in dependents)
@@ -205,9 +205,9 @@ class GarbageCollector:
         elif isinstance(decision, Delete):
             await self._delete(latest, decision)
         # No event reports the deletion of an owner that is missing in the graph, so it has to be polled.
-        known = self.builder.graph.objects
+        objects = self.builder.graph.objects
         return any(
-            state is OwnerState.SOLID and owner not in known for owner, state in owners.items()
+            state is OwnerState.SOLID and owner not in objects for owner, state in owners.items()
         )
 
     async def attempt_to_orphan(self, uid: str) -> bool:
@@ -267,17 +267,17 @@ class GarbageCollector:
     async def _remove_finalizer(self, observed: PartialObject, finalizer: str) -> bool:
         latest = await self._latest(observed)
         if latest is not None and finalizer in latest.metadata.finalizers:
-            left = [each for each in latest.metadata.finalizers if each != finalizer]
-            await self._patch(latest, {"metadata": {"finalizers": left}})
+            remaining = [each for each in latest.metadata.finalizers if each != finalizer]
+            await self._patch(latest, {"metadata": {"finalizers": remaining}})
         return False
 
     async def _patch(self, dependent: PartialObject, patch: Mapping[str, object]) -> None:
         with suppress(errors.NotFound):
             await patch_object(self.client, dependent, patch)
 
-    async def _delete(self, dependent: PartialObject, how: Delete) -> None:
+    async def _delete(self, dependent: PartialObject, decision: Delete) -> None:
         meta = dependent.metadata
-        if how.unblock:
+        if decision.unblock:
             freed = [
                 msgspec.structs.replace(ref, block_owner_deletion=False)
                 for ref in meta.owner_references
@@ -300,7 +300,7 @@ class GarbageCollector:
                 namespace=meta.namespace,
                 uid=meta.uid,
                 resource_version=meta.resource_version,
-                propagation=how.propagation,
+                propagation=decision.propagation,
             )
 
 

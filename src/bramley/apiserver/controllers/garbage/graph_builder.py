@@ -70,8 +70,8 @@ class OwnerGraph:
 
     def dependents(self, uid: str) -> list[PartialObject]:
         """Return the objects that name this one as an owner."""
-        found = (self.objects.get(each) for each in self._dependents.get(uid, ()))
-        return [each for each in found if each is not None]
+        objects = (self.objects.get(each) for each in self._dependents.get(uid, ()))
+        return [each for each in objects if each is not None]
 
     def blocking(self, uid: str) -> list[PartialObject]:
         """Return the dependents that block the foreground deletion of this object."""
@@ -129,8 +129,8 @@ class OwnerGraph:
             if uid not in before and self._needs_check(new, ref, work):
                 work.attempt_to_delete[new.uid] = None
         for uid, ref in before.items():
-            still = after.get(uid)
-            if ref.block_owner_deletion and (still is None or not still.block_owner_deletion):
+            current = after.get(uid)
+            if ref.block_owner_deletion and (current is None or not current.block_owner_deletion):
                 self._enqueue_waiting_owner(uid, work)
 
     def _needs_check(self, dependent: PartialObject, ref: OwnerReference, work: Work) -> bool:
@@ -140,9 +140,9 @@ class OwnerGraph:
         if _is_misplaced(dependent, owner):
             work.misplaced.append((dependent, ref))
             return True
-        named = (ref.kind, ref.name, ref.api_version.rpartition("/")[0])
+        identity = (ref.kind, ref.name, ref.api_version.rpartition("/")[0])
         resource = owner.resource
-        is_other = named != (resource.kind, owner.metadata.name, resource.group)
+        is_other = identity != (resource.kind, owner.metadata.name, resource.group)
         return is_other or waits_for_dependents(owner)
 
     def _report_misplaced_dependents(self, owner: PartialObject, work: Work) -> None:

@@ -48,16 +48,16 @@ class TaintEviction:
     async def reconcile(self, pod: Pod) -> Outcome:
         """Delete the Pod if it does not tolerate its Node's taints, or check again when its time is over."""
         key = key_of(pod)
-        found = taints.no_execute_taints(self.nodes.find(Key("", pod.spec.node_name)))
-        limit = taints.toleration_limit(pod, found)
+        no_execute = taints.no_execute_taints(self.nodes.find(Key("", pod.spec.node_name)))
+        limit = taints.toleration_limit(pod, no_execute)
         if limit is None:
             self.forget(key)
             return Settled()
         if self._evicted.get(key) == pod.uid:
             return Settled()
-        left = self._time_left(key, pod, limit)
-        if left > timedelta():
-            return CheckAgain(left, "the Pod tolerates its Node's taint for a while")
+        remaining = self._time_left(key, pod, limit)
+        if remaining > timedelta():
+            return CheckAgain(remaining, "the Pod tolerates its Node's taint for a while")
         await self._evict(pod)
         self._deadlines.pop(key, None)
         # Only after the server accepted the deletion: a failed one is retried.

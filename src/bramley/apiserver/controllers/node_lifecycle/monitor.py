@@ -87,23 +87,23 @@ def unknown_conditions(node: Node, *, now_utc: datetime) -> list[NodeCondition]:
     """Return the Node's conditions with those that its agent reports set to Unknown."""
     after = list(node.status.conditions)
     for type in _MONITORED_CONDITIONS:
-        found = conditions.find(after, type)
-        if found is not None and found.status == "Unknown":
+        current = conditions.find(after, type)
+        if current is not None and current.status == "Unknown":
             continue
         unknown = NodeCondition(
             type=type,
             status="Unknown",
-            reason="NodeStatusNeverUpdated" if found is None else "NodeStatusUnknown",
-            message=f"Kubelet {'never posted' if found is None else 'stopped posting'} node status.",
+            reason="NodeStatusNeverUpdated" if current is None else "NodeStatusUnknown",
+            message=f"Kubelet {'never posted' if current is None else 'stopped posting'} node status.",
             last_heartbeat_time=(
-                node.metadata.creation_timestamp if found is None else found.last_heartbeat_time
+                node.metadata.creation_timestamp if current is None else current.last_heartbeat_time
             ),
             last_transition_time=now_utc.replace(microsecond=0),
         )
-        if found is None:
+        if current is None:
             after.append(unknown)
         else:
-            after = [unknown if one.type == type else one for one in after]
+            after = [unknown if each.type == type else each for each in after]
     return after
 
 
@@ -236,10 +236,10 @@ class NodeMonitor:
         now, chosen = self.clock.monotonic(), []
         for node in not_ready:
             key = taints.no_execute_key(node)
-            other = taints.NOT_READY if key == taints.UNREACHABLE else taints.UNREACHABLE
+            opposite = taints.NOT_READY if key == taints.UNREACHABLE else taints.UNREACHABLE
             if key is None or taints.has_no_execute_taint(node.spec.taints, key):
                 continue
-            is_swap = taints.has_no_execute_taint(node.spec.taints, other)
+            is_swap = taints.has_no_execute_taint(node.spec.taints, opposite)
             # Its Pods are being evicted already, so another reason needs no token of the limiter.
             if is_swap or self._zones.limiter(zones.zone_of(node)).try_accept(now):
                 chosen.append(node)

@@ -47,18 +47,18 @@ _DEPRECATED_LABELS = {
 
 def with_no_schedule_taints(node: Node, *, now_utc: datetime) -> list[Taint]:
     """Return the Node's taints with exactly the NoSchedule ones that its conditions call for."""
-    found = [_BY_CONDITION.get((each.type, each.status)) for each in node.status.conditions]
-    keys = [key for key in found if key is not None]
+    mapped = [_BY_CONDITION.get((each.type, each.status)) for each in node.status.conditions]
+    keys = [key for key in mapped if key is not None]
     if node.spec.unschedulable:
         keys.append(UNSCHEDULABLE)
-    kept = [
+    unmanaged = [
         each
         for each in node.spec.taints
         if each.effect != "NoSchedule" or each.key not in _MANAGED_KEYS or each.key in keys
     ]
-    have = {each.key for each in kept if each.effect == "NoSchedule"}
+    have = {each.key for each in unmanaged if each.effect == "NoSchedule"}
     missing = [key for key in dict.fromkeys(keys) if key not in have]
-    return [*kept, *(_taint(key, "NoSchedule", now_utc) for key in missing)]
+    return [*unmanaged, *(_taint(key, "NoSchedule", now_utc) for key in missing)]
 
 
 def with_no_execute_taint(
@@ -66,10 +66,10 @@ def with_no_execute_taint(
 ) -> list[Taint]:
     """Return the taints with this one of the two that evict and without the other; with None, without both."""
     others = {NOT_READY, UNREACHABLE} - {key}
-    kept = [each for each in before if each.effect != "NoExecute" or each.key not in others]
-    if key is None or has_no_execute_taint(kept, key):
-        return kept
-    return [*kept, _taint(key, "NoExecute", now_utc)]
+    remaining = [each for each in before if each.effect != "NoExecute" or each.key not in others]
+    if key is None or has_no_execute_taint(remaining, key):
+        return remaining
+    return [*remaining, _taint(key, "NoExecute", now_utc)]
 
 
 def has_no_execute_taint(taints: Iterable[Taint], key: str) -> bool:
@@ -90,10 +90,10 @@ def no_execute_taints(node: Node | None) -> list[Taint]:
 
 def toleration_limit(pod: Pod, taints: Iterable[Taint]) -> int | None:
     """Return for how many seconds the Pod tolerates all of these taints; None means without limit."""
-    found = [find_toleration(taint, pod.spec.tolerations) for taint in taints]
-    if any(each is None for each in found):
+    tolerations = [find_toleration(taint, pod.spec.tolerations) for taint in taints]
+    if any(each is None for each in tolerations):
         return 0
-    limits = [each.toleration_seconds for each in found if each is not None]
+    limits = [each.toleration_seconds for each in tolerations if each is not None]
     return min((max(limit, 0) for limit in limits if limit is not None), default=None)
 
 

@@ -88,8 +88,8 @@ def available_in(pod: Pod, min_ready_seconds: int, now: datetime) -> timedelta |
         return timedelta()
     if ready.last_transition_time is None:
         return None
-    left = ready.last_transition_time + timedelta(seconds=min_ready_seconds) - now
-    return max(left, timedelta())
+    remaining = ready.last_transition_time + timedelta(seconds=min_ready_seconds) - now
+    return max(remaining, timedelta())
 
 
 def next_available(owner: ReplicaSet, pods: Sequence[Pod], now: datetime) -> timedelta | None:

@@ -63,9 +63,9 @@ def claim_objects(owner: Object, selector: LabelSelector, objects: Iterable[K]) 
 async def adopt_and_release(kube: FencedKube, owner: Object, claim: Claim[K]) -> list[K]:
     """Adopt and release; return what the owner has then."""
     for item in claim.release:
-        left = [ref for ref in item.metadata.owner_references if ref.uid != owner.uid]
+        remaining = [ref for ref in item.metadata.owner_references if ref.uid != owner.uid]
         with suppress(errors.NotFound, errors.Conflict):
-            await _set_owners(kube, item, left)
+            await _set_owners(kube, item, remaining)
     if not claim.adopt or not await _still_exists(kube, owner):
         return claim.ours
     adopted: list[K] = []

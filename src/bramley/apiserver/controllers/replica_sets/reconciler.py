@@ -148,15 +148,15 @@ def pod_of(owner: ReplicaSet) -> dict[str, object]:
     """Return the Pod of a ReplicaSet's template as JSON."""
     template = owner.spec.template
     meta = template.get("metadata") or {}
-    kept = {key: meta[key] for key in ("labels", "annotations", "finalizers") if meta.get(key)}
-    place = {
+    copied = {key: meta[key] for key in ("labels", "annotations", "finalizers") if meta.get(key)}
+    identity = {
         "generateName": f"{owner.name}-",
         "ownerReferences": [controller_ref.controller_ref_wire(owner)],
     }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {**place, **kept},
+        "metadata": {**identity, **copied},
         "spec": template.get("spec", {}),
     }
 

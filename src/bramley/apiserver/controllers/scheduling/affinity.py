@@ -68,14 +68,14 @@ def required_node_names(selector: NodeSelector) -> frozenset[str] | None:
     """Return the only Nodes that the terms allow by name, or None if one of the terms names none."""
     allowed: frozenset[str] = frozenset()
     for term in selector.node_selector_terms or ():
-        named = [
+        names_by_term = [
             frozenset(each.values)
             for each in term.match_fields
             if each.key == NAME_FIELD and each.operator == "In"
         ]
-        if not named:
+        if not names_by_term:
             return None
-        allowed |= frozenset.intersection(*named)
+        allowed |= frozenset.intersection(*names_by_term)
     return allowed if selector.node_selector_terms else None
 
 
@@ -91,10 +91,10 @@ class AffinityTerm:
     @classmethod
     def of(cls, term: PodAffinityTerm, namespace: str) -> AffinityTerm:
         """Return the term of a Pod in this namespace, which is the default for terms that name none."""
-        named = frozenset(term.namespaces)
-        if not named and term.namespace_selector is None:
-            named = frozenset((namespace,))
-        return cls(term.topology_key, term.label_selector, named, term.namespace_selector)
+        namespaces = frozenset(term.namespaces)
+        if not namespaces and term.namespace_selector is None:
+            namespaces = frozenset((namespace,))
+        return cls(term.topology_key, term.label_selector, namespaces, term.namespace_selector)
 
     def matches(
         self, namespace: str, labels: Mapping[str, str], *, namespace_labels: NamespaceLabels

@@ -34,7 +34,7 @@ class AffinityCounts:
 
     def without(self, victims: Iterable[PodInfo], node: NodeInfo) -> AffinityCounts:
         """Return the counts as they would be without these Pods on their Node."""
-        left = AffinityCounts(
+        reduced = AffinityCounts(
             self.pod,
             Counter(self.existing_anti_affinity),
             Counter(self.affinity),
@@ -43,12 +43,12 @@ class AffinityCounts:
         )
         for victim in victims:
             repelling = self.terms_matching_pod(victim.pod_anti_affinity)
-            _count(left.existing_anti_affinity, repelling, node.labels, -1)
+            _count(reduced.existing_anti_affinity, repelling, node.labels, -1)
             affinity = self.affinity_terms_for(victim.namespace, victim.labels)
-            _count(left.affinity, affinity, node.labels, -1)
+            _count(reduced.affinity, affinity, node.labels, -1)
             anti_affinity = self.anti_affinity_terms_for(victim.namespace, victim.labels)
-            _count(left.anti_affinity, anti_affinity, node.labels, -1)
-        return left
+            _count(reduced.anti_affinity, anti_affinity, node.labels, -1)
+        return reduced
 
     def terms_matching_pod(self, terms: Iterable[AffinityTerm]) -> list[AffinityTerm]:
         """Return those of another Pod's terms that select this Pod."""

@@ -156,9 +156,9 @@ def _equivalence_key(pod: Pod, requests: tuple[tuple[str, int], ...]) -> bytes:
     )
 
 
-def parse_amounts(given: Mapping[str, Quantity]) -> Amounts:
+def parse_amounts(quantities: Mapping[str, Quantity]) -> Amounts:
     """Return the amounts as whole numbers, rounded up; an invalid quantity counts as zero."""
-    return {name: _amount(name == "cpu", str(value)) for name, value in given.items()}
+    return {name: _amount(name == "cpu", str(value)) for name, value in quantities.items()}
 
 
 @lru_cache(maxsize=1024)
@@ -202,14 +202,14 @@ def _total(spec: PodSpec, requests_of: Callable[[Container], Amounts]) -> Amount
             _raise_to(peak, running)
     _raise_to(total, peak)
     if spec.resources is not None:
-        own = parse_amounts(spec.resources.requests)
-        total |= {name: own[name] for name in _POD_LEVEL_RESOURCES if name in own}
+        pod_level = parse_amounts(spec.resources.requests)
+        total |= {name: pod_level[name] for name in _POD_LEVEL_RESOURCES if name in pod_level}
     _add(total, parse_amounts(spec.overhead))
     return total
 
 
-def _add(total: Amounts, more: Amounts) -> None:
-    for name, amount in more.items():
+def _add(total: Amounts, amounts: Amounts) -> None:
+    for name, amount in amounts.items():
         total[name] = total.get(name, 0) + amount
 
 

@@ -109,9 +109,9 @@ class Scheduler:
         snapshot = self.cache.snapshot
         if self._unschedulable_version != snapshot.version:
             self._unschedulable, self._unschedulable_version = {}, snapshot.version
-        known = self._unschedulable.get(pod.equivalence_key)
-        if known is not None:
-            return known
+        cached = self._unschedulable.get(pod.equivalence_key)
+        if cached is not None:
+            return cached
         decision = select_node.decide(pod, snapshot, self.rng)
         if isinstance(decision, Unschedulable) and not decision.victims:
             self._unschedulable[pod.equivalence_key] = decision

@@ -53,9 +53,9 @@ class SchedulerCache:
     def pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         """Apply a change of a Pod."""
         if new is None or new.status.phase in _ENDED:
-            gone = new or old
-            if gone is not None:
-                self._pod_removed(key, gone.uid)
+            last_state = new or old
+            if last_state is not None:
+                self._pod_removed(key, last_state.uid)
         elif new.spec.node_name:
             self._pod_assigned(key, old, new)
         elif new.uid in self.assumed:

@@ -91,15 +91,15 @@ def find_feasible_nodes(
     """Filter Nodes until enough are feasible, from a random start so that none is always last."""
     if (nominated := _feasible_nominated_node(pod, snapshot, counts)) is not None:
         return FilterResult([nominated])
-    named = None if pod.node_affinity is None else required_node_names(pod.node_affinity)
-    if named is not None and not named:
+    node_names = None if pod.node_affinity is None else required_node_names(pod.node_affinity)
+    if node_names is not None and not node_names:
         return FilterResult(error=_CONFLICT)
     result = FilterResult()
     count, start = len(snapshot.node_list), rng.randrange(len(snapshot.node_list))
     for index in range(count):
         node = snapshot.node_list[(start + index) % count]
         rejection: Rejection | None = filters.NOT_NAMED
-        if named is None or node.name in named:
+        if node_names is None or node.name in node_names:
             rejection = filter_with_nominated_pods(pod, node, snapshot=snapshot, counts=counts)
         if rejection is not None:
             result.rejections[node.name] = rejection
@@ -210,15 +210,15 @@ def _unschedulable(
     if result.error:
         return Unschedulable(f"{summary}: {result.error}. {_PREFILTER_FAILED}")
     message = f"{summary}: {_histogram(result.rejections.values())}."
-    found = find_candidate(pod, snapshot, counts=counts, rejections=result.rejections)
-    if isinstance(found, Candidate):
-        return Unschedulable(message, found.victims, found.node)
+    candidate = find_candidate(pod, snapshot, counts=counts, rejections=result.rejections)
+    if isinstance(candidate, Candidate):
+        return Unschedulable(message, candidate.victims, candidate.node)
     message = f"{message} {_NO_CLAIMS}, preemption:"
-    if isinstance(found, str):
+    if isinstance(candidate, str):
         # No candidate was searched for, so an earlier nomination still holds.
-        return Unschedulable(f"{message} {found}", nominated_node=pod.nominated_node)
-    others = [NOT_HELPFUL] * (count - len(found))
-    return Unschedulable(f"{message} {summary}: {_histogram([*found.values(), *others])}.")
+        return Unschedulable(f"{message} {candidate}", nominated_node=pod.nominated_node)
+    others = [NOT_HELPFUL] * (count - len(candidate))
+    return Unschedulable(f"{message} {summary}: {_histogram([*candidate.values(), *others])}.")
 
 
 def _histogram(rejections: Iterable[Rejection]) -> str:
