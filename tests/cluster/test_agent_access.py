@@ -47,7 +47,9 @@ async def roles(kube: Client, namespace: str, node: str) -> list[str]:
     return [role.name for role in found if role.name == access.role(node)]
 
 
-async def test_the_process_follows_the_pods_of_agents(real_cluster: RealCluster) -> None:
+async def test_controller_process_adds_and_removes_roles_with_the_pods_of_an_agent(
+    real_cluster: RealCluster,
+) -> None:
     mark = uuid.uuid4().hex[:6]
     namespace, node = f"kept-{mark}", f"mac-{mark}"
     with running_controller(real_cluster.kubeconfig) as process:

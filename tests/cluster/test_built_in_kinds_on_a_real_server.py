@@ -158,7 +158,7 @@ def contains(whole: Any, part: Any) -> bool:
 
 
 @pytest.mark.parametrize("obj", WRITTEN, ids=lambda obj: type(obj).__name__)
-def test_a_server_stores_what_we_write_and_we_read_it_back(api: RawApi, obj: Object) -> None:
+def test_objects_round_trip_through_a_server(api: RawApi, obj: Object) -> None:
     kind, sent = type(obj), to_wire(obj)
 
     made = api.send("POST", kind.resource.path(obj.namespace), sent)
@@ -170,7 +170,7 @@ def test_a_server_stores_what_we_write_and_we_read_it_back(api: RawApi, obj: Obj
 
 
 @pytest.mark.parametrize("kind", READ)
-def test_everything_that_a_server_lists_can_be_read(api: RawApi, kind: type[Object]) -> None:
+def test_every_listed_object_can_be_decoded(api: RawApi, kind: type[Object]) -> None:
     listed = api.send("GET", kind.resource.path())
 
     for item in listed["items"] or []:

@@ -84,9 +84,7 @@ def answers(api: Samples, kind: type[Object]) -> bool:
 
 
 @pytest.mark.parametrize("custom", crds.KINDS, ids=lambda custom: custom.kind.__name__)
-def test_a_definition_is_established_without_complaint(
-    api: Samples, custom: crds.CustomKind
-) -> None:
+def test_definition_is_established_without_warnings(api: Samples, custom: crds.CustomKind) -> None:
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{custom.name}"
 
     status = api.raw.send("GET", path)["status"]
@@ -97,21 +95,21 @@ def test_a_definition_is_established_without_complaint(
 
 
 @pytest.mark.parametrize(("kind", "body"), LIVE, ids=case)
-def test_objects_of_existing_fleets_are_taken(
+def test_objects_of_existing_fleets_are_accepted(
     api: Samples, kind: type[Object], body: dict[str, Any]
 ) -> None:
     assert api.refusal(kind, body) == ""
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), GOOD, ids=case)
-def test_the_ends_of_a_range_are_taken(
+def test_bounds_of_a_range_are_accepted(
     api: Samples, kind: type[Object], path: str, value: object
 ) -> None:
     assert api.refusal(kind, changed(LEAST[kind], path, value)) == ""
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), BAD, ids=case)
-def test_what_our_types_refuse_the_server_refuses(
+def test_server_refuses_what_our_types_refuse(
     api: Samples, kind: type[Object], path: str, value: object
 ) -> None:
     refusal = api.refusal(kind, changed(LEAST[kind], path, value))
@@ -120,7 +118,7 @@ def test_what_our_types_refuse_the_server_refuses(
 
 
 @pytest.mark.parametrize(("kind", "body", "messages"), RULES)
-def test_rules_across_fields_hold(
+def test_rules_across_fields_are_enforced(
     api: Samples, kind: type[Object], body: dict[str, Any], messages: list[str]
 ) -> None:
     refusal = api.refusal(kind, body)
@@ -146,7 +144,7 @@ def test_a_template_that_names_a_server_is_refused(api: Samples) -> None:
     assert "a template cannot carry the providerID" in api.refusal(template, body)
 
 
-def test_a_machine_changes_servers_only_by_way_of_none(api: Samples) -> None:
+def test_machine_changes_its_server_only_after_clearing_it(api: Samples) -> None:
     kind = ScalewayAppleSiliconMachine
     name = api.create(kind, {"spec": {"providerID": SERVER}})["metadata"]["name"]
 
@@ -187,5 +185,5 @@ def test_two_conditions_of_one_type_are_refused(api: Samples) -> None:
 @pytest.mark.parametrize(
     "example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda p: p.name
 )
-def test_an_example_is_taken_as_it_stands(api: Samples, example: Path) -> None:
+def test_example_is_accepted_unchanged(api: Samples, example: Path) -> None:
     api.raw.cluster.kubectl("apply", "--dry-run=server", "--warnings-as-errors", "-f", str(example))

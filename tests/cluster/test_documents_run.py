@@ -35,5 +35,5 @@ def walks(kubectl: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_a_newcomer_sees_what_the_document_shows(document: str, walks: Walks) -> None:
+def test_commands_of_a_document_print_what_it_shows(document: str, walks: Walks) -> None:
     assert walks[document].result() >= 4

@@ -70,7 +70,7 @@ def test_counts_and_times_requests(load: list[str], work: str, protocol: str) ->
     assert 0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
 
 
-def test_a_list_counts_only_when_it_is_whole(load: list[str]) -> None:
+def test_incomplete_list_is_not_counted(load: list[str]) -> None:
     result("fill", load)
 
     found = measured("list", load, of="errors")
@@ -89,7 +89,7 @@ def test_every_watcher_sees_every_write(load: list[str]) -> None:
     assert found["count"] == found["writes"] * 5
 
 
-def test_a_refused_request_is_an_error_and_not_a_measure(load: list[str]) -> None:
+def test_refused_request_is_counted_as_an_error_only(load: list[str]) -> None:
     found = measured("get", [*load, "-namespace", "no-such-namespace"], of="errors")
 
     assert found["count"] == 0

@@ -21,13 +21,13 @@ def test_the_changelog_has_the_packages_version_on_top() -> None:
     assert versions[0] == version
 
 
-def test_the_package_knows_its_own_version() -> None:
+def test_package_has_the_version_of_pyproject() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
     assert bramley.__version__ == version
 
 
-def test_sections_stand_in_their_fixed_order() -> None:
+def test_sections_are_in_order() -> None:
     for release in (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]:
         sections = re.findall(r"^### (\w+)", release, re.MULTILINE)
 

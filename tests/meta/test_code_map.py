@@ -38,12 +38,12 @@ def test_the_code_map_is_in_the_order_of_the_layers() -> None:
     assert named == re.findall(r"\w+", drawn[1])
 
 
-def test_the_architecture_stays_one_sitting_long() -> None:
+def test_architecture_document_has_at_most_250_lines() -> None:
     assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 250
 
 
 @pytest.mark.parametrize("path", markdown(), ids=name_of)
-def test_links_between_documents_lead_to_files(path: Path) -> None:
+def test_links_between_documents_resolve(path: Path) -> None:
     missing = [target for target in links(path) if not (path.parent / target).exists()]
 
     assert missing == []

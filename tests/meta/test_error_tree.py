@@ -23,5 +23,5 @@ def real(kind: type[errors.BramleyError], depth: int = 0) -> Iterator[tuple[int,
             yield from real(child, depth + 1)
 
 
-def test_the_drawing_equals_the_classes_in_their_order() -> None:
+def test_drawn_tree_equals_the_classes_in_order() -> None:
     assert list(drawn()) == list(real(errors.BramleyError))

@@ -22,7 +22,7 @@ def test_a_committed_file_is_current(path: Path) -> None:
     assert path.read_text() == GENERATED[path], "run: .venv/bin/python -m tools.crds"
 
 
-def test_there_is_no_definition_of_a_kind_that_is_gone() -> None:
+def test_no_committed_crd_is_left_over() -> None:
     assert {path for path in GENERATED if path.suffix == ".yaml"} == set((ROOT / "crds").iterdir())
 
 

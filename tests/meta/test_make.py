@@ -24,7 +24,7 @@ def test_the_makefile_fits_on_one_screen() -> None:
     assert len(MAKEFILE.read_text().splitlines()) <= 60
 
 
-def test_make_alone_lists_every_target() -> None:
+def test_make_without_a_target_lists_every_target() -> None:
     shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
     promised = [
@@ -53,7 +53,7 @@ def test_targets_in_documents_exist(path: Path) -> None:
     assert named <= targets()
 
 
-def test_ci_runs_make_test_and_nothing_cleverer() -> None:
+def test_ci_runs_only_make_test() -> None:
     script = ROOT / ".ci/run"
 
     lines = [line for line in script.read_text().splitlines() if not line.startswith("#")]

@@ -58,7 +58,7 @@ def catches(handler: ast.ExceptHandler) -> set[str]:
     )
 
 
-def test_everything_is_caught_only_at_the_boundaries() -> None:
+def test_catch_all_handlers_are_only_at_boundaries() -> None:
     found = {place for place, node in handlers() if "Exception" in catches(node)}
 
     assert found <= CATCH_ALL
@@ -75,7 +75,7 @@ def test_base_exceptions_are_caught_only_to_clean_up_and_raised_again() -> None:
     assert found == []
 
 
-def test_tasks_live_in_task_groups() -> None:
+def test_tasks_are_started_in_task_groups() -> None:
     loose = re.compile(r"(?:asyncio|loop|get_running_loop\(\))\.create_task|ensure_future")
 
     found = [name_of(path) for path in modules() if loose.search(path.read_text())]
@@ -135,7 +135,7 @@ def test_nothing_binds_to_all_interfaces_by_default() -> None:
     assert found == []
 
 
-def test_no_work_is_left_in_comments() -> None:
+def test_no_comment_is_a_todo() -> None:
     marker = re.compile(r"#.*\b(?:TODO|FIXME|XXX|HACK)\b")
 
     assert [name_of(path) for path in modules() if marker.search(path.read_text())] == []

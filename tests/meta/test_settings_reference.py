@@ -46,7 +46,7 @@ def formatted(value: object, name: str) -> str:
 
 
 @pytest.mark.parametrize("settings", [api.Settings(), store.Settings()], ids=["api", "store"])
-def test_every_limit_stands_in_the_table_with_its_value(
+def test_every_limit_is_documented_with_its_value(
     settings: api.Settings | store.Settings,
 ) -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", REFERENCE, re.MULTILINE))
@@ -58,7 +58,7 @@ def test_every_limit_stands_in_the_table_with_its_value(
 
 
 @pytest.mark.parametrize("command", ["up", "apiserver"])
-def test_every_setting_stands_in_the_table_with_its_variable(command: str) -> None:
+def test_every_setting_is_documented_with_its_variable(command: str) -> None:
     rows = re.findall(r"^\| `(--[\w-]+)`[^|]*\| `(\w+)` \|", REFERENCE, re.MULTILINE)
     program = typer.main.get_command(main.command_line())
     assert isinstance(program, TyperGroup)
@@ -72,7 +72,7 @@ def test_every_setting_stands_in_the_table_with_its_variable(command: str) -> No
     assert set(given) <= set(rows)
 
 
-def test_defaults_and_files_are_the_codes() -> None:
+def test_documented_defaults_and_files_match_the_code() -> None:
     for name in (
         options.LISTEN,
         data_folder.DATABASE,
@@ -83,7 +83,7 @@ def test_defaults_and_files_are_the_codes() -> None:
         assert f"`{name}`" in REFERENCE
 
 
-def test_exit_codes_are_the_codes() -> None:
+def test_documented_exit_codes_match_the_code() -> None:
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", REFERENCE, re.MULTILINE)]
 
     assert codes == [0, failures.FAILED, failures.UNUSABLE, failures.BUG, failures.STOPPED]

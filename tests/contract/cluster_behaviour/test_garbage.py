@@ -24,7 +24,7 @@ async def delete(world: World, name: str, propagation: str) -> None:
     await world.kube.delete(ConfigMap, name, namespace=world.namespace, propagation=propagation)
 
 
-async def test_in_the_background_dependents_follow(opening: Open) -> None:
+async def test_background_deletion_deletes_dependents_afterwards(opening: Open) -> None:
     async with a_world(opening) as world:
         owner = await world.config_map("owner")
         child = await world.config_map("child", owned_by(owner))
@@ -36,7 +36,7 @@ async def test_in_the_background_dependents_follow(opening: Open) -> None:
         await wait_for_names(world, "stranger")
 
 
-async def test_in_the_foreground_the_owner_waits_for_blocking_dependents(opening: Open) -> None:
+async def test_foreground_deletion_waits_for_blocking_dependents(opening: Open) -> None:
     async with a_world(opening) as world:
         owner = await world.config_map("owner")
         hold = ("example.com/hold",)
@@ -58,7 +58,7 @@ async def test_in_the_foreground_the_owner_waits_for_blocking_dependents(opening
         await wait_for_names(world)
 
 
-async def test_orphans_stay_without_their_owner_reference(opening: Open) -> None:
+async def test_orphaned_dependents_stay_without_their_owner_reference(opening: Open) -> None:
     async with a_world(opening) as world:
         owner = await world.config_map("owner")
         await world.config_map("child", owned_by(owner))
@@ -87,7 +87,7 @@ async def test_one_existing_owner_is_enough_and_references_to_deleted_ones_are_r
         await wait_for_names(world, "second", "child")
 
 
-async def test_an_owner_of_another_uid_is_no_owner(opening: Open) -> None:
+async def test_owner_with_another_uid_counts_as_absent(opening: Open) -> None:
     async with a_world(opening) as world:
         owner = await world.config_map("owner")
         uid = "00000000-0000-4000-8000-000000000000"
@@ -97,7 +97,7 @@ async def test_an_owner_of_another_uid_is_no_owner(opening: Open) -> None:
         await wait_for_names(world, "owner", "true")
 
 
-async def test_an_owner_of_another_namespace_is_reported_and_is_no_owner(opening: Open) -> None:
+async def test_owner_in_another_namespace_is_reported_and_counts_as_absent(opening: Open) -> None:
     async with a_world(opening) as world:
         other = f"{world.namespace}-x"
         await world.kube.create(Namespace(metadata=ObjectMeta(name=other)))

@@ -165,7 +165,7 @@ async def test_replicas_are_scaled_and_replaced(opening: Open) -> None:
         await rolled_out(world, 0)
 
 
-async def test_recreating_never_mixes_templates(opening: Open) -> None:
+async def test_recreate_strategy_never_mixes_templates(opening: Open) -> None:
     async with a_world(opening) as world:
         await deploy(world, 2, strategy={"type": "Recreate"})
         await image(world, "a:2")
@@ -192,7 +192,7 @@ async def test_old_revisions_are_deleted(opening: Open) -> None:
         await eventually(is_short)
 
 
-async def test_a_paused_deployment_waits(opening: Open) -> None:
+async def test_paused_deployment_does_not_roll_out(opening: Open) -> None:
     async with a_world(opening) as world:
         await deploy(world, 1, paused=False)
         pause = {"spec": {"paused": True}}

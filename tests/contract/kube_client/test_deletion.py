@@ -112,7 +112,7 @@ async def test_no_finalizer_is_added_to_an_object_being_deleted(target: Target) 
             )
 
 
-async def test_a_pod_on_a_node_gets_its_grace(target: Target) -> None:
+async def test_pod_on_a_node_gets_its_grace_period(target: Target) -> None:
     async with target.world() as world:
         await world.pod("a", node=world.mac)
 

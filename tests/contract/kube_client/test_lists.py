@@ -15,7 +15,7 @@ from tests.contract.kube_client.targets import Target
 from tests.contract.kube_client.watch_history import expire_lease_history
 
 
-async def test_an_empty_list_has_a_version_too(target: Target) -> None:
+async def test_empty_list_has_a_version(target: Target) -> None:
     async with target.world() as world:
         found = await world.kube.list(Widget, namespace=world.namespace)
 
@@ -23,7 +23,7 @@ async def test_an_empty_list_has_a_version_too(target: Target) -> None:
         assert int(found.resource_version) > 0
 
 
-async def test_pages_make_one_list(target: Target) -> None:
+async def test_pages_add_up_to_the_whole_list(target: Target) -> None:
     async with target.world() as world:
         names = [f"w-{number}" for number in range(7)]
         for name in names:
@@ -39,7 +39,7 @@ async def test_pages_make_one_list(target: Target) -> None:
         assert pages == [names[:3], names[3:6], names[6:]]
 
 
-async def test_pages_are_as_of_the_first_one(target: Target) -> None:
+async def test_all_pages_have_the_version_of_the_first(target: Target) -> None:
     async with target.world() as world:
         for name in ("a", "b", "c", "d"):
             await world.widget(name)
@@ -82,7 +82,7 @@ async def test_a_list_of_all_namespaces(target: Target) -> None:
         ("colour=red,size!=big", ["a"]),
     ],
 )
-async def test_labels_select(
+async def test_label_selector_filters_a_list(
     target: Target, selector: dict[str, str] | str, expected: list[str]
 ) -> None:
     async with target.world() as world:
@@ -104,7 +104,7 @@ async def test_labels_select(
         assert [item.name for item in found.items] == expected
 
 
-async def test_fields_select(target: Target) -> None:
+async def test_field_selector_filters_a_list(target: Target) -> None:
     async with target.world() as world:
         await world.pod("a", node=world.mac)
         await world.pod("b", node=f"{world.mac}-2")

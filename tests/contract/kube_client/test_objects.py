@@ -32,7 +32,7 @@ async def test_a_created_object_can_be_read(target: Target) -> None:
         assert read.metadata.annotations == {"note": "ü\n"}
 
 
-async def test_the_server_gives_identity_version_and_time(target: Target) -> None:
+async def test_server_sets_uid_version_and_creation_time(target: Target) -> None:
     async with target.world() as world:
         made = await world.config("a")
         other = await world.config("b")
@@ -46,7 +46,7 @@ async def test_the_server_gives_identity_version_and_time(target: Target) -> Non
         assert abs(datetime.now(UTC) - created) < timedelta(minutes=10)
 
 
-async def test_a_name_is_taken_once(target: Target) -> None:
+async def test_name_can_be_created_only_once(target: Target) -> None:
     async with target.world() as world:
         await world.config("a")
 
@@ -161,7 +161,7 @@ async def test_leases_keep_their_microseconds(target: Target) -> None:
         assert read.spec == spec
 
 
-async def test_big_objects_go_in_and_out(target: Target) -> None:
+async def test_big_objects_round_trip(target: Target) -> None:
     async with target.world() as world:
         data = {f"key-{number}": "x" * 10_000 for number in range(90)}
         place = ObjectMeta(name="big", namespace=world.namespace)
@@ -227,7 +227,7 @@ async def test_namespaces_are_objects_without_a_namespace(target: Target) -> Non
         }
 
 
-async def test_many_creators_of_one_name_make_one_object(target: Target) -> None:
+async def test_concurrent_creates_of_one_name_make_one_object(target: Target) -> None:
     async with target.world() as world:
         place = ObjectMeta(name="one", namespace=world.namespace)
         obj = Widget(metadata=place, spec=WidgetSpec(size=1))
@@ -241,7 +241,7 @@ async def test_many_creators_of_one_name_make_one_object(target: Target) -> None
 
 
 @pytest.mark.parametrize("target", ["over-http", REAL], indirect=True)
-async def test_a_call_out_of_time_leaves_the_client_usable(target: Target) -> None:
+async def test_timed_out_call_leaves_the_client_usable(target: Target) -> None:
     """In process an answer takes no time, so only servers behind sockets are tested."""
     async with target.world() as world:
         hurried = world.kube.within(timedelta(microseconds=1))

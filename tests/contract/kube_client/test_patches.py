@@ -12,7 +12,7 @@ from tests.contract.kube_client.kinds import Widget
 from tests.contract.kube_client.targets import Target, World
 
 
-async def test_a_merge_patch_changes_what_it_names_and_null_removes(target: Target) -> None:
+async def test_merge_patch_sets_fields_and_null_removes_them(target: Target) -> None:
     async with target.world() as world:
         made = await world.config("a", keep="1", drop="2")
 
@@ -81,7 +81,7 @@ async def test_a_patch_with_another_uid_is_a_conflict(
         assert read.metadata.labels == {}
 
 
-async def test_a_patch_with_the_right_version_and_uid_is_done(target: Target) -> None:
+async def test_patch_with_the_right_version_and_uid_is_applied(target: Target) -> None:
     async with target.world() as world:
         made = await world.widget("a")
 
@@ -98,7 +98,7 @@ async def test_a_patch_with_the_right_version_and_uid_is_done(target: Target) ->
         assert changed.metadata.generation == 2
 
 
-async def test_of_concurrent_writers_each_write_counts_once(target: Target) -> None:
+async def test_each_concurrent_write_is_applied_once(target: Target) -> None:
     async with target.world() as world:
         await world.widget("counter", size=0)
 
@@ -149,7 +149,7 @@ async def test_a_name_cannot_be_changed(target: Target) -> None:
             )
 
 
-async def test_a_json_patch_does_its_steps_in_order(target: Target) -> None:
+async def test_json_patch_operations_are_applied_in_order(target: Target) -> None:
     async with target.world() as world:
         await world.config("a")
 
@@ -168,7 +168,7 @@ async def test_a_json_patch_does_its_steps_in_order(target: Target) -> None:
         assert changed.data == {"moved": "a"}
 
 
-async def test_a_json_patch_whose_test_fails_does_nothing(target: Target) -> None:
+async def test_json_patch_with_a_failed_test_changes_nothing(target: Target) -> None:
     async with target.world() as world:
         await world.config("a")
         steps = [
@@ -197,7 +197,7 @@ async def test_an_invalid_json_patch_is_refused(target: Target) -> None:
             )
 
 
-async def test_status_and_spec_are_written_apart(target: Target) -> None:
+async def test_status_and_spec_are_written_separately(target: Target) -> None:
     async with target.world() as world:
         await world.widget("a", size=1)
         both = {"spec": {"size": 9}, "status": {"phase": "Ready"}}
@@ -271,7 +271,7 @@ async def test_a_negative_scale_is_invalid(target: Target) -> None:
             await world.kube.scale(Widget, "a", namespace=world.namespace, replicas=-1)
 
 
-async def test_what_has_no_scale_is_not_found(target: Target) -> None:
+async def test_scale_of_a_kind_without_one_is_not_found(target: Target) -> None:
     async with target.world() as world:
         await world.config("a")
 

@@ -67,7 +67,7 @@ async def test_statuses_of_a_life_cycle_keep_the_conditions_of_others(target: Ta
         assert pod.status.qos_class == "BestEffort"
 
 
-async def test_a_failure_is_cleared(target: Target) -> None:
+async def test_failure_in_the_status_is_cleared(target: Target) -> None:
     async with target.world() as world:
         pod = await placed(world)
         failing = status.waiting(

@@ -35,7 +35,7 @@ async def apply(world: World, manager: str, size: int, *, force: bool = False) -
     )
 
 
-async def test_apply_creates_changes_and_guards_its_fields(target: Target) -> None:
+async def test_apply_creates_changes_and_owns_its_fields(target: Target) -> None:
     async with target.world() as world:
         made = await apply(world, "one", 1)
         changed = await apply(world, "one", 2)
@@ -48,7 +48,7 @@ async def test_apply_creates_changes_and_guards_its_fields(target: Target) -> No
         assert forced.uid == made.uid
 
 
-async def test_apply_removes_what_it_no_longer_names(target: Target) -> None:
+async def test_apply_removes_fields_no_longer_applied(target: Target) -> None:
     async with target.world() as world:
         for data in ({"a": "1", "b": "2"}, {"a": "1"}):
             found = await world.kube.apply(
@@ -58,7 +58,7 @@ async def test_apply_removes_what_it_no_longer_names(target: Target) -> None:
         assert found.data == {"a": "1"}
 
 
-async def test_apply_of_a_status(target: Target) -> None:
+async def test_status_can_be_applied(target: Target) -> None:
     async with target.world() as world:
         await world.widget("a")
 
@@ -86,7 +86,7 @@ async def test_an_eviction_deletes_the_pod(target: Target) -> None:
             await world.kube.evict("a", world.namespace)
 
 
-async def test_a_budget_makes_an_eviction_wait(target: Target) -> None:
+async def test_disruption_budget_delays_an_eviction(target: Target) -> None:
     async with target.world() as world:
         budget = {
             "apiVersion": "policy/v1",
@@ -174,7 +174,7 @@ async def test_a_token_for_another_audience_is_refused(target: Target) -> None:
                 await runner.list(ConfigMap, namespace=world.namespace)
 
 
-async def test_logs_come_as_they_are(target: Target, tmp_path: Path) -> None:
+async def test_logs_are_unchanged(target: Target, tmp_path: Path) -> None:
     async with target.world() as world:
         node = f"node-of-{world.namespace}"
         async with fake_kubelet.running(world, node, tmp_path) as kubelet:

@@ -55,7 +55,7 @@ async def test_a_watch_continues_from_a_lists_version(target: Target) -> None:
             ]
 
 
-async def test_a_watch_sees_what_happens_while_it_is_open(target: Target) -> None:
+async def test_open_watch_reports_changes(target: Target) -> None:
     async with target.world() as world:
         listed = await world.kube.list(Widget, namespace=world.namespace)
 
@@ -99,7 +99,7 @@ async def test_a_broken_watch_is_resumed_without_loss_or_repetition(target: Targ
         assert seen == names
 
 
-async def test_versions_of_events_only_grow(target: Target) -> None:
+async def test_versions_of_events_increase(target: Target) -> None:
     async with target.world() as world:
         version = (await world.kube.list(Widget, namespace=world.namespace)).resource_version
         await world.widget("a", size=0)
@@ -206,7 +206,7 @@ async def test_a_watch_ends_at_its_timeout_and_bookmarks_carry_its_version(targe
 
 
 @pytest.mark.side_by_side
-async def test_without_bookmarks_there_are_none(target: Target) -> None:
+async def test_no_bookmark_is_sent_unless_requested(target: Target) -> None:
     async with target.world() as world:
         version = (await world.kube.list(Widget, namespace=world.namespace)).resource_version
 
@@ -261,7 +261,7 @@ async def test_an_undecodable_object_does_not_end_the_watch(target: Target) -> N
             assert await first(2, watch) == [("UNDECODABLE", "odd"), ("ADDED", "good")]
 
 
-async def test_big_objects_come_through_a_watch_whole(target: Target) -> None:
+async def test_big_objects_are_watched_completely(target: Target) -> None:
     async with target.world() as world:
         version = (await world.kube.list(ConfigMap, namespace=world.namespace)).resource_version
         data = {f"key-{number}": "x" * 10_000 for number in range(90)}
@@ -281,7 +281,7 @@ async def test_big_objects_come_through_a_watch_whole(target: Target) -> None:
         assert event.object.data == data
 
 
-async def test_events_that_came_together_are_one_batch(target: Target) -> None:
+async def test_events_received_together_are_one_batch(target: Target) -> None:
     async with target.world() as world:
         version = (await world.kube.list(Widget, namespace=world.namespace)).resource_version
         for number in range(20):

@@ -26,7 +26,9 @@ def target(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Target
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"].replace(" ", "-"))
-async def test_verdicts(target: AbstractAsyncContextManager[Target], case: dict[str, Any]) -> None:
+async def test_scheduling_outcome_equals_kube_schedulers(
+    target: AbstractAsyncContextManager[Target], case: dict[str, Any]
+) -> None:
     async with target as cluster:
         for node in case["nodes"]:
             await cluster.node(node)

@@ -228,7 +228,7 @@ async def test_expired_lease_is_no_address(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_addresses_run_out(tart: Tart) -> None:
+async def test_address_pool_can_be_exhausted(tart: Tart) -> None:
     """About 253 VMs a day, unless leases are shortened."""
     leases = tart.home / ".sim/dhcpd_leases"
     leases.parent.mkdir(parents=True)

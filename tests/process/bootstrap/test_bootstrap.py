@@ -220,7 +220,7 @@ def vm_of(pod: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("is_running", [False, True], ids=["idle", "with a VM"])
-def test_tart_is_not_replaced_without_a_request(
+def test_tart_is_replaced_only_on_request(
     complete: Bootstrapped, tmp_path: Path, *, is_running: bool
 ) -> None:
     """Neither a newer version nor another digest replaces it."""

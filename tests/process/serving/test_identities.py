@@ -77,7 +77,7 @@ def test_other_certificates_are_rejected_by_tls(tmp_path: Path) -> None:
 
 
 @in_a_thread
-def test_a_token_outlives_a_restart_and_its_keys_are_private(tmp_path: Path) -> None:
+def test_token_is_valid_after_a_restart_and_keys_are_private(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         server.request("POST", ACCOUNTS, {"metadata": {"name": "robot"}})
         _, answer = server.request("POST", f"{ACCOUNTS}/robot/token", {})

@@ -71,7 +71,7 @@ def test_every_file_is_closed_to_other_users(tmp_path: Path) -> None:
 
 
 @in_a_thread
-def test_token_is_nowhere_but_in_the_kubeconfig(tmp_path: Path) -> None:
+def test_token_is_only_in_the_kubeconfig(tmp_path: Path) -> None:
     with running(tmp_path, "--log-level", "debug") as server:
         token = server.token
         server.request("POST", CONFIG_MAPS, a_config_map("one"))
@@ -139,7 +139,7 @@ def test_stop_is_clean_and_quick_though_watches_are_open(
 
 
 @in_a_thread
-def test_acknowledged_writes_survive_a_stop_in_their_midst(tmp_path: Path) -> None:
+def test_acknowledged_writes_survive_a_stop_under_load(tmp_path: Path) -> None:
     acknowledged: list[str] = []
     with running(tmp_path) as server:
 
@@ -206,7 +206,7 @@ def test_restart_keeps_data_token_and_authority_and_serves_on_another_port(tmp_p
 
 
 @in_a_thread
-def test_kubeconfig_that_was_removed_comes_back_with_a_new_token(tmp_path: Path) -> None:
+def test_removed_kubeconfig_is_written_again_with_a_new_token(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         old = server.token
         server.stop()

@@ -75,7 +75,7 @@ def test_foreign_kubeconfig_is_left_alone(tmp_path: Path) -> None:
 
 
 @in_a_thread
-def test_kubeconfig_that_cannot_be_written_voids_no_token(tmp_path: Path) -> None:
+def test_unwritable_kubeconfig_invalidates_no_token(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         token = server.token
         server.stop()

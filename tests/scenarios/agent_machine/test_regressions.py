@@ -123,5 +123,5 @@ SCENARIOS: Mapping[str, Sequence[Step]] = {
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_scenario(name: str) -> None:
+def test_recorded_scenario_violates_nothing(name: str) -> None:
     machine.run(SCENARIOS[name], seed=0)

@@ -108,12 +108,12 @@ def label(agent_request: AgentRequest) -> str:
 
 
 @pytest.mark.parametrize("agent_request", ALLOWED, ids=label)
-def test_agent_may(agent_request: AgentRequest) -> None:
+def test_allowed_requests_of_an_agent(agent_request: AgentRequest) -> None:
     assert authorization.authorize(agent_request, a_graph()).allowed
 
 
 @pytest.mark.parametrize("agent_request", REFUSED, ids=label)
-def test_agent_may_not(agent_request: AgentRequest) -> None:
+def test_refused_requests_of_an_agent(agent_request: AgentRequest) -> None:
     decision = authorization.authorize(agent_request, a_graph())
 
     assert not decision.allowed

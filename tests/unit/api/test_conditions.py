@@ -17,7 +17,7 @@ def ready(status: ConditionStatus, reason: str = "", message: str = "") -> Condi
     return Condition(type="Ready", status=status, reason=reason, message=message)
 
 
-def test_new_condition_comes_last_and_begins_now() -> None:
+def test_new_condition_is_last_with_the_current_time() -> None:
     before = [Condition(type="Other", status="True", last_transition_time=THEN)]
 
     after = conditions.put(before, ready("False", "Broken"), now=NOW)
@@ -40,7 +40,7 @@ def test_same_status_keeps_its_transition_time_and_updates_the_message() -> None
 
 
 @pytest.mark.parametrize("status", ["True", "Unknown"])
-def test_another_status_begins_now(status: ConditionStatus) -> None:
+def test_changed_status_gets_a_new_transition_time(status: ConditionStatus) -> None:
     before = conditions.put([], ready("False"), now=THEN)
 
     after = conditions.put(before, ready(status), now=NOW)
@@ -54,7 +54,7 @@ def test_condition_without_a_time_gets_one() -> None:
     assert after[0].last_transition_time == NOW
 
 
-def test_times_are_whole_seconds_as_kubernetes_keeps_them() -> None:
+def test_times_are_whole_seconds_as_in_kubernetes() -> None:
     after = conditions.put([], ready("True"), now=NOW + timedelta(microseconds=5))
 
     assert after[0].last_transition_time == NOW
@@ -84,7 +84,7 @@ def test_only_a_true_condition_is_true() -> None:
     assert not conditions.is_true([], "Ready")
 
 
-def test_find_and_without_go_by_type() -> None:
+def test_find_and_without_select_by_type() -> None:
     other = Condition(type="Other", status="True")
 
     assert conditions.find([other, ready("True")], "Ready") == ready("True")

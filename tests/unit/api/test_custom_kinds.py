@@ -150,7 +150,7 @@ def decodes(kind: type[Object], body: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), DEFAULTS, ids=case)
-def test_default_stands_in_the_schema(kind: type[Object], path: str, value: object) -> None:
+def test_default_is_in_the_schema(kind: type[Object], path: str, value: object) -> None:
     assert at(schema.of_kind(kind), path)["default"] == value
 
 

@@ -33,7 +33,7 @@ def test_micro_time_has_exactly_six_fraction_digits_in_utc(when: datetime, text:
 
 
 @given(st.datetimes(min_value=datetime(1970, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001
-def test_micro_time_comes_back_as_the_same_moment(when: datetime) -> None:
+def test_micro_time_round_trips(when: datetime) -> None:
     assert moment(micro_time(when)) == when
 
 
@@ -78,7 +78,7 @@ def test_to_wire_of_a_core_kind_has_a_bare_version() -> None:
     }
 
 
-def test_what_to_wire_gives_decodes_to_the_same_object() -> None:
+def test_to_wire_round_trips() -> None:
     scale = Scale(metadata=ObjectMeta(name="a"), spec=ScaleSpec(replicas=3))
 
     assert msgspec.convert(to_wire(scale), Scale) == scale
@@ -96,7 +96,7 @@ def test_paths_follow_group_scope_and_name(resource: Resource, path: str) -> Non
     assert resource.path("ns", "x", "status") == path
 
 
-def test_object_that_is_being_deleted_says_so() -> None:
+def test_object_with_a_deletion_timestamp_is_being_deleted() -> None:
     going = Pod(metadata=ObjectMeta(name="a", namespace="n", uid="u", deletion_timestamp=NOON))
 
     assert (going.name, going.namespace, going.uid, going.deleting) == ("a", "n", "u", True)

@@ -70,7 +70,7 @@ def test_golden_names_of_an_image_are_those_of_the_contract() -> None:
         (names.launchd.actions_runner("tuist", "mac-1"), "actions.runner.tuist.mac-1"),
     ],
 )
-def test_made_names_follow_the_contract(made: str, expected: str) -> None:
+def test_generated_names_follow_the_contract(made: str, expected: str) -> None:
     assert made == expected
 
 
@@ -96,21 +96,21 @@ CONTRACT = {
 }
 
 
-def test_contract_is_whole() -> None:
+def test_contract_is_complete() -> None:
     known = {value for module in modules() for value in constants(module).values()}
 
     assert known >= CONTRACT
 
 
 @pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__.rpartition(".")[2])
-def test_no_two_names_of_a_theme_are_the_same(module: ModuleType) -> None:
+def test_names_within_a_module_are_unique(module: ModuleType) -> None:
     # A label value and a taint value may both be "true"; anything longer names one thing.
     counts = Counter(value for value in constants(module).values() if value != "true")
 
     assert {value for value, count in counts.items() if count > 1} == set()
 
 
-def test_every_theme_is_reached_from_the_package() -> None:
+def test_every_module_is_exported_by_the_package() -> None:
     assert {module.__name__.rpartition(".")[2] for module in modules()} == set(names.__all__)
 
 
@@ -146,7 +146,7 @@ def marked(path: Path) -> list[str]:
     ]
 
 
-def test_names_are_spelt_out_nowhere_else() -> None:
+def test_names_are_literals_in_one_place_only() -> None:
     others = [path for path in SOURCES.rglob("*.py") if NAMES not in path.parents]
 
     assert [found for path in others for found in marked(path)] == []

@@ -48,7 +48,7 @@ class Toy(Object, frozen=True, kw_only=True):
     status: Inner = Inner()
 
 
-def test_every_construct_has_its_place() -> None:
+def test_every_construct_is_rendered() -> None:
     made = schema.of_kind(Toy)
 
     inner = {
@@ -213,9 +213,7 @@ def only_types(part: dict[str, Any]) -> dict[str, Any]:
 
 @kinds
 @given(data=st.data())
-def test_type_reads_what_has_the_types_of_its_schema(
-    kind: type[Object], data: st.DataObject
-) -> None:
+def test_values_valid_in_the_schema_can_be_decoded(kind: type[Object], data: st.DataObject) -> None:
     """Nulls are left out: a server drops them before it validates; so are rules, which only a server checks."""
     whole = schema.of_kind(kind)
 

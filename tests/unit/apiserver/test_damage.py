@@ -50,7 +50,7 @@ def path_of(resource: Any) -> str:
     return f"{root}{inside}/{resource.plural}"
 
 
-async def test_a_store_full_of_misfits_is_listed_watched_and_shown() -> None:
+async def test_store_with_unreadable_objects_is_listed_watched_and_printed() -> None:
     async with a_world() as world:
         await world.create(CRDS, widget_crd())
         await give_rights(world)
@@ -72,7 +72,7 @@ async def test_a_store_full_of_misfits_is_listed_watched_and_shown() -> None:
             assert [each["type"] for each in watcher.events] == ["ADDED"] * expected_count, path
 
 
-async def test_a_store_full_of_misfits_takes_new_objects_and_starts_again() -> None:
+async def test_store_with_unreadable_objects_accepts_new_ones_and_restarts() -> None:
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
     async with a_world() as world:
         await give_rights(world)
@@ -88,7 +88,7 @@ async def test_a_store_full_of_misfits_takes_new_objects_and_starts_again() -> N
         await again.create(CONFIG_MAPS, a_config_map("c"))
 
 
-async def test_a_misfit_of_any_kind_can_be_deleted() -> None:
+async def test_unreadable_object_of_any_kind_can_be_deleted() -> None:
     async with a_world() as world:
         await world.create(CRDS, widget_crd())
         await damaged.put_all(world.store, world.catalog)
@@ -134,7 +134,7 @@ async def test_an_unreadable_role_cannot_be_bound() -> None:
     assert reply.code == 404, reply.body
 
 
-async def test_a_role_of_every_cluster_that_cannot_be_read_is_made_anew() -> None:
+async def test_unreadable_built_in_role_is_created_again() -> None:
     async with a_world() as world:
         for kind in ("clusterroles", "clusterrolebindings"):
             resource = world.catalog.find("rbac.authorization.k8s.io", "v1", kind)

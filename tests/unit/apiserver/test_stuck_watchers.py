@@ -9,7 +9,7 @@ GROUP = "rbac.authorization.k8s.io"
 RBAC = f"/apis/{GROUP}/v1"
 
 
-async def test_a_watcher_that_takes_nothing_is_cut_off_soon_after_its_deadline() -> None:
+async def test_watcher_that_reads_nothing_is_disconnected_soon_after_its_deadline() -> None:
     deadline = Settings().send_deadline.total_seconds()
     loop = asyncio.get_running_loop()
 
@@ -23,7 +23,7 @@ async def test_a_watcher_that_takes_nothing_is_cut_off_soon_after_its_deadline()
         assert watcher.events == []
 
 
-async def test_a_watcher_with_nothing_to_take_is_left_alone() -> None:
+async def test_idle_watcher_is_not_disconnected() -> None:
     async with a_world() as world, world.watching(f"{CONFIG_MAPS}?watch=true") as watcher:
         await world.create(CONFIG_MAPS, a_config_map("early"))
         await asyncio.sleep(Settings().send_deadline.total_seconds() * 10)
@@ -33,7 +33,7 @@ async def test_a_watcher_with_nothing_to_take_is_left_alone() -> None:
         assert watcher.seen == [("ADDED", "early"), ("ADDED", "late")]
 
 
-async def test_a_watch_ends_soon_after_the_right_to_it() -> None:
+async def test_watch_ends_soon_after_its_permission() -> None:
     async with a_world() as world:
         world.users["t"] = "bob"
         rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["watch"]}]

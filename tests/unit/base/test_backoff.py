@@ -39,7 +39,7 @@ def test_the_first_failure_waits_for_the_initial_delay() -> None:
 
 
 @given(seeds)
-def test_two_clients_that_failed_together_do_not_try_together(seed: int) -> None:
+def test_jitter_separates_two_clients_that_failed_together(seed: int) -> None:
     rng = random.Random(seed)
 
     delays = {Backoff().delay(5, rng) for _ in range(20)}

@@ -12,7 +12,7 @@ def test_the_reason_is_the_class_name() -> None:
     assert errors.RateLimited("slow down", after=timedelta(seconds=1)).reason == "RateLimited"
 
 
-def test_facts_travel_as_fields() -> None:
+def test_facts_are_attributes() -> None:
     cause = errors.Cause("spec.replicas", "FieldValueInvalid", "must be at least 0")
 
     refusal = errors.InvalidSpec("RunnerPool is invalid", causes=(cause,))
@@ -22,7 +22,7 @@ def test_facts_travel_as_fields() -> None:
 
 
 @pytest.mark.parametrize("kind", [errors.ApiUnavailable, errors.TimedOut, errors.LeaseLost])
-def test_what_may_get_better_by_itself_is_unavailable(kind: type[errors.BramleyError]) -> None:
+def test_transient_errors_are_unavailable(kind: type[errors.BramleyError]) -> None:
     assert issubclass(kind, errors.Unavailable)
     assert not issubclass(kind, errors.Refused)
 
@@ -30,5 +30,5 @@ def test_what_may_get_better_by_itself_is_unavailable(kind: type[errors.BramleyE
 @pytest.mark.parametrize(
     "kind", [errors.InvalidSpec, errors.BadRequest, errors.Unauthorized, errors.Forbidden]
 )
-def test_what_waits_for_a_change_is_refused(kind: type[errors.BramleyError]) -> None:
+def test_permanent_errors_are_refused(kind: type[errors.BramleyError]) -> None:
     assert issubclass(kind, errors.Refused)

@@ -101,7 +101,7 @@ def test_bound_facts_are_on_every_line_inside_and_on_none_outside() -> None:
     assert "pod" not in outside
 
 
-async def test_bound_facts_do_not_leak_into_a_task_beside() -> None:
+async def test_bound_facts_do_not_leak_into_another_task() -> None:
     out = io.StringIO()
     log.configure(stream=out)
 

@@ -32,7 +32,7 @@ def test_a_forgotten_child_is_no_longer_scraped_and_starts_at_zero() -> None:
     assert 'queue_depth{queue="pods"} 1.0' in scraped(registry)
 
 
-def test_forgetting_what_was_never_seen_is_fine() -> None:
+def test_forgetting_an_unknown_child_is_no_error() -> None:
     depth = metrics.gauge(CollectorRegistry(), "queue_depth", "Waiting keys.", "queue")
 
     depth.forget("pods")

@@ -12,7 +12,7 @@ from bramley.base.secret import HIDDEN, Secret, redact
 
 
 @given(st.text(min_size=12, alphabet=st.characters(categories=["L", "N"])))
-def test_no_way_of_printing_shows_the_value(value: str) -> None:
+def test_value_is_never_printed(value: str) -> None:
     secret = Secret(value)
 
     shown = f"{secret} {secret!r} {secret:>80} {[secret]}"
@@ -54,5 +54,5 @@ def test_redact_with_an_empty_secret_leaves_the_text_alone() -> None:
     assert redact("text", Secret("")) == "text"
 
 
-def test_redact_hides_the_longer_of_two_secrets_whole() -> None:
+def test_redact_hides_the_longer_of_two_overlapping_secrets() -> None:
     assert "er2" not in redact("hunter2", Secret("hunt"), Secret("hunter2"))

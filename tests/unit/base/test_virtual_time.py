@@ -8,7 +8,7 @@ import pytest
 from tests import virtual_time
 
 
-def test_a_year_passes_without_waiting() -> None:
+def test_virtual_year_takes_no_real_time() -> None:
     async def scenario() -> float:
         await asyncio.sleep(364 * 86_400)
         return asyncio.get_running_loop().time()
@@ -31,7 +31,7 @@ def order_of_ties(seed: int) -> list[int]:
     return virtual_time.run(scenario(), seed=seed)
 
 
-def test_the_seed_decides_ties_and_repeats_itself() -> None:
+def test_seed_determines_the_order_of_ties() -> None:
     orders = {tuple(order_of_ties(seed)) for seed in range(10)}
 
     assert len(orders) > 5

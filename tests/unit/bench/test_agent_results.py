@@ -26,7 +26,7 @@ LIVES = [PodLatency(0.9, 0.05), PodLatency(0.15, 0.05), PodLatency(0.14, 0.9)]
 FOUND = Results(starts=[2.0, 1.0, 1.2], lives=LIVES, idle=IDLE)
 
 
-def test_medians_are_held_to_the_goals() -> None:
+def test_medians_are_compared_with_the_goals() -> None:
     report = FOUND.report()
 
     assert report.ratios[RUN] == 150
@@ -52,12 +52,12 @@ def test_the_last_line_is_one_object_for_programs() -> None:
     assert line["figures"]["reference_mb"] == 46
 
 
-def test_it_runs_with_all_the_others() -> None:
+def test_agent_benchmark_is_registered() -> None:
     assert BENCHES["agent"] == "bench.agent.run"
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_vms_are_no_costs_of_the_agent_and_supervisors_are(tmp_path: Path) -> None:
+def test_usage_of_the_agent_excludes_vms_and_includes_supervisors(tmp_path: Path) -> None:
     tart = tmp_path / "tart"
     tart.write_text("import time\ntime.sleep(60)\n")
     script = tmp_path / "supervisor.sh"

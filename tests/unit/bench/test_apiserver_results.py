@@ -101,7 +101,7 @@ def test_the_report_has_ratios_goals_and_whether_each_is_met() -> None:
     assert set(report.met) == {goal.ratio for goal in GOALS}
 
 
-def test_memory_and_start_are_held_to_the_goals_with_controllers_too() -> None:
+def test_memory_and_start_with_controllers_are_compared_with_the_goals() -> None:
     report = a_find(start=0.15).report()
 
     assert report.ratios["first start, with controllers"] == 0.3
@@ -123,7 +123,7 @@ def test_the_table_shows_the_protocol_the_unit_and_the_verdict() -> None:
     assert rows["RSS after load"][0] == "20 MB"
 
 
-def test_a_profile_is_taken_under_the_heaviest_load_of_its_kind() -> None:
+def test_heaviest_load_of_its_kind_is_profiled() -> None:
     assert busiest("patch").clients == 64
 
 

@@ -267,7 +267,7 @@ CORRUPTIONS: list[tuple[Corruption, str]] = [
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_right_history_is_accepted(seed: int) -> None:
+def test_correct_history_is_accepted(seed: int) -> None:
     assert judge(Simulation(seed).run()) == {}
 
 
@@ -287,7 +287,7 @@ def test_every_check_rejects_something() -> None:
     assert {check for _, check in CORRUPTIONS} == set(CHECKS)
 
 
-def test_a_busy_run_counts() -> None:
+def test_run_with_enough_traffic_is_accepted() -> None:
     history = Simulation(0).run()
 
     require_traffic(history, Least(unknown=5, resumed=3, bookmarks=5), seconds=1.0)
@@ -305,6 +305,6 @@ def test_a_busy_run_counts() -> None:
         Least(bookmarks=10_000),
     ],
 )
-def test_a_run_with_too_little_traffic_proves_nothing(least: Least) -> None:
+def test_run_with_too_little_traffic_is_refused(least: Least) -> None:
     with pytest.raises(ProvesNothing):
         require_traffic(Simulation(0).run(), least, seconds=1.0)

@@ -158,9 +158,7 @@ async def test_refusal_of_the_last_step_precedes_the_first_command() -> None:
     assert mac.done == []
 
 
-async def test_others_are_done_without_a_step_that_skippable_and_the_run_fails_all_the_same() -> (
-    None
-):
+async def test_refused_skippable_step_is_skipped_and_the_run_fails_at_the_end() -> None:
     mac, events = FakeMac(), list[converge.Progress]()
     skippable = OneFile("/z", refusal="turn FileVault off", skippable=True)
     with pytest.raises(errors.UnsupportedHost) as caught:

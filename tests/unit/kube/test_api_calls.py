@@ -46,7 +46,7 @@ PASSING = [
 
 
 @pytest.mark.parametrize("passing", PASSING)
-async def test_reads_are_repeated_until_the_server_is_back(passing: Answer) -> None:
+async def test_reads_are_retried_until_the_server_is_back(passing: Answer) -> None:
     kube, transport = client(passing, passing, answer(200, widget("a")))
 
     found = await kube.get(Widget, "a", namespace="ns")
@@ -178,7 +178,7 @@ async def test_rate_limited_write_is_sent_again_after_the_wait(verb: str) -> Non
     assert transport.times == [0, 2, 4]
 
 
-async def test_a_refused_eviction_is_the_callers_to_judge() -> None:
+async def test_refused_eviction_is_not_retried() -> None:
     kube, transport = client(refusal(429, "TooManyRequests", retry_after="1"))
 
     with pytest.raises(errors.RateLimited):

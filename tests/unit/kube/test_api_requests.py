@@ -23,7 +23,7 @@ def test_paths_of_core_and_grouped_kinds() -> None:
 @pytest.mark.parametrize(
     "hostile", ["", ".", "..", "a/b", "../secrets", "a%2fb", "a\nb", "a\x00b", "x" * 300]
 )
-def test_a_name_that_would_lead_elsewhere_is_refused(hostile: str) -> None:
+def test_name_that_would_change_the_path_is_refused(hostile: str) -> None:
     with pytest.raises(errors.BadRequest):
         api_requests.object_path(Pod.resource, hostile, namespace="ns")
     with pytest.raises(errors.BadRequest):
@@ -35,7 +35,7 @@ def test_a_name_that_would_lead_elsewhere_is_refused(hostile: str) -> None:
 
 
 @given(st.text(min_size=1, max_size=40))
-def test_whatever_passes_stays_one_segment(name: str) -> None:
+def test_accepted_name_is_one_path_segment(name: str) -> None:
     try:
         path = api_requests.object_path(Pod.resource, name, namespace="ns")
     except errors.BadRequest:
@@ -51,7 +51,7 @@ def test_colons_of_rbac_names_stay_readable() -> None:
     assert path == "/api/v1/namespaces/system:controller"
 
 
-def test_scope_and_namespace_must_fit() -> None:
+def test_namespace_must_match_the_scope() -> None:
     with pytest.raises(errors.BadRequest, match="is namespaced"):
         api_requests.object_path(Pod.resource, "name")
     with pytest.raises(errors.BadRequest, match="cluster-scoped"):

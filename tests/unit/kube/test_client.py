@@ -48,7 +48,7 @@ async def test_get_reads_one_path() -> None:
     assert found.spec == WidgetSpec(size=1)
 
 
-async def test_an_object_that_does_not_fit_its_type_waits_for_a_change() -> None:
+async def test_undecodable_object_is_an_invalid_spec() -> None:
     kube, _ = client(answer(200, widget("a", size="large")))
 
     with pytest.raises(errors.InvalidSpec) as caught:
@@ -87,7 +87,7 @@ async def test_list_follows_the_pages_and_keeps_the_first_version() -> None:
     ]
 
 
-async def test_a_list_that_expires_on_the_way_starts_over_once() -> None:
+async def test_expired_list_is_restarted_once() -> None:
     expired = refusal(410, "Expired")
     kube, transport = client(page("a", token="t"), expired, page("b", version=9))
 
@@ -108,7 +108,7 @@ async def test_a_list_that_expires_twice_is_gone() -> None:
     assert len(transport.requests) == 4
 
 
-async def test_pages_never_start_over() -> None:
+async def test_expired_page_is_not_restarted() -> None:
     kube, _ = client(page("a", token="t"), refusal(410, "Expired"))
     seen: list[str] = []
 
@@ -158,7 +158,7 @@ async def test_create_posts_the_whole_object_with_its_kind() -> None:
     assert made.metadata.resource_version == "1"
 
 
-async def test_the_namespace_given_wins_over_none() -> None:
+async def test_namespace_argument_is_used_for_an_object_without_one() -> None:
     kube, transport = client(answer(201, widget("a")))
 
     await kube.create(Widget(spec=WidgetSpec(size=3)), namespace="ns")
@@ -253,7 +253,7 @@ async def test_an_empty_name_never_becomes_a_delete_of_all() -> None:
     assert transport.requests == []
 
 
-async def test_delete_collection_selects() -> None:
+async def test_delete_collection_sends_its_selectors() -> None:
     kube, transport = client(answer(200, {}))
 
     await kube.delete_collection(Widget, namespace="ns", labels={"x": "y"}, fields="a!=b")
@@ -315,7 +315,7 @@ async def test_a_requested_token_is_bound_and_hidden() -> None:
 
 
 @pytest.mark.parametrize("status", [{}, {"token": "hunter2"}, {"token": ["hunter2"]}])
-async def test_an_answer_without_a_token_shows_nothing_of_itself(status: object) -> None:
+async def test_error_for_a_missing_token_hides_the_response(status: object) -> None:
     kube, _ = client(answer(201, {"status": status}))
 
     with pytest.raises(errors.ApiUnavailable) as caught:

@@ -66,7 +66,7 @@ async def test_silent_server_is_detected_soon_after_the_requested_timeout() -> N
     assert 60 < clock.monotonic() < 90
 
 
-async def test_a_refusal_of_a_stream_is_read_only_in_part() -> None:
+async def test_error_body_of_a_stream_is_bounded() -> None:
     kube, _ = client(answer(403, {"reason": "Forbidden", "message": "x" * 1_000_000}))
 
     with pytest.raises(errors.Forbidden) as caught:
@@ -89,7 +89,7 @@ async def test_logs_stream_and_end_with_their_generator() -> None:
     assert request.query == {"container": "vm", "follow": "true", "tailLines": "10"}
 
 
-async def test_a_log_that_is_not_followed_must_not_fall_silent() -> None:
+async def test_silent_log_without_follow_times_out() -> None:
     kube, _ = client([b"one\n", b"silence"])
 
     with pytest.raises(errors.TimedOut):

@@ -81,12 +81,12 @@ def test_pod_without_a_token_gets_a_helpful_error(tmp_path: Path) -> None:
         config_loader.load(environment=IN_POD, pod_files=tmp_path)
 
 
-def test_a_context_means_nothing_inside_a_pod(tmp_path: Path) -> None:
+def test_context_without_a_kubeconfig_is_refused_in_a_pod(tmp_path: Path) -> None:
     with pytest.raises(errors.BadConfiguration, match="give a kubeconfig too"):
         config_loader.load(context="x", environment=IN_POD, pod_files=pod(tmp_path / "pod"))
 
 
-def test_the_home_folder_is_the_last_resort(tmp_path: Path) -> None:
+def test_home_folder_is_used_last(tmp_path: Path) -> None:
     written(tmp_path / ".kube" / "config", "home")
 
     assert config_loader.load(environment={"HOME": str(tmp_path)}).server == "https://home"
@@ -94,7 +94,7 @@ def test_the_home_folder_is_the_last_resort(tmp_path: Path) -> None:
         config_loader.load(environment={"HOME": str(tmp_path / "missing")})
 
 
-async def test_connecting_sends_nothing_yet(tmp_path: Path) -> None:
+async def test_connect_sends_no_request(tmp_path: Path) -> None:
     client = config_loader.connect(written(tmp_path / "config", "one"), environment={})
 
     assert isinstance(client, Client)

@@ -46,7 +46,7 @@ async def test_a_refused_token_is_compared_with_the_file_at_once(tmp_path: Path)
 
 
 @pytest.mark.parametrize("broken", [None, b"", b"  \n", b"two\nlines", b"\xff\xfe"])
-async def test_while_the_file_is_replaced_the_old_token_serves(
+async def test_old_token_is_used_while_the_file_is_missing_or_invalid(
     tmp_path: Path, broken: bytes | None
 ) -> None:
     file = tmp_path / "token"
@@ -79,7 +79,7 @@ async def test_static_credential_has_no_other() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\nb", "a\r\nHost: evil", "ü"])
-def test_a_token_that_cannot_stand_in_a_header_is_refused_unseen(token: str) -> None:
+def test_token_that_is_no_valid_header_value_is_refused_without_being_shown(token: str) -> None:
     with pytest.raises(errors.BadConfiguration) as caught:
         bearer(token, "users[x].token")
 
@@ -87,7 +87,7 @@ def test_a_token_that_cannot_stand_in_a_header_is_refused_unseen(token: str) -> 
     assert not token or token not in str(caught.value)
 
 
-def test_credentials_hide_what_they_hold() -> None:
+def test_credentials_are_redacted_in_repr() -> None:
     assert basic("me", Secret("hunter2")).reveal() == "Basic bWU6aHVudGVyMg=="
     assert "hunter2" not in repr(Credential(bearer("hunter2", "here")))
     assert "bWU6" not in f"{Credential(basic('me', Secret('hunter2')))}"

@@ -113,7 +113,7 @@ async def test_the_token_is_kept_until_it_expires(program: Program) -> None:
     assert program.times_run == 2
 
 
-async def test_all_who_wait_share_one_run(program: Program) -> None:
+async def test_concurrent_callers_share_one_run(program: Program) -> None:
     program.prints(credential(token="one"))
     credentials = plugin(program)
 
@@ -150,7 +150,7 @@ async def test_a_plugin_may_give_a_certificate(program: Program) -> None:
     assert "hunter2" not in repr(found)
 
 
-async def test_the_plugin_gets_arguments_environment_and_the_question(
+async def test_plugin_gets_arguments_environment_and_exec_info(
     program: Program, tmp_path: Path
 ) -> None:
     recorded = tmp_path / "recorded"
@@ -213,7 +213,7 @@ async def test_invalid_credential_is_reported_without_showing_it(
     assert "hunter2" not in f"{caught.value!r}{caught.value.__cause__!r}"
 
 
-async def test_a_plugin_that_fails_may_work_later(
+async def test_failed_plugin_is_unavailable_and_run_again(
     program: Program, caplog: pytest.LogCaptureFixture
 ) -> None:
     program.does('echo "no network, password $PASSWORD" >&2; exit 3')
@@ -228,7 +228,7 @@ async def test_a_plugin_that_fails_may_work_later(
     assert shown(await credentials.current()) == "Bearer one"
 
 
-async def test_a_plugin_that_is_not_there_comes_with_its_hint(program: Program) -> None:
+async def test_missing_plugin_is_reported_with_the_install_hint(program: Program) -> None:
     with pytest.raises(errors.BadConfiguration, match=r"No such file.*; install it from here"):
         await plugin(program, install_hint="install it from here\n").current()
 

@@ -150,7 +150,7 @@ async def test_a_connection_cut_in_the_middle_is_unavailable() -> None:
         await transport.close()
 
 
-async def test_what_the_server_sent_in_many_pieces_comes_in_few() -> None:
+async def test_small_chunks_are_combined() -> None:
     async def many(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         chunked_head(writer)
         for _ in range(5000):
@@ -215,7 +215,7 @@ async def test_cancelling_a_request_closes_its_connection() -> None:
         await transport.close()
 
 
-async def test_an_answer_without_end_is_cut_off() -> None:
+async def test_endless_response_is_refused() -> None:
     async def flood(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         chunked_head(writer)
         while True:
@@ -257,7 +257,7 @@ async def test_large_bodies_are_sent_whole() -> None:
     assert server.received[0].body == body
 
 
-async def test_compressed_answers_are_unpacked_and_may_be_declined() -> None:
+async def test_compressed_responses_are_decompressed_and_optional() -> None:
     async def serve(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         if received.header("accept-encoding") != "gzip":
             plain(writer, b"plain")

@@ -109,7 +109,7 @@ async def test_tls_verifies_the_server_and_shows_our_certificate(tmp_path: Path)
     assert "test-client" in str(server.certificates[0])
 
 
-async def test_a_server_of_another_authority_is_not_believed(tmp_path: Path) -> None:
+async def test_server_of_another_authority_is_not_trusted(tmp_path: Path) -> None:
     context = Authority.make().server_context(tmp_path, "127.0.0.1")
 
     async with serving(hello, context) as server:

@@ -67,7 +67,7 @@ async def test_the_token_is_not_shown() -> None:
     assert "hunter2" not in repr(vars(transport))
 
 
-async def test_a_slow_application_meets_the_deadline() -> None:
+async def test_slow_application_times_out() -> None:
     async def slow(_scope: Scope, _receive: Receive, _send: Send) -> None:
         await asyncio.sleep(3600)
 
@@ -158,7 +158,7 @@ async def test_leaving_ends_a_starlette_stream() -> None:
     assert ended == [True]
 
 
-async def test_an_application_that_does_not_listen_is_cancelled() -> None:
+async def test_application_that_ignores_the_disconnect_is_cancelled() -> None:
     ended: list[str] = []
 
     async def deaf(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -176,7 +176,7 @@ async def test_an_application_that_does_not_listen_is_cancelled() -> None:
     assert asyncio.get_running_loop().time() < 10
 
 
-async def test_an_error_of_the_reader_comes_out_as_it_is() -> None:
+async def test_error_of_the_reader_is_raised_unchanged() -> None:
     async def endless(_scope: Scope, receive: Receive, send: Send) -> None:
         await start(send)
         await receive()
@@ -209,7 +209,7 @@ async def test_cancelling_the_reader_ends_the_application() -> None:
     assert ended.is_set()
 
 
-async def test_a_reader_that_lags_holds_the_application_back() -> None:
+async def test_slow_reader_applies_backpressure() -> None:
     sent = 0
 
     async def eager(_scope: Scope, _receive: Receive, send: Send) -> None:

@@ -64,7 +64,7 @@ def test_a_token_user(tmp_path: Path) -> None:
     assert "hunter2" not in repr(found)
 
 
-def test_a_user_may_have_nothing_to_show(tmp_path: Path) -> None:
+def test_user_without_credentials_is_accepted(tmp_path: Path) -> None:
     assert credential(access(written(tmp_path))) == Credential()
 
 
@@ -226,7 +226,7 @@ def test_empty_file_is_reported_with_what_is_missing(tmp_path: Path) -> None:
         access(file)
 
 
-def test_a_missing_context_lists_what_there_is(tmp_path: Path) -> None:
+def test_error_for_a_missing_context_lists_the_others(tmp_path: Path) -> None:
     file = written(tmp_path)
 
     with pytest.raises(errors.BadConfiguration) as caught:
@@ -236,7 +236,7 @@ def test_a_missing_context_lists_what_there_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["cluster", "user"])
-def test_a_context_that_names_nothing_is_named(tmp_path: Path, what: str) -> None:
+def test_context_with_unknown_references_is_reported(tmp_path: Path, what: str) -> None:
     file = written(tmp_path)
     content = yaml.safe_load(file.read_text())
     content["contexts"][0]["context"][what] = "missing"
@@ -339,7 +339,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         access(tmp_path / "config")
 
 
-def test_certificates_that_do_not_belong_together_are_refused_unseen(tmp_path: Path) -> None:
+def test_mismatched_certificate_and_key_are_refused_without_being_shown(tmp_path: Path) -> None:
     from bramley.kube import tls
 
     authority = Authority.make()

@@ -45,7 +45,7 @@ class Noon:
         (507, "", errors.ApiUnavailable),
     ],
 )
-def test_every_refusal_has_its_error(
+def test_every_status_code_has_its_error(
     code: int, reason: str, expected: type[errors.BramleyError]
 ) -> None:
     found = status.error("GET /x", status.Status(code=code, reason=reason, message="why"))
@@ -74,7 +74,7 @@ def test_refusal_has_its_causes() -> None:
     assert [one.reason for one in error.causes] == ["NamespaceTerminating"]
 
 
-def test_the_wait_comes_from_the_header_the_details_or_a_default() -> None:
+def test_retry_after_comes_from_the_header_the_details_or_a_default() -> None:
     parsed = status.parse(b'{"code": 429, "details": {"retryAfterSeconds": 7}}')
     untold = status.Status(code=429)
 
@@ -116,5 +116,5 @@ def test_a_body_that_is_no_status_is_shown_bounded() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff\xfe", b"[" * 100_000, b'{"code": "x"}', b"null"])
-def test_no_body_breaks_the_reading_of_a_refusal(body: bytes) -> None:
+def test_any_error_body_is_parsed(body: bytes) -> None:
     assert isinstance(status.error("GET /x", status.parse(body), code=503), errors.ApiUnavailable)

@@ -53,7 +53,7 @@ async def follow(kube: Client, seen: list[tuple[float, str, str]]) -> None:
                 seen.append((loop.time(), event.type, event.object.name))
 
 
-def test_an_hour_passes_and_no_change_is_missed() -> None:
+def test_watch_of_an_hour_misses_no_change() -> None:
     seen = virtual_time.run(an_hour_of_changes(), seed=1)
 
     changes = [(kind, name) for _, kind, name in seen if kind != "BOOKMARK"]

@@ -29,7 +29,7 @@ def cut(whole: bytes, places: list[int]) -> list[bytes]:
     st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")), max_size=8),
     st.lists(st.integers(0, 10_000), max_size=12),
 )
-def test_lines_are_whole_wherever_the_chunks_are_cut(lines: list[bytes], places: list[int]) -> None:
+def test_lines_do_not_depend_on_the_chunks(lines: list[bytes], places: list[int]) -> None:
     whole = b"".join(line + b"\n" for line in lines)
     framing = Lines()
 
@@ -58,7 +58,7 @@ def test_long_lines_are_cut_short_and_the_others_are_whole(
         assert line == whole or (len(whole) > 10 and whole.startswith(line))
 
 
-def test_an_endless_line_holds_only_a_sample() -> None:
+def test_endless_line_is_kept_only_in_part() -> None:
     framing = Lines(longest=1000)
 
     for _ in range(10_000):
@@ -137,7 +137,7 @@ async def test_an_error_is_raised_after_the_events_before_it() -> None:
         (b'{"type":"ADDED","object":{"x":' + b"[" * 10_000 + b"\n", "recursion"),
     ],
 )
-async def test_a_line_that_does_not_fit_is_reported_and_the_next_one_read(
+async def test_undecodable_line_is_reported_and_the_next_one_is_read(
     line: bytes, message: str
 ) -> None:
     [[odd, good]] = await watched(line + event("ADDED", widget("good")))
@@ -156,7 +156,7 @@ async def test_undecodable_object_keeps_its_metadata() -> None:
     assert odd.object.metadata.resource_version == "9"
 
 
-async def test_what_is_left_when_the_stream_ends_is_no_event() -> None:
+async def test_incomplete_last_line_is_no_event() -> None:
     assert await watched(event("ADDED", widget("a"))[:-5]) == []
 
 

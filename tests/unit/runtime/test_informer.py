@@ -332,7 +332,7 @@ async def test_refresh_reads_a_list_soon_and_not_too_often() -> None:
         assert server.calls.count("list") < 8
 
 
-async def test_age_is_the_time_since_the_last_answer() -> None:
+async def test_age_is_the_time_since_the_last_response() -> None:
     server, metrics = a_server("a"), some_metrics()
     settings = InformerSettings(idle_deadline=timedelta(hours=1))
     async with following(server, metrics=metrics, settings=settings) as informer:

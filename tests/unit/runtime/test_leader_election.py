@@ -304,7 +304,7 @@ async def test_epoch_grows_with_every_take_over_also_after_the_lease_was_deleted
     assert (await candidates[-1].election.acquire()).epoch == 5
 
 
-async def test_candidate_outlasts_an_absent_server() -> None:
+async def test_candidate_retries_while_the_server_is_unavailable() -> None:
     server = FakeApi()
     server.unavailable = True
     candidate = Candidate(server, "patient")
@@ -364,7 +364,7 @@ async def test_release_leaves_a_stolen_lease_alone() -> None:
     assert the_lease(server).spec.holder_identity == "thief"
 
 
-async def test_release_does_not_wait_long_for_an_absent_server() -> None:
+async def test_release_times_out_while_the_server_is_unavailable() -> None:
     server = FakeApi()
     leader = Candidate(server, "leader")
     async with contest(leader) as [task]:

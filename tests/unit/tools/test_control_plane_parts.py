@@ -64,7 +64,7 @@ def test_an_extra_flag_for_an_unknown_server_is_refused(given: str) -> None:
         extra_flags([given])
 
 
-def test_what_is_written_down_is_read_back(tmp_path: Path) -> None:
+def test_instance_record_round_trips(tmp_path: Path) -> None:
     instance = Instance(tmp_path)
     record = ProcessRecord("etcd", 7, "then", "etcd.log")
     written = Written(Options(extra={"etcd": ("--x",)}), PORTS, (record,))
@@ -91,7 +91,7 @@ def test_fresh_names_differ() -> None:
     assert len({fresh_name("x") for _ in range(20)}) > 15
 
 
-def test_the_kubeconfig_carries_all_it_needs(tmp_path: Path) -> None:
+def test_kubeconfig_is_self_contained(tmp_path: Path) -> None:
     instance = Instance(tmp_path)
     certificates.ensure(instance.pki)
 

@@ -50,7 +50,7 @@ def silent() -> Progress:
     return Progress(write=lambda _line: None, terminal=False)
 
 
-def test_builds_once_with_flags_that_let_go_mod_decide(go: FakeGo) -> None:
+def test_build_runs_once_with_the_module_flags(go: FakeGo) -> None:
     go_build.ensure(["etcd"], silent())
     go_build.ensure(["etcd"], silent())
 

@@ -28,7 +28,7 @@ def test_a_started_process_runs_in_its_own_group_and_logs_to_a_file(tmp_path: Pa
     assert not processes.is_running(record)
 
 
-def test_stop_kills_what_does_not_listen_with_all_its_children(tmp_path: Path) -> None:
+def test_stop_kills_a_process_that_ignores_sigterm_with_its_children(tmp_path: Path) -> None:
     script = "trap '' TERM; sleep 60 & echo $!; wait; wait; sleep 60"
     record = processes.start("deaf", ["sh", "-c", script], folder=tmp_path)
     eventually(lambda: processes.tail(record.log) != "")
@@ -40,7 +40,7 @@ def test_stop_kills_what_does_not_listen_with_all_its_children(tmp_path: Path) -
     eventually(lambda: processes.identity(child) is None)
 
 
-def test_a_stranger_with_the_same_pid_is_left_alone(tmp_path: Path) -> None:
+def test_other_process_with_the_same_pid_is_not_stopped(tmp_path: Path) -> None:
     stranger = processes.start("stranger", ["sleep", "60"], folder=tmp_path)
     outdated = msgspec.structs.replace(stranger, started="long ago")
 

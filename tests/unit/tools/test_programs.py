@@ -37,7 +37,7 @@ def test_every_server_of_a_control_plane_can_be_built() -> None:
     assert set(programs.CONTROL_PLANE) | {"kubectl", "load"} == set(PROGRAMS)
 
 
-def test_kubernetes_binaries_say_the_version_of_go_mod() -> None:
+def test_kubernetes_binaries_report_the_version_of_go_mod() -> None:
     flags = programs.linker_flags(KUBE)
 
     _, minor, _ = KUBE.version.removeprefix("v").split(".")
@@ -47,7 +47,7 @@ def test_kubernetes_binaries_say_the_version_of_go_mod() -> None:
 
 
 @pytest.mark.parametrize("changed", ["go.mod", "go.sum", "main.go"])
-def test_a_change_of_any_source_means_other_binaries(
+def test_changed_source_changes_the_cache_key(
     changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "SOURCES", tmp_path)
@@ -76,7 +76,7 @@ def test_binaries_are_cached_by_module_version_and_sources(
 @pytest.mark.parametrize(
     ("system", "folder"), [("Darwin", "Library/Caches/bramley"), ("Linux", ".cache/bramley")]
 )
-def test_the_cache_is_where_the_platform_keeps_it(
+def test_cache_is_in_the_cache_folder_of_the_platform(
     system: str, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)

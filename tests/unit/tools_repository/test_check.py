@@ -18,7 +18,7 @@ def test_a_failed_check_shows_its_output(capsys: pytest.CaptureFixture[str]) -> 
     assert "    line 3 is wrong" in shown
 
 
-def test_a_passed_check_is_quiet_unless_it_carries_figures(
+def test_passed_check_prints_only_its_numbers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in ("lint", "lengths"):

@@ -46,7 +46,7 @@ def test_the_sixth_positional_parameter_is_one_too_many(tmp_path: Path) -> None:
     assert "takes 6 positional parameters" in next(lengths.breaches(six))
 
 
-def test_a_module_whose_name_says_nothing_is_refused(tmp_path: Path) -> None:
+def test_meaningless_module_name_is_refused(tmp_path: Path) -> None:
     vague = measured(tmp_path, "", "src/bramley/kube/utils.py")
     allowed = measured(tmp_path, "", "src/bramley/runtime/manager.py")
 
@@ -54,7 +54,7 @@ def test_a_module_whose_name_says_nothing_is_refused(tmp_path: Path) -> None:
     assert list(lengths.breaches(allowed)) == []
 
 
-def test_the_figures_are_median_p90_and_the_longest(tmp_path: Path) -> None:
+def test_report_has_median_p90_and_longest(tmp_path: Path) -> None:
     functions = "".join(function_of(lines, f"work{lines}") for lines in range(2, 12))
     file = measured(tmp_path, functions)
 

@@ -11,7 +11,7 @@ import pytest
 from tools import memory_folder
 
 
-def test_a_folder_with_room_is_taken(tmp_path: Path) -> None:
+def test_folder_with_enough_space_is_used(tmp_path: Path) -> None:
     if os.statvfs(tmp_path).f_flag & getattr(os, "ST_NOEXEC", 0):
         pytest.skip("no program starts from the folder of this run")
 
@@ -19,7 +19,5 @@ def test_a_folder_with_room_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "room"), [("none", 1), ("", 1 << 62)], ids=["missing", "full"])
-def test_where_none_is_fit_files_go_where_they_always_go(
-    tmp_path: Path, name: str, room: int
-) -> None:
+def test_default_temporary_folder_is_used_otherwise(tmp_path: Path, name: str, room: int) -> None:
     assert memory_folder.choose(tmp_path / name, room=room) == tempfile.gettempdir()

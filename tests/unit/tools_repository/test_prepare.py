@@ -44,7 +44,7 @@ def test_a_fresh_container_gets_the_lists_and_then_the_package_with_services_den
     assert not machine.policy.exists()
 
 
-def test_a_plain_user_installs_nothing(machine: Machine) -> None:
+def test_user_without_root_installs_nothing(machine: Machine) -> None:
     prepare.install_programs(["process"], run=machine.run, may_install=False, policy=machine.policy)
 
     assert machine.commands == []
@@ -58,7 +58,7 @@ def test_tiers_that_need_nothing_install_nothing(machine: Machine) -> None:
     assert machine.commands == []
 
 
-def test_the_machines_own_policy_comes_back_even_after_a_failure(tmp_path: Path) -> None:
+def test_original_policy_is_restored_after_a_failure(tmp_path: Path) -> None:
     policy = tmp_path / "policy-rc.d"
     policy.write_text("#!/bin/sh\nexit 0\n")
     policy.chmod(0o700)
@@ -70,7 +70,7 @@ def test_the_machines_own_policy_comes_back_even_after_a_failure(tmp_path: Path)
     assert policy.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_missing_program_is_named_with_the_command_that_brings_it(
+def test_missing_program_is_reported_with_the_install_command(
     machine: Machine,
 ) -> None:
     tiers.missing_for.cache_clear()

@@ -64,7 +64,7 @@ def test_without_a_python_the_message_says_how_to_get_one(machine: Machine) -> N
     assert "apt-get install python3 python3-venv" in made.stderr
 
 
-def test_an_old_python3_is_passed_over_for_a_newer_one(machine: Machine) -> None:
+def test_old_python3_is_skipped_for_a_newer_one(machine: Machine) -> None:
     machine.has("python3", PYTHON.format(too_old=1))
     machine.has("python3.12", PYTHON.format(too_old=0))
     (machine.programs / "ensurepip").touch()
@@ -76,7 +76,7 @@ def test_an_old_python3_is_passed_over_for_a_newer_one(machine: Machine) -> None
     assert "--no-deps --no-build-isolation -e ." in made.stdout
 
 
-def test_a_plain_user_without_ensurepip_gets_the_command(machine: Machine) -> None:
+def test_user_without_root_and_ensurepip_gets_the_command(machine: Machine) -> None:
     machine.has("python3", PYTHON.format(too_old=0))
     machine.user_is(1000)
 

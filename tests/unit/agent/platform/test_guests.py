@@ -31,7 +31,7 @@ def test_process_that_runs_a_vm_is_recognised_by_its_arguments(argv: tuple[str, 
 
 
 @pytest.mark.parametrize("argv", OTHERS)
-def test_other_processes_are_not(argv: tuple[str, ...]) -> None:
+def test_other_processes_are_not_recognised(argv: tuple[str, ...]) -> None:
     assert system.guest_processes_of([HostProcess(7, argv)]) == []
 
 

@@ -258,5 +258,5 @@ def test_remains_of_a_lost_pod_are_removed(seen: Observation) -> None:
     ("seen", "expected"),
     [pytest.param(seen, step, id=name) for name, seen, step in SITUATIONS],
 )
-def test_situation(seen: Mapping[str, Any], expected: Step) -> None:
+def test_situation_has_the_expected_decision(seen: Mapping[str, Any], expected: Step) -> None:
     assert decide(Observation(**seen)) is expected

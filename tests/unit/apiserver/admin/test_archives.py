@@ -33,7 +33,7 @@ def written(path: Path, archive: Archive | None = None) -> bytes:
     return content
 
 
-def test_archive_is_read_back_private_and_any_tar_reads_it(tmp_path: Path) -> None:
+def test_archive_is_private_round_trips_and_is_a_plain_tar(tmp_path: Path) -> None:
     archive = an_archive()
     content = written(tmp_path / "file", archive)
     (tmp_path / "into").mkdir()
@@ -55,7 +55,7 @@ def test_truncated_archive_is_refused(part: float, tmp_path: Path) -> None:
         archives.check(tmp_path / "file")
 
 
-def test_every_changed_byte_that_matters_is_noticed(tmp_path: Path) -> None:
+def test_every_relevant_changed_byte_is_detected(tmp_path: Path) -> None:
     content = written(tmp_path / "file")
     archives.check(tmp_path / "file")
     start = content.index(CONTENT)
@@ -68,7 +68,7 @@ def test_every_changed_byte_that_matters_is_noticed(tmp_path: Path) -> None:
             archives.check(tmp_path / "file")
 
 
-def test_parts_that_no_backup_has_are_refused(tmp_path: Path) -> None:
+def test_unknown_parts_are_refused(tmp_path: Path) -> None:
     part = Part("../evil", b"content")
     plain = an_archive()
     manifest = msgspec.structs.replace(plain.manifest, parts=(*plain.manifest.parts, part.entry()))
@@ -91,7 +91,7 @@ def test_archive_without_keys_or_of_a_later_format_is_refused(tmp_path: Path) ->
         archives.check(tmp_path / "file")
 
 
-def test_link_in_the_place_of_a_part_is_refused(tmp_path: Path) -> None:
+def test_link_instead_of_a_part_is_refused(tmp_path: Path) -> None:
     plain = an_archive()
     content = b"".join(plain.chunks())
     head = content[: content.index(b"bramley.db\0")]
@@ -111,7 +111,7 @@ def test_file_that_is_no_tar_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("passed", [timedelta(days=-3), timedelta(), timedelta(days=800)])
-def test_revisions_rise_above_all_that_a_server_can_have_made_since(passed: timedelta) -> None:
+def test_restored_revisions_exceed_all_that_a_server_may_have_issued(passed: timedelta) -> None:
     content = Snapshot(1000, {}, {})
     most = int(max(passed, timedelta()).total_seconds()) * 20_000
 

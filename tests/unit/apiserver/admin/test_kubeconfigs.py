@@ -50,7 +50,7 @@ def test_working_token_is_kept(tmp_path: Path) -> None:
     assert token == kubeconfigs.admin_token(tmp_path / "kubeconfig", tokens)
 
 
-def test_lost_kubeconfig_gets_a_new_token_and_the_old_one_is_void(tmp_path: Path) -> None:
+def test_lost_kubeconfig_gets_a_new_token_and_the_old_one_is_invalid(tmp_path: Path) -> None:
     tokens = Tokens.open(tmp_path)
     old = tokens.issue(ADMIN, ADMIN_GROUPS)
 
@@ -62,7 +62,7 @@ def test_lost_kubeconfig_gets_a_new_token_and_the_old_one_is_void(tmp_path: Path
     assert tokens.identify(old.reveal()) is None
 
 
-def test_another_users_token_does_not_make_an_administrator(tmp_path: Path) -> None:
+def test_token_of_another_user_is_replaced(tmp_path: Path) -> None:
     tokens = Tokens.open(tmp_path)
     token = tokens.issue("ada")
     written(tmp_path / "kubeconfig", token.reveal())

@@ -18,7 +18,7 @@ def test_a_label_is_also_a_subdomain_and_a_label_value(text: str) -> None:
 
 
 @given(st.text(max_size=8))
-def test_what_is_wrong_is_never_empty_for_what_does_not_fit(text: str) -> None:
+def test_invalid_name_has_an_error(text: str) -> None:
     fits = bool(re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", text))
 
     assert (names.label(text) == []) is fits
@@ -39,7 +39,7 @@ def test_what_is_wrong_is_never_empty_for_what_does_not_fit(text: str) -> None:
         (names.label_value("é" * 40), "must be no more than 63 characters"),
     ],
 )
-def test_a_breach_is_named(found: list[str], expected: str) -> None:
+def test_broken_rule_is_named(found: list[str], expected: str) -> None:
     assert expected in found
 
 
@@ -52,6 +52,6 @@ def test_a_generated_name_keeps_its_base_and_fits_a_label(seed: int, base: str) 
     assert len(name) <= 63
 
 
-def test_a_dash_may_end_a_base_but_not_a_name() -> None:
+def test_generate_name_may_end_with_a_dash_and_a_name_may_not() -> None:
     assert names.subdomain("a-", True) == []
     assert names.subdomain("a-") != []

@@ -118,17 +118,17 @@ FAILING = [
 
 
 @pytest.mark.parametrize(("target", "patch", "merged"), RFC_7386)
-def test_merges_as_the_rfc_shows(target: Any, patch: Any, merged: Any) -> None:
+def test_merge_examples_of_the_rfc(target: Any, patch: Any, merged: Any) -> None:
     assert merge(target, patch) == merged
 
 
 @pytest.mark.parametrize(("document", "operations", "after"), RFC_6902)
-def test_operates_as_the_rfc_shows(document: Any, operations: Any, after: Any) -> None:
+def test_json_patch_examples_of_the_rfc(document: Any, operations: Any, after: Any) -> None:
     assert apply(copy.deepcopy(document), operations) == after
 
 
 @pytest.mark.parametrize(("document", "operation"), FAILING)
-def test_an_operation_that_does_not_apply_fails(document: Any, operation: Any) -> None:
+def test_inapplicable_operation_fails(document: Any, operation: Any) -> None:
     with pytest.raises(PatchFailed):
         apply(copy.deepcopy(document), [operation])
 
@@ -143,7 +143,7 @@ def test_merging_changes_neither_side(target: Any, patch: Any) -> None:
 
 
 @given(OBJECTS, OBJECTS)
-def test_merging_twice_is_merging_once(target: Any, patch: Any) -> None:
+def test_merge_is_idempotent(target: Any, patch: Any) -> None:
     once = merge(target, patch)
 
     assert merge(once, patch) == once
@@ -155,19 +155,19 @@ def test_an_empty_patch_changes_nothing(target: Any) -> None:
 
 
 @given(KEPT_OBJECTS, KEPT_OBJECTS)
-def test_some_patch_leads_from_any_object_to_any_other(one: Any, other: Any) -> None:
+def test_any_object_can_be_patched_to_any_other(one: Any, other: Any) -> None:
     assert same(merge(one, difference(one, other)), other)
 
 
 @given(OBJECTS, OBJECTS)
-def test_what_a_patch_does_not_name_is_shared(target: Any, patch: Any) -> None:
+def test_unpatched_values_are_shared(target: Any, patch: Any) -> None:
     merged = merge(target, patch)
 
     assert all(merged[key] is target[key] for key in target if key not in patch)
 
 
 @given(OBJECTS, KEYS, VALUES)
-def test_what_was_added_is_found_and_can_be_taken_away(target: Any, key: str, value: Any) -> None:
+def test_added_value_passes_its_test_and_can_be_removed(target: Any, key: str, value: Any) -> None:
     pointer = "/" + key.replace("~", "~0").replace("/", "~1")
     added = apply(copy.deepcopy(target), [{"op": "add", "path": pointer, "value": value}])
 
@@ -177,7 +177,7 @@ def test_what_was_added_is_found_and_can_be_taken_away(target: Any, key: str, va
 
 
 @given(OBJECTS, KEYS, KEYS)
-def test_moving_is_copying_and_removing(target: Any, origin: str, goal: str) -> None:
+def test_move_equals_copy_and_remove(target: Any, origin: str, goal: str) -> None:
     if origin == goal or origin not in target:
         return
     one, two = (f"/{each.replace('~', '~0').replace('/', '~1')}" for each in (origin, goal))
@@ -188,7 +188,7 @@ def test_moving_is_copying_and_removing(target: Any, origin: str, goal: str) -> 
     assert moved == apply(copy.deepcopy(target), copied)
 
 
-def test_a_copy_is_of_its_own() -> None:
+def test_copied_value_is_independent() -> None:
     operations: list[dict[str, Any]] = [
         {"op": "copy", "from": "/a", "path": "/b"},
         {"op": "add", "path": "/b/x", "value": 1},

@@ -90,7 +90,7 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
         max_size=3,
     )
 )
-def test_escaped_field_values_come_back_as_they_were(terms: list[tuple[str, str, bool]]) -> None:
+def test_escaped_field_values_round_trip(terms: list[tuple[str, str, bool]]) -> None:
     def escaped(value: str) -> str:
         return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
 
@@ -101,7 +101,7 @@ def test_escaped_field_values_come_back_as_they_were(terms: list[tuple[str, str,
     assert parse_fields(text, lambda field: field) == tuple(FieldTerm(*term) for term in terms)
 
 
-def test_name_and_namespace_are_fields_of_everything() -> None:
+def test_name_and_namespace_are_fields_of_every_kind() -> None:
     record = a_record("a")
 
     assert Selection(fields=(FieldTerm("metadata.name", "a", equal=True),)).matches(record)
@@ -110,7 +110,7 @@ def test_name_and_namespace_are_fields_of_everything() -> None:
     )
 
 
-def test_the_only_value_of_a_field_is_found() -> None:
+def test_single_value_of_a_field_is_found() -> None:
     selection = Selection(fields=parse_fields("x!=1,y=2", lambda field: field))
 
     assert selection.only("y") == "2"
@@ -120,7 +120,7 @@ def test_the_only_value_of_a_field_is_found() -> None:
 @pytest.mark.parametrize(
     "text", ["a=b=c", "a in (b", "=b", "a,,b", "a b", "!", "a=-b", "a>x", "a,"]
 )
-def test_nonsense_is_refused(text: str) -> None:
+def test_invalid_selectors_are_refused(text: str) -> None:
     with pytest.raises(ApiError) as refused:
         parse_labels(text)
     assert refused.value.code == 400

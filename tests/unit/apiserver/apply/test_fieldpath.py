@@ -18,12 +18,12 @@ SETS = st.lists(PATHS, max_size=8).map(fieldpath.from_paths)
 
 
 @given(SETS)
-def test_the_written_form_comes_back(one: fieldpath.FieldSet) -> None:
+def test_field_set_round_trips(one: fieldpath.FieldSet) -> None:
     assert fieldpath.from_wire(one.to_wire()) == one
 
 
 @given(st.lists(PATHS, max_size=8))
-def test_a_set_has_the_paths_that_it_was_made_of(paths: list[fieldpath.Path]) -> None:
+def test_set_has_the_paths_it_was_built_from(paths: list[fieldpath.Path]) -> None:
     assert set(fieldpath.from_paths(paths).paths()) == set(paths)
 
 
@@ -39,7 +39,7 @@ def test_union_intersection_and_difference_are_those_of_paths(
 
 
 @pytest.mark.parametrize("wrong", [[], {"x": {}}, {"f:a": 1}, {"k:{": {}}, {"q:a": {}}])
-def test_what_is_no_set_is_refused(wrong: Any) -> None:
+def test_invalid_field_set_is_refused(wrong: Any) -> None:
     with pytest.raises(fieldpath.InvalidFieldSet):
         fieldpath.from_wire(wrong)
 
@@ -54,7 +54,7 @@ def test_keys_of_an_item_are_written_in_order() -> None:
     assert fieldpath.by_keys({"protocol": "TCP", "port": 1}) == 'k:{"port":1,"protocol":"TCP"}'
 
 
-def test_paths_are_shown_as_refusals_name_them() -> None:
+def test_paths_are_formatted_as_in_errors() -> None:
     path = ("f:spec", 'k:{"name":"a","port":1}', "f:image", 'v:"x"')
 
     assert fieldpath.format_path(path) == '.spec[name="a",port=1].image[="x"]'

@@ -78,7 +78,7 @@ def content(value: Any) -> Any:
 
 
 @given(ANY)
-def test_applying_twice_is_applying_once(config: Json) -> None:
+def test_apply_is_idempotent(config: Json) -> None:
     once = applied(None, config)
     twice = applied(once, config, now="2")
 
@@ -90,12 +90,12 @@ def test_applying_twice_is_applying_once(config: Json) -> None:
     {**EMPTY, "spec": {"ports": [{"port": 97}]}},
     {**EMPTY, "spec": {"ports": [{"name": "x", "port": 97}, {"name": "x", "port": 98}]}},
 )
-def test_a_second_configuration_takes_the_place_of_the_first(first: Json, second: Json) -> None:
+def test_second_configuration_replaces_the_first(first: Json, second: Json) -> None:
     assert content(applied(applied(None, first), second).new) == content(second)
 
 
 @given(UPPER, LOWER)
-def test_managers_that_do_not_meet_may_come_in_any_order(upper: Json, lower: Json) -> None:
+def test_order_of_managers_with_disjoint_fields_does_not_matter(upper: Json, lower: Json) -> None:
     one_way = applied(applied(None, upper, ONE), lower, TWO)
     other_way = applied(applied(None, lower, TWO), upper, ONE)
 
@@ -104,7 +104,7 @@ def test_managers_that_do_not_meet_may_come_in_any_order(upper: Json, lower: Jso
 
 
 @given(UPPER, LOWER)
-def test_who_applies_nothing_any_more_leaves_the_others_alone(upper: Json, lower: Json) -> None:
+def test_empty_apply_leaves_fields_of_other_managers(upper: Json, lower: Json) -> None:
     both = applied(applied(None, upper, ONE), lower, TWO)
 
     left = applied(both, EMPTY, TWO)
@@ -114,7 +114,7 @@ def test_who_applies_nothing_any_more_leaves_the_others_alone(upper: Json, lower
 
 
 @given(ANY, ANY)
-def test_force_makes_every_field_of_the_configuration_ones_own(first: Json, second: Json) -> None:
+def test_force_makes_the_manager_own_every_applied_field(first: Json, second: Json) -> None:
     forced = applied(applied(None, first, ONE), second, TWO, force=True)
 
     own = typed.to_field_set(second, SERVICE.schema)
@@ -154,13 +154,13 @@ def test_update_owns_exactly_what_it_changed(first: Json, second: Json) -> None:
 
 
 @given(ANY)
-def test_managers_are_written_and_read_back(config: Json) -> None:
+def test_managed_fields_round_trip(config: Json) -> None:
     known = applied(None, config).managers
 
     assert managed_fields.decode(managed_fields.encode(known)) == known
 
 
-def test_the_oldest_updaters_become_one_when_there_are_too_many() -> None:
+def test_oldest_update_entries_are_merged_beyond_the_limit() -> None:
     known: dict[Manager, VersionedSet] = {}
     live: Json = {**EMPTY, "metadata": {"labels": {}}}
     for number in range(managed_fields.UPDATERS_LIMIT + 5):

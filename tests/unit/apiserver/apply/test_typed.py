@@ -59,17 +59,17 @@ def test_shared_items_take_the_order_of_the_configuration(
     assert "".join(each["name"] for each in merged["containers"]) == expected
 
 
-def test_repeated_items_of_a_live_object_stay() -> None:
+def test_duplicate_items_of_a_live_object_stay() -> None:
     merged = typed.merge(env("a", "a", "b"), env("c"), CONTAINER)
 
     assert [each["name"] for each in merged["env"]] == ["a", "a", "b", "c"]
 
 
-def test_repeated_items_are_owned_as_one() -> None:
+def test_duplicate_items_are_owned_as_one() -> None:
     assert paths(typed.to_field_set(env("a", "a"), CONTAINER)) == {'.env[name="a"]'}
 
 
-def test_a_repetition_that_begins_is_new_and_one_that_ends_is_gone() -> None:
+def test_duplicated_item_is_added_and_removed_as_one() -> None:
     begins = typed.compare(env("a"), env("a", "a"), CONTAINER)
     ends = typed.compare(env("a", "a"), env("a"), CONTAINER)
 
@@ -79,7 +79,7 @@ def test_a_repetition_that_begins_is_new_and_one_that_ends_is_gone() -> None:
     assert '.env[name="a"].value' in paths(ends.added)
 
 
-def test_a_field_that_is_emptied_is_not_taken_from_who_owns_it() -> None:
+def test_emptied_field_keeps_its_owner() -> None:
     """Otherwise another manager would lose the ownership of a struct that it keeps."""
     live = {"resources": {"requests": {"cpu": "1"}}}
     gone = fieldpath.from_paths([("f:resources", "f:requests")])
@@ -91,7 +91,7 @@ def test_a_field_that_is_emptied_is_not_taken_from_who_owns_it() -> None:
     assert typed.without_removed_fields(left, live) == {}
 
 
-def test_what_a_schema_says_is_owned_as_one_is_a_leaf() -> None:
+def test_atomic_field_is_a_leaf() -> None:
     config = {"whole": {"a": "b"}, "set": ["x"], "free": {"deep": {"er": [1, 2]}}}
 
     assert paths(typed.to_field_set(config, CRD)) == {
@@ -117,7 +117,7 @@ def test_invalid_configuration_is_refused_with_its_path(config: Json, why: str) 
     assert (typed.validation_error(config, CRD) or "").startswith(why)
 
 
-def test_a_port_is_known_by_its_protocol_even_if_it_does_not_say_it() -> None:
+def test_default_protocol_is_part_of_the_key_of_a_port() -> None:
     ports = {"ports": [{"containerPort": 1}]}
 
     keys = '.ports[containerPort=1,protocol="TCP"]'

@@ -36,7 +36,9 @@ def test_the_common_name_is_the_user_and_organisations_are_groups() -> None:
 @pytest.mark.parametrize(
     "certificate", [None, {}, {"subject": ((("organizationName", "team"),),), "notAfter": "x"}]
 )
-def test_a_certificate_without_a_name_has_no_owner(certificate: dict[str, Any] | None) -> None:
+def test_certificate_without_a_common_name_identifies_no_user(
+    certificate: dict[str, Any] | None,
+) -> None:
     assert exchange.peer_of_certificate(certificate) is None
 
 
@@ -73,20 +75,22 @@ async def code(world: World, header: str | None = None, peer: Peer | None = None
         ("Bearer a.b.c", 401),
     ],
 )
-async def test_a_credential_is_right_or_refused(header: str | None, expected: int) -> None:
+async def test_valid_credentials_authenticate_and_others_are_refused(
+    header: str | None, expected: int
+) -> None:
     async with a_world() as world:
         assert await code(world, header) == expected
 
 
 @pytest.mark.parametrize("second", [TOKEN, "wrong"])
-async def test_two_credentials_are_none_whichever_comes_last(second: str) -> None:
+async def test_two_authorization_headers_are_refused(second: str) -> None:
     async with a_world() as world:
         further = (("authorization", f"Bearer {second}"),)
 
         assert (await world.request("GET", CONFIG_MAPS, headers=further)).code == 401
 
 
-async def test_a_header_that_comes_many_times_counts_each_time() -> None:
+async def test_repeated_headers_count_towards_the_limit() -> None:
     async with a_world(Settings(header_limit_bytes=1000)) as world:
         once, often = (("x-a", "a" * 100),), (("x-a", "a" * 100),) * 10
 
@@ -94,7 +98,7 @@ async def test_a_header_that_comes_many_times_counts_each_time() -> None:
         assert (await world.request("GET", CONFIG_MAPS, headers=often)).code == 431
 
 
-async def test_a_certificate_that_ended_on_an_open_connection_is_refused() -> None:
+async def test_certificate_that_expired_on_an_open_connection_is_refused() -> None:
     async with a_world() as world:
         until = virtual_time.clock().now() + timedelta(seconds=10)
         peer = Peer(User("root", ("system:masters",)), until)
@@ -105,7 +109,7 @@ async def test_a_certificate_that_ended_on_an_open_connection_is_refused() -> No
         assert (before, await code(world, peer=peer)) == (200, 401)
 
 
-async def test_a_wrong_token_is_not_saved_by_a_certificate() -> None:
+async def test_invalid_token_is_refused_despite_a_valid_certificate() -> None:
     async with a_world() as world:
         until = virtual_time.clock().now() + timedelta(days=1)
         peer = Peer(User("root", ("system:masters",)), until)
@@ -113,7 +117,7 @@ async def test_a_wrong_token_is_not_saved_by_a_certificate() -> None:
         assert await code(world, "Bearer wrong", peer) == 401
 
 
-def test_everybody_known_is_in_one_group() -> None:
+def test_authenticated_users_are_in_the_group_system_authenticated() -> None:
     assert authenticated(User("bob", ("a",))).groups == ("a", "system:authenticated")
     assert authenticated(User("bob", ("system:authenticated",))).groups == ("system:authenticated",)
 

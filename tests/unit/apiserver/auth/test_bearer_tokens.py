@@ -57,7 +57,7 @@ def test_tokens_have_256_random_bits(tmp_path: Path) -> None:
     assert all(len(one) == 43 for one in issued)  # 32 bytes in URL-safe base64
 
 
-def test_new_token_voids_the_former_one_of_the_same_user(tmp_path: Path) -> None:
+def test_new_token_invalidates_the_former_one_of_the_same_user(tmp_path: Path) -> None:
     tokens = Tokens.open(tmp_path)
     first, other = tokens.issue("ada"), tokens.issue("grace")
 
@@ -68,7 +68,7 @@ def test_new_token_voids_the_former_one_of_the_same_user(tmp_path: Path) -> None
     assert tokens.identify(other.reveal())
 
 
-def test_revoked_token_is_void_also_after_a_restart(tmp_path: Path) -> None:
+def test_revoked_token_stays_invalid_after_a_restart(tmp_path: Path) -> None:
     tokens = Tokens.open(tmp_path)
     token = tokens.issue("ada")
 
@@ -94,7 +94,7 @@ def test_file_of_a_later_release_is_refused(tmp_path: Path) -> None:
         Tokens.open(tmp_path)
 
 
-def test_token_that_cannot_be_kept_is_not_given_out(tmp_path: Path) -> None:
+def test_token_that_cannot_be_stored_is_not_issued(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "missing" / "\0bad", {})
 
     with pytest.raises((BadConfiguration, ValueError)):

@@ -31,7 +31,7 @@ async def may(world: World, user: str, verb: str, resource: str, group: str = ""
     return bool(reply.json["status"]["allowed"])
 
 
-async def test_the_roles_of_a_cluster_are_there_whole() -> None:
+async def test_all_built_in_roles_exist() -> None:
     async with a_world() as world:
         roles = (await world.get(CLUSTER_ROLES)).json["items"]
         names = {each["metadata"]["name"] for each in roles}
@@ -52,7 +52,7 @@ async def test_the_roles_of_a_cluster_are_there_whole() -> None:
         assert "extension-apiserver-authentication-reader" in inside
 
 
-async def test_what_was_made_can_be_selected_and_read_one_by_one() -> None:
+async def test_created_roles_can_be_listed_by_label_and_read() -> None:
     async with a_world() as world:
         label = "kubernetes.io/bootstrapping=rbac-defaults"
         selected = (await world.get(f"{CLUSTER_ROLES}?labelSelector={label}")).names
@@ -84,7 +84,7 @@ async def test_what_was_made_can_be_selected_and_read_one_by_one() -> None:
         ("bob", "get", "pods", "", False),
     ],
 )
-async def test_the_controllers_of_a_cluster_may_do_their_work(
+async def test_built_in_controllers_are_authorized(
     user: str, verb: str, resource: str, group: str, allowed: bool
 ) -> None:
     async with a_world() as world:
@@ -96,7 +96,7 @@ async def test_a_second_start_writes_nothing() -> None:
         assert await mend(world) == 0
 
 
-async def test_rights_that_were_taken_away_come_back_and_others_stay() -> None:
+async def test_removed_rules_are_restored_and_added_ones_stay() -> None:
     async with a_world() as world:
         whole = (await world.get(BASIC)).json
         own = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
@@ -114,7 +114,7 @@ async def test_rights_that_were_taken_away_come_back_and_others_stay() -> None:
         } in rules
 
 
-async def test_subjects_that_were_taken_away_come_back_and_others_stay() -> None:
+async def test_removed_subjects_are_restored_and_added_ones_stay() -> None:
     async with a_world() as world:
         path = f"{CLUSTER_BINDINGS}/system:discovery"
         eve = {"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}
@@ -126,7 +126,7 @@ async def test_subjects_that_were_taken_away_come_back_and_others_stay() -> None
         assert names == ["eve", "system:authenticated"]
 
 
-async def test_what_is_gone_is_made_again() -> None:
+async def test_deleted_objects_are_created_again() -> None:
     async with a_world() as world:
         await world.delete(BASIC)
 
@@ -143,7 +143,7 @@ async def test_objects_without_autoupdate_are_left_alone() -> None:
         assert not (await world.get(BASIC)).json["rules"]
 
 
-async def test_the_rules_of_an_aggregated_role_are_left_to_the_aggregation() -> None:
+async def test_rules_of_an_aggregated_role_are_not_restored() -> None:
     async with a_world() as world:
         await world.merge(f"{CLUSTER_ROLES}/view", {"rules": []})
 

@@ -29,14 +29,14 @@ def keeping_at_most(limit_bytes: int) -> Iterator[None]:
     assert after - before < limit_bytes
 
 
-async def test_long_addresses_are_not_kept() -> None:
+async def test_long_paths_are_not_cached() -> None:
     async with a_world() as world:
         with keeping_at_most(TIMES * LONG // 4):
             for number in range(TIMES):
                 assert (await world.get(f"{PODS}/{number}{'x' * LONG}")).code == 404
 
 
-async def test_long_tokens_are_good_and_not_kept() -> None:
+async def test_long_tokens_are_valid_and_not_cached() -> None:
     async with a_world() as world:
         tokens = [
             await minted(world, audiences=[ISSUER, f"{number}{'x' * LONG}"])

@@ -58,7 +58,7 @@ def secrets(pods: list[PodFacts]) -> set[str]:
     return {name for pod in pods for name in pod.references.secrets}
 
 
-async def test_pods_that_were_there_and_pods_that_come_are_found_by_their_node() -> None:
+async def test_existing_and_new_pods_are_indexed_by_node() -> None:
     async with Store.in_memory() as store:
         await put_pod(store, "early", "mac-1", "a")
         pods = Pods(store)
@@ -73,7 +73,7 @@ async def test_pods_that_were_there_and_pods_that_come_are_found_by_their_node()
         assert pods.on("mac-1", "other") == []
 
 
-async def test_a_pod_that_goes_or_changes_takes_its_references_with_it() -> None:
+async def test_references_of_a_deleted_or_changed_pod_are_removed() -> None:
     async with Store.in_memory() as store:
         pods = Pods(store)
         await put_pod(store, "p", "mac-1", "a")
@@ -87,7 +87,7 @@ async def test_a_pod_that_goes_or_changes_takes_its_references_with_it() -> None
         assert pods.find("ns", "p") is None
 
 
-async def test_a_pod_made_again_elsewhere_is_there_and_not_here() -> None:
+async def test_pod_recreated_on_another_node_is_indexed_there_only() -> None:
     async with Store.in_memory() as store:
         pods = Pods(store)
         await put_pod(store, "p", "mac-1", "a")
@@ -100,7 +100,7 @@ async def test_a_pod_made_again_elsewhere_is_there_and_not_here() -> None:
         assert found.node == "mac-2"
 
 
-async def test_nothing_waits_in_the_inbox_of_the_index() -> None:
+async def test_index_leaves_no_changes_in_its_subscription() -> None:
     async with Store.in_memory() as store:
         Pods(store)
         for number in range(50):
@@ -142,7 +142,9 @@ FOREIGN = {"kind": "ServiceAccount", "namespace": "default", "name": "tart-kubel
         (a_binding(subjects=[{**FOREIGN, "namespace": "bramley-agents", "kind": "User"}]), False),
     ],
 )
-async def test_only_the_right_binding_makes_an_agent(binding: dict[str, Any], enrols: bool) -> None:
+async def test_only_the_exact_binding_identifies_an_agent(
+    binding: dict[str, Any], enrols: bool
+) -> None:
     async with Store.in_memory() as store:
         world = NodeGraph(store)
         key = Key(BINDINGS, "", "bramley-agent-enrolment:mac-1")
@@ -154,7 +156,7 @@ async def test_only_the_right_binding_makes_an_agent(binding: dict[str, Any], en
         assert not world.enrolled("mac-2")
 
 
-async def test_an_agent_is_none_once_its_binding_changed_or_went() -> None:
+async def test_agent_without_its_binding_is_no_agent() -> None:
     async with Store.in_memory() as store:
         world = NodeGraph(store)
         key = Key(BINDINGS, "", "bramley-agent-enrolment:mac-1")
@@ -175,7 +177,7 @@ async def as_agent(server: Served) -> Client:
     return Client(server.api.transport(made.token), clock=virtual_time.clock())
 
 
-async def test_what_an_agent_writes_is_seen_by_the_rule() -> None:
+async def test_writes_of_an_agent_are_authorized_with_their_body() -> None:
     async with served("ns") as server:
         await bind_pod(server.kube, "p", "mac-1")
         agent = await as_agent(server)
@@ -190,7 +192,7 @@ async def test_what_an_agent_writes_is_seen_by_the_rule() -> None:
         assert done.status.phase == "Running"
 
 
-async def test_what_an_agent_mints_is_seen_by_the_rule() -> None:
+async def test_token_requests_of_an_agent_are_authorized_with_their_body() -> None:
     async with served("ns") as server:
         agent = await as_agent(server)
 
@@ -200,7 +202,7 @@ async def test_what_an_agent_mints_is_seen_by_the_rule() -> None:
             )
 
 
-async def test_an_agent_is_judged_by_the_rule_and_not_by_roles() -> None:
+async def test_agent_is_authorized_by_the_node_authorizer_and_not_by_roles() -> None:
     async with served("ns") as server:
         agent = await as_agent(server)
         await server.kube.create(
@@ -215,7 +217,7 @@ async def test_an_agent_is_judged_by_the_rule_and_not_by_roles() -> None:
             await agent.list(Namespace)
 
 
-async def test_other_service_accounts_among_the_agents_live_by_roles() -> None:
+async def test_other_service_accounts_in_the_namespace_are_authorized_by_roles() -> None:
     async with served() as server:
         await as_agent(server)
         place = ObjectMeta(name="visitor", namespace="bramley-agents")
@@ -249,7 +251,7 @@ def test_the_node_of_a_pod_field_selector_is_recognized(
     assert Attributes.of(User("u"), info).selected_node == node
 
 
-async def test_an_agent_hears_of_its_own_pods_only() -> None:
+async def test_agent_watches_its_own_pods_only() -> None:
     async with served("ns") as server:
         await bind_pod(server.kube, "mine", "mac-1")
         await bind_pod(server.kube, "theirs", "mac-2")
@@ -264,7 +266,7 @@ async def test_an_agent_hears_of_its_own_pods_only() -> None:
 
 
 @pytest.mark.parametrize("query", [{}, {"dryRun": "All"}])
-async def test_an_agent_reads_nothing_by_changing_nothing(query: dict[str, str]) -> None:
+async def test_empty_patch_of_an_agent_reveals_nothing(query: dict[str, str]) -> None:
     async with served("ns") as server:
         kube = server.kube
         for node in ("mac-1", "mac-2"):

@@ -65,7 +65,7 @@ SUBJECTS = [
 
 
 @pytest.mark.parametrize(("subject", "user", "allowed"), SUBJECTS)
-async def test_a_role_is_for_its_subjects(subject: Json, user: User, allowed: bool) -> None:
+async def test_role_applies_to_its_subjects(subject: Json, user: User, allowed: bool) -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         await put(store, Key(CLUSTER_ROLES, "", "reader"), rules=READ_PODS)
         await put(store, Key(CLUSTER_BINDINGS, "", "b"), **bound("reader", subject))
@@ -73,7 +73,7 @@ async def test_a_role_is_for_its_subjects(subject: Json, user: User, allowed: bo
         assert (Rbac(store).allows(reads_pods(user)) is not None) is allowed
 
 
-async def test_a_namespace_s_binding_counts_there_and_nowhere_else() -> None:
+async def test_role_binding_applies_in_its_namespace_only() -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         await put(store, Key(CLUSTER_ROLES, "", "reader"), rules=READ_PODS)
         subject = {"kind": "ServiceAccount", "name": "robot"}
@@ -85,7 +85,7 @@ async def test_a_namespace_s_binding_counts_there_and_nowhere_else() -> None:
         assert found == [True, False, False]
 
 
-async def test_a_role_of_another_namespace_is_not_meant() -> None:
+async def test_role_of_another_namespace_is_not_bound() -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         await put(store, Key(ROLES, "m", "reader"), rules=READ_PODS)
         subject = {"kind": "User", "name": "bob"}
@@ -94,7 +94,7 @@ async def test_a_role_of_another_namespace_is_not_meant() -> None:
         assert Rbac(store).allows(reads_pods(BOB, "n")) is None
 
 
-async def test_every_change_counts_at_once() -> None:
+async def test_changes_take_effect_at_once() -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         rbac = Rbac(store)
         role, binding = Key(CLUSTER_ROLES, "", "reader"), Key(CLUSTER_BINDINGS, "", "b")
@@ -121,7 +121,7 @@ async def decided(store: Store, user: User, attributes: Attributes | None = None
     return Authorizer(Rbac(store)).decide(attributes or reads_pods(user, "n"))
 
 
-async def test_a_verdict_names_the_binding_that_gave_the_right() -> None:
+async def test_decision_names_the_binding() -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         await put(store, Key(ROLES, "n", "reader"), rules=READ_PODS)
         subject = {"kind": "ServiceAccount", "name": "robot"}
@@ -146,7 +146,7 @@ async def test_bound_roles_that_do_not_exist_are_reported() -> None:
         assert verdict == Decision(allowed=False, reason=reason)
 
 
-async def test_anonymous_users_get_nothing_by_any_binding() -> None:
+async def test_anonymous_users_get_no_rights_by_any_binding() -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
         await put(store, Key(CLUSTER_ROLES, "", "all"), rules=everything)
@@ -182,19 +182,21 @@ async def test_anonymous_users_get_nothing_by_any_binding() -> None:
         ("get", "x", False),
     ],
 )
-async def test_strangers_see_that_the_server_lives(verb: str, path: str, allowed: bool) -> None:
+async def test_health_is_readable_without_authentication(
+    verb: str, path: str, allowed: bool
+) -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         for user in (users.ANONYMOUS, BOB):
             verdict = await decided(store, user, Attributes(user, verb, path=path))
             assert verdict.allowed is allowed
 
 
-async def test_masters_may_do_everything_without_any_role() -> None:
+async def test_masters_are_authorized_without_a_role() -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         assert (await decided(store, User("root", (users.MASTERS,)))).allowed
 
 
-async def test_a_further_rule_comes_before_roles_and_may_have_no_opinion() -> None:
+async def test_additional_authorizer_runs_first_and_may_have_no_opinion() -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         await put(store, Key(CLUSTER_ROLES, "", "reader"), rules=READ_PODS)
         await put(

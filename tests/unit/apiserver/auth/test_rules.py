@@ -59,7 +59,7 @@ def request_for(verb: str, resource: str = "", group: str = "", **more: str) -> 
         (EVERYTHING[1], request_for("get", path="/api"), True),
     ],
 )
-def test_a_rule_allows_what_it_says(rule: Rule, attributes: Attributes, allowed: bool) -> None:
+def test_rule_allows_what_it_lists(rule: Rule, attributes: Attributes, allowed: bool) -> None:
     assert RuleSet([rule]).allow(attributes) is allowed
 
 
@@ -107,7 +107,7 @@ def _plainly(rule: Rule, attributes: Attributes) -> bool:
             url == attributes.path or (url[-1] == "*" and attributes.path.startswith(url[:-1]))
             for url in rule.non_resource_urls or ()
         )
-    forms = {"*", attributes.whole_resource}
+    forms = {"*", attributes.combined_resource}
     if attributes.subresource:
         forms.add("*/" + attributes.subresource)
     return (
@@ -118,14 +118,12 @@ def _plainly(rule: Rule, attributes: Attributes) -> bool:
 
 
 @given(st.lists(RULES, max_size=4), REQUESTS)
-def test_an_indexed_set_decides_like_a_plain_reading(
-    found: list[Rule], attributes: Attributes
-) -> None:
+def test_indexed_rules_decide_like_a_linear_scan(found: list[Rule], attributes: Attributes) -> None:
     assert RuleSet(found).allow(attributes) is plainly_allowed(found, attributes)
 
 
 @given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=3), REQUESTS)
-def test_who_holds_all_rights_of_rules_is_allowed_all_that_they_allow(
+def test_covering_rules_allow_all_that_the_covered_ones_allow(
     owned: list[Rule], requested: list[Rule], attributes: Attributes
 ) -> None:
     if not rules.uncovered(owned, requested) and RuleSet(requested).allow(attributes):
@@ -133,7 +131,7 @@ def test_who_holds_all_rights_of_rules_is_allowed_all_that_they_allow(
 
 
 @given(st.lists(RULES, max_size=4))
-def test_rules_hold_their_own_rights_and_everything_holds_all(found: list[Rule]) -> None:
+def test_rules_cover_themselves_and_wildcards_cover_all(found: list[Rule]) -> None:
     assert rules.uncovered(found, found) == []
     assert rules.uncovered(EVERYTHING, found) == []
 
@@ -151,9 +149,7 @@ def test_rules_hold_their_own_rights_and_everything_holds_all(found: list[Rule])
         (PODS, EVERYTHING[0], "*"),
     ],
 )
-def test_rights_that_are_missing_are_found_one_by_one(
-    owned: Rule, requested: Rule, missing: str
-) -> None:
+def test_uncovered_verbs_are_found(owned: Rule, requested: Rule, missing: str) -> None:
     found = rules.uncovered([owned], [requested])
 
     assert [verb for rule in found for verb in rule.verbs or ()] == ([missing] if missing else [])

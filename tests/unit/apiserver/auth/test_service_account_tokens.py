@@ -91,7 +91,7 @@ async def test_the_claims_are_those_of_a_real_server() -> None:
         assert (claims["kubernetes.io"]["namespace"], account["name"]) == ("t", "robot")
 
 
-async def test_a_token_ends_with_its_time_and_a_minute_of_grace() -> None:
+async def test_token_expires_after_its_lifetime_and_a_minute_of_leeway() -> None:
     async with a_world() as world:
         token = await minted(world, expirationSeconds=600)
 
@@ -103,7 +103,7 @@ async def test_a_token_ends_with_its_time_and_a_minute_of_grace() -> None:
         assert (await complaint(world, token)).endswith("service account token has expired]")
 
 
-async def test_a_token_for_others_does_not_let_in_here() -> None:
+async def test_token_for_another_audience_is_refused() -> None:
     async with a_world() as world:
         token = await minted(world, audiences=["vault"])
 
@@ -116,7 +116,7 @@ async def test_a_token_for_others_does_not_let_in_here() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Secret", "Node"])
-async def test_a_token_dies_with_what_it_is_bound_to(kind: str) -> None:
+async def test_token_is_invalid_once_its_bound_object_is_deleted(kind: str) -> None:
     async with a_world() as world:
         place, body = {
             "Pod": (PODS, a_pod("x", serviceAccountName="robot")),
@@ -138,7 +138,7 @@ async def test_a_token_dies_with_what_it_is_bound_to(kind: str) -> None:
         assert await owner(world, token) == "401"
 
 
-async def test_a_token_dies_with_its_account_and_not_a_new_one_of_that_name() -> None:
+async def test_token_is_invalid_once_its_account_is_deleted_or_recreated() -> None:
     async with a_world() as world:
         token = await minted(world)
         alive = await owner(world, token)
@@ -151,7 +151,7 @@ async def test_a_token_dies_with_its_account_and_not_a_new_one_of_that_name() ->
         assert "service account UID (" in await complaint(world, token)
 
 
-async def test_a_pod_that_ends_keeps_its_token_for_its_grace_and_a_minute() -> None:
+async def test_token_of_a_terminating_pod_is_valid_for_its_grace_period_and_a_minute() -> None:
     async with a_world() as world:
         pod = a_pod(
             "p", serviceAccountName="robot", nodeName="mac", terminationGracePeriodSeconds=30
@@ -238,7 +238,7 @@ async def test_a_token_of_another_issuer_is_refused_whatever_its_key() -> None:
 
 
 @pytest.mark.parametrize("text", ["a.b.c", "..", "eyJ9.e30.x", "a.b", "\udcff.b.c"])
-async def test_what_is_no_token_is_refused(text: str) -> None:
+async def test_malformed_token_is_refused(text: str) -> None:
     async with a_world() as world:
         accounts = world.app.api._server.authenticator.accounts
 
@@ -248,7 +248,7 @@ async def test_what_is_no_token_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "code"), [(599, 422), (600, 201), (None, 201), (1 << 32, 201), ((1 << 32) + 1, 422)]
 )
-async def test_how_long_a_token_may_live(seconds: int | None, code: int) -> None:
+async def test_requested_lifetime_of_a_token(seconds: int | None, code: int) -> None:
     async with a_world() as world:
         await world.create(ACCOUNTS, {"metadata": {"name": "robot"}})
 
@@ -303,7 +303,7 @@ async def test_static_tokens_are_reviewed_for_this_api_only() -> None:
         assert await complaint(world, "let-me-in", "vault") == "invalid bearer token"
 
 
-async def test_accounts_read_how_to_verify_tokens_and_others_do_not() -> None:
+async def test_only_service_accounts_may_read_the_issuer_discovery() -> None:
     async with a_world() as world:
         token = await minted(world)
 

@@ -19,7 +19,7 @@ from tests.unit.apiserver.world import World, a_world
 LATER = datetime(9999, 1, 1, tzinfo=UTC)
 
 
-def test_keys_are_made_once_and_are_private(tmp_path: Path) -> None:
+def test_keys_are_created_once_and_are_private(tmp_path: Path) -> None:
     assert not (tmp_path / FILE).exists()
     first = SigningKeys.open(tmp_path).published()
 
@@ -40,7 +40,7 @@ def test_a_new_key_signs_and_the_old_one_verifies_until_it_retires(tmp_path: Pat
     assert [key["kid"] for key in SigningKeys.open(tmp_path).published()] == [new]
 
 
-async def test_what_a_retired_key_signed_is_void_at_once() -> None:
+async def test_tokens_of_a_retired_key_are_invalid_at_once() -> None:
     async with a_world() as world:
         token = await minted(world)
         keys = world.app.api._server.authenticator.accounts.keys
@@ -61,7 +61,7 @@ async def published(world: World) -> list[str]:
     return [key["kid"] for key in (await world.get("/openid/v1/jwks")).json["keys"]]
 
 
-async def test_rotation_keeps_old_tokens_good_for_as_long_as_they_can_live() -> None:
+async def test_rotation_keeps_existing_tokens_valid_until_they_expire() -> None:
     async with a_world() as world:
         old = await minted(world)
 
@@ -74,7 +74,7 @@ async def test_rotation_keeps_old_tokens_good_for_as_long_as_they_can_live() -> 
         assert datetime.fromisoformat(rotated[1]["until"]) == virtual_time.EPOCH + longest
 
 
-async def test_an_old_key_goes_when_its_time_is_over() -> None:
+async def test_expired_key_is_discarded() -> None:
     async with a_world() as world:
         keys = world.app.api._server.authenticator.accounts.keys
         old = await minted(world)
@@ -87,7 +87,7 @@ async def test_an_old_key_goes_when_its_time_is_over() -> None:
         assert await owner(world, old) == "401"
 
 
-async def test_rotation_can_void_what_was_signed_before() -> None:
+async def test_rotation_can_invalidate_existing_tokens() -> None:
     async with a_world() as world:
         old = await minted(world)
 
@@ -118,7 +118,7 @@ async def test_only_masters_rotate_keys() -> None:
         assert await published(world) == before
 
 
-def test_an_old_key_is_gone_from_the_file_when_its_time_is_over(tmp_path: Path) -> None:
+def test_expired_key_is_removed_from_the_file(tmp_path: Path) -> None:
     keys = SigningKeys.open(tmp_path)
     keys.rotate(until=LATER)
     keys.rotate(until=datetime.now(UTC))

@@ -113,7 +113,7 @@ def condition_reasons(deployment: Deployment) -> dict[str, tuple[str, str]]:
     return {each.type: (each.status, each.reason) for each in deployment.status.conditions}
 
 
-async def test_a_deployment_gets_its_pods_and_says_so() -> None:
+async def test_deployment_creates_its_pods_and_reports_them() -> None:
     async with a_world() as world:
         await world.deploy(a_deployment(3))
         await settled(5)
@@ -154,7 +154,7 @@ async def test_a_new_template_replaces_the_old_pods_within_bounds() -> None:
         assert (await world.deployment()).metadata.annotations[REVISION] == "2"
 
 
-async def test_an_old_template_comes_back_with_its_own_replica_set_and_a_new_number() -> None:
+async def test_rollback_reuses_the_replica_set_with_a_new_revision() -> None:
     async with a_world() as world:
         await world.deploy(a_deployment(2))
         await settled(5)
@@ -173,7 +173,7 @@ async def test_an_old_template_comes_back_with_its_own_replica_set_and_a_new_num
         assert (second.spec.replicas, history) == (2, "1")
 
 
-async def test_recreating_waits_until_the_last_old_pod_is_gone() -> None:
+async def test_recreate_strategy_waits_until_the_last_old_pod_is_gone() -> None:
     async with a_world() as world:
         await world.deploy(a_deployment(2, strategy={"type": "Recreate"}))
         await settled(5)
@@ -188,7 +188,7 @@ async def test_recreating_waits_until_the_last_old_pod_is_gone() -> None:
         assert await world.images() == ["a:2", "a:2"]
 
 
-async def test_a_pod_that_is_lost_comes_back_and_scaling_takes_the_unready_first() -> None:
+async def test_lost_pod_is_replaced_and_scaling_down_deletes_unready_pods_first() -> None:
     async with a_world(kubelet=False) as world:
         await world.deploy(a_deployment(3))
         for pod in (await world.pods())[:2]:
@@ -240,7 +240,7 @@ async def test_a_stalled_rollout_is_reported_after_its_deadline() -> None:
         assert condition_reasons(before)["Available"] == ("False", "MinimumReplicasUnavailable")
 
 
-async def test_a_pod_counts_only_after_it_was_ready_for_long_enough() -> None:
+async def test_pod_is_available_after_min_ready_seconds() -> None:
     async with a_world() as world:
         await world.deploy(a_deployment(1, minReadySeconds=30))
         await settled(10)
@@ -264,7 +264,7 @@ async def test_old_revisions_are_kept_up_to_the_history_limit() -> None:
         assert numbers == ["3", "4"]
 
 
-async def test_orphans_are_adopted_and_strangers_released() -> None:
+async def test_matching_orphans_are_adopted_and_others_released() -> None:
     async with a_world() as world:
         await world.deploy(a_deployment(2))
         await settled(5)
@@ -286,7 +286,7 @@ async def test_orphans_are_adopted_and_strangers_released() -> None:
         assert {pod.metadata.owner_references[0].uid for pod in pods} == {owner.uid}
 
 
-async def test_a_deployment_takes_everything_along() -> None:
+async def test_deleted_deployment_deletes_its_replica_sets_and_pods() -> None:
     async with a_world() as world:
         await world.deploy(a_deployment(2))
         await settled(5)
@@ -315,7 +315,7 @@ async def test_a_replica_failure_is_reported_until_pods_are_created() -> None:
         assert "ReplicaFailure" not in condition_reasons(await world.deployment())
 
 
-async def test_a_quiet_deployment_writes_nothing() -> None:
+async def test_converged_deployment_writes_nothing() -> None:
     async with a_world(kubelet=False) as world:
         await world.deploy(a_deployment(1))
         await world.make_ready((await world.pods())[0])

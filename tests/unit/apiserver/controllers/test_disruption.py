@@ -57,7 +57,7 @@ def a_pod(name: str, *, ready: bool = True, deleting: bool = False) -> Pod:
         ({"min_available": 0}, 0, 0, 0, 0),
     ],
 )
-def test_what_a_budget_allows(
+def test_disruptions_allowed_by_a_budget(
     spec: dict[str, Any], expected: int, ready: int, allowed: int, desired: int
 ) -> None:
     pods = [a_pod(str(number), ready=number < ready) for number in range(expected)]
@@ -76,7 +76,7 @@ def test_what_a_budget_allows(
     assert condition.observed_generation == found.observed_generation == 2
 
 
-def test_a_pod_that_was_evicted_counts_as_gone_but_not_for_ever() -> None:
+def test_evicted_pod_counts_as_disrupted_for_a_limited_time() -> None:
     pods = [a_pod("a"), a_pod("b"), a_pod("c", deleting=True), a_pod("d")]
     noted = {"a": NOW - timedelta(minutes=1), "b": NOW - timedelta(minutes=3), "c": NOW, "x": NOW}
 
@@ -140,7 +140,7 @@ def a_role(name: str, *verbs: str, **labels: str) -> ClusterRole:
     return ClusterRole(metadata=ObjectMeta(name=name, labels=labels), rules=rules)
 
 
-def test_a_role_made_of_others_has_each_of_their_rules_once() -> None:
+def test_aggregated_role_has_each_rule_once() -> None:
     rule = AggregationRule(cluster_role_selectors=[LabelSelector(match_labels={"to": "whole"})])
     whole = ClusterRole(
         metadata=ObjectMeta(name="whole", labels={"to": "whole"}), aggregation_rule=rule
@@ -152,7 +152,7 @@ def test_a_role_made_of_others_has_each_of_their_rules_once() -> None:
     assert [each.verbs for each in found] == [["get"], ["list"]]
 
 
-async def test_rules_follow_the_roles_that_a_role_is_made_of() -> None:
+async def test_rules_of_an_aggregated_role_follow_its_sources() -> None:
     async with a_cluster() as client:
         rule = AggregationRule(cluster_role_selectors=[LabelSelector(match_labels={"to": "x"})])
         await client.create(ClusterRole(metadata=ObjectMeta(name="x"), aggregation_rule=rule))
@@ -168,7 +168,7 @@ async def test_rules_follow_the_roles_that_a_role_is_made_of() -> None:
         assert (await client.get(ClusterRole, "admin")).rules
 
 
-def test_a_role_is_never_made_of_itself() -> None:
+def test_aggregated_role_does_not_include_itself() -> None:
     rule = AggregationRule(cluster_role_selectors=[LabelSelector(match_labels={"to": "x"})])
     place = ObjectMeta(name="x", labels={"to": "x"})
     role = ClusterRole(metadata=place, aggregation_rule=rule, rules=[PolicyRule(verbs=["get"])])

@@ -25,7 +25,7 @@ async def names(client: Client) -> list[str]:
     return [each.name for each in found.items if each.name != "kube-root-ca.crt"]
 
 
-async def test_dependents_follow_their_owner_through_generations() -> None:
+async def test_dependents_of_dependents_are_deleted() -> None:
     async with a_cluster() as client:
         owner = await client.create(a_config_map("owner"))
         child = await client.create(a_config_map("child", owned_by(owner)))
@@ -41,7 +41,7 @@ async def test_dependents_follow_their_owner_through_generations() -> None:
         assert await names(client) == ["stranger"]
 
 
-async def test_an_object_with_another_living_owner_stays_and_forgets_the_dead_one() -> None:
+async def test_object_with_another_owner_stays_and_loses_the_reference_to_the_absent_one() -> None:
     async with a_cluster() as client:
         first = await client.create(a_config_map("first"))
         second = await client.create(a_config_map("second"))
@@ -54,7 +54,7 @@ async def test_an_object_with_another_living_owner_stays_and_forgets_the_dead_on
         assert [ref.name for ref in child.metadata.owner_references] == ["second"]
 
 
-async def test_an_object_whose_owner_never_was_goes() -> None:
+async def test_object_whose_owner_never_existed_is_deleted() -> None:
     async with a_cluster() as client:
         owner = await client.create(a_config_map("owner"))
         await client.create(a_config_map("impostor", owned_by(owner, uid="not-the-one")))
@@ -90,7 +90,7 @@ async def test_a_cluster_wide_object_with_a_namespaced_owner_is_reported_and_sta
         assert await is_there(client, Node, "n")
 
 
-async def test_an_owner_in_the_foreground_waits_for_those_that_block_it() -> None:
+async def test_foreground_deletion_waits_for_blocking_dependents() -> None:
     async with a_cluster() as client:
         owner = await client.create(a_config_map("owner"))
         held = ("example.com/hold",)
@@ -110,7 +110,7 @@ async def test_an_owner_in_the_foreground_waits_for_those_that_block_it() -> Non
         assert await names(client) == ["loose"]
 
 
-async def test_a_chain_in_the_foreground_goes_from_its_end() -> None:
+async def test_foreground_deletion_of_a_chain_starts_at_its_end() -> None:
     async with a_cluster() as client:
         owner = await client.create(a_config_map("owner"))
         child = await client.create(a_config_map("child", owned_by(owner, block=True)))
@@ -130,7 +130,7 @@ async def test_a_chain_in_the_foreground_goes_from_its_end() -> None:
         assert await names(client) == []
 
 
-async def test_a_circle_in_the_foreground_ends() -> None:
+async def test_foreground_deletion_of_a_cycle_ends() -> None:
     async with a_cluster() as client:
         one = await client.create(a_config_map("one"))
         two = await client.create(a_config_map("two", owned_by(one, block=True)))
@@ -154,7 +154,7 @@ async def test_a_circle_in_the_foreground_ends() -> None:
         assert await names(client) == []
 
 
-async def test_orphans_outlive_their_owner_and_forget_it() -> None:
+async def test_orphaned_dependents_stay_without_the_owner_reference() -> None:
     async with a_cluster() as client:
         owner = await client.create(a_config_map("owner"))
         await client.create(a_config_map("child", owned_by(owner)))
@@ -167,7 +167,7 @@ async def test_orphans_outlive_their_owner_and_forget_it() -> None:
         assert await names(client) == ["child"]
 
 
-async def test_kinds_that_come_later_are_collected_too_and_may_go_again() -> None:
+async def test_kinds_added_and_removed_later_are_handled() -> None:
     async with a_cluster() as client:
         await client.create_wire(CustomResourceDefinition.resource, widget_crd())
         await settled()

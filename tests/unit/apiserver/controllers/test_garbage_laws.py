@@ -61,7 +61,7 @@ def survivors(owners: list[set[int]], dead: set[int]) -> set[int]:
 
 @settings(max_examples=example_counts.examples(8))
 @given(family=families, killed=deaths)
-def test_exactly_those_stay_that_have_a_living_owner_or_never_had_one(
+def test_objects_with_an_existing_owner_or_none_stay(
     family: list[list[int]], killed: dict[int, Propagation]
 ) -> None:
     owners = [{each for each in mine if each < number} for number, mine in enumerate(family)]
@@ -118,13 +118,13 @@ def an_object(*finalizers: str) -> PartialObject:
         ({"o": OwnerState.ABSENT}, an_object(FOREGROUND), Delete("Foreground")),
     ],
 )
-def test_the_verdict_on_an_object_without_dependents(
+def test_decision_for_an_object_without_dependents(
     owners: dict[str, OwnerState], item: PartialObject, expected: Decision
 ) -> None:
     assert collector.decide(item, owners, []) == expected
 
 
-def test_an_object_whose_owner_waits_goes_after_its_own_dependents() -> None:
+def test_object_with_a_waiting_owner_is_deleted_after_its_own_dependents() -> None:
     decision = collector.decide(
         an_object(), {"o": OwnerState.WAITING_FOR_DEPENDENTS}, [an_object()]
     )
@@ -145,7 +145,7 @@ def test_removing_an_object_enqueues_only_its_dependents() -> None:
     assert list(graph.remove("x").attempt_to_delete) == []
 
 
-def test_an_object_whose_owner_is_unknown_is_looked_at() -> None:
+def test_object_with_an_unknown_owner_is_enqueued() -> None:
     kind, graph = PartialTypes().of(MAPS), OwnerGraph()
     ref = OwnerReference(api_version="v1", kind="ConfigMap", name="o", uid="o")
 

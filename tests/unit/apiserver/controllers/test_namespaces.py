@@ -89,7 +89,7 @@ async def test_pods_are_deleted_first() -> None:
         assert not await is_there(client, Namespace, "t")
 
 
-async def test_every_namespace_has_its_default_account_and_gets_it_back() -> None:
+async def test_deleted_default_service_account_is_created_again() -> None:
     async with a_cluster() as client:
         first = await client.get(ServiceAccount, "default", namespace="t")
 
@@ -114,7 +114,7 @@ def test_a_successful_attempt_sets_all_five_conditions() -> None:
     ]
 
 
-def test_a_status_that_stays_keeps_its_time_and_one_of_others_stays() -> None:
+def test_unchanged_and_foreign_conditions_keep_their_times() -> None:
     foreign = Condition(type="Mine", status="True")
     before = namespaces.deletion_conditions([foreign], DeletionResult(), now=NOW)
     result = DeletionResult(errors=["b", "a"])

@@ -28,7 +28,7 @@ from tests.unit.apiserver.controllers.controller_world import a_world_with
         (1, 300, 0),
     ],
 )
-def test_time_grows_at_once_and_shrinks_late(nodes: int, now: int, expected: int) -> None:
+def test_ttl_grows_and_shrinks_with_hysteresis(nodes: int, now: int, expected: int) -> None:
     assert node_ttl(nodes, now) == expected
 
 

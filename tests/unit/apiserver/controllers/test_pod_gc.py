@@ -65,7 +65,7 @@ def test_a_pod_is_garbage_when(case: str) -> None:
     assert {name for name, count in counted.items() if count} == ({why} if why else set())
 
 
-def test_of_too_many_ended_pods_the_evicted_go_first_and_then_the_oldest() -> None:
+def test_evicted_pods_are_deleted_before_the_oldest_ended_ones() -> None:
     pods = [
         a_pod(f"p{age}", "here", "Failed", born=BEGIN - timedelta(hours=age)) for age in range(4)
     ]
@@ -81,7 +81,7 @@ async def names(world: World) -> list[str]:
     return [pod.name for pod in (await world.kube.list(Pod)).items]
 
 
-async def test_pods_of_a_node_that_is_gone_fail_and_go_after_the_quarantine() -> None:
+async def test_pods_of_a_deleted_node_fail_and_are_deleted_after_the_quarantine() -> None:
     async with a_world_with(pod_gc.add) as world:
         await world.node("mac-1")
         await world.pod("p", node="mac-1")

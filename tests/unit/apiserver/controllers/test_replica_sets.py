@@ -44,7 +44,7 @@ def a_pod(
     )
 
 
-def test_those_go_first_whose_loss_hurts_least() -> None:
+def test_pods_to_delete_are_ranked() -> None:
     ordered = [
         a_pod("unassigned", node="", phase="Pending", ready=None),
         a_pod("pending", phase="Pending", ready=None),
@@ -66,7 +66,7 @@ def test_those_go_first_whose_loss_hurts_least() -> None:
     assert [pod.name for pod in found] == [pod.name for pod in ordered[:-1]]
 
 
-def test_what_has_ended_or_is_ending_does_not_count() -> None:
+def test_ended_and_terminating_pods_do_not_count() -> None:
     ended = [a_pod("a", phase="Succeeded"), a_pod("b", phase="Failed")]
     going = Pod(metadata=ObjectMeta(name="c", deletion_timestamp=NOW))
 
@@ -74,7 +74,7 @@ def test_what_has_ended_or_is_ending_does_not_count() -> None:
     assert active_pods.is_active(a_pod("d"))
 
 
-async def test_a_template_that_is_refused_costs_one_request_at_a_time() -> None:
+async def test_refused_template_causes_one_request_per_attempt() -> None:
     async with a_world(kubelet=False) as world:
         body: dict[str, Any] = a_deployment(20)
         body["spec"]["template"]["metadata"]["finalizers"] = ["no finalizer at all"]
@@ -86,7 +86,7 @@ async def test_a_template_that_is_refused_costs_one_request_at_a_time() -> None:
         assert await world.pods() == []
 
 
-async def test_pods_are_made_in_batches_that_double() -> None:
+async def test_pods_are_created_in_doubling_batches() -> None:
     async with a_world(kubelet=False) as world:
         await world.deploy(a_deployment(20))
 

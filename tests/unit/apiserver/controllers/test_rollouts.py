@@ -68,7 +68,7 @@ def sizes(steps: list[replica_counts.Scale]) -> dict[str, int]:
         (5, "100%", "100%", (5, 5)),
     ],
 )
-def test_shares_are_rounded_up_for_surge_and_down_for_loss(
+def test_percentages_are_rounded_up_for_surge_and_down_for_unavailable(
     replicas: int, surge: IntOrPercent, unavailable: IntOrPercent, expected: tuple[int, int]
 ) -> None:
     assert replica_counts.fenceposts(a_deployment(replicas, surge, unavailable)) == expected
@@ -120,7 +120,7 @@ def test_the_next_step_of_a_rolling_update(
         ),
     ],
 )
-def test_scaling_is_shared_by_size(
+def test_scaling_is_proportional_to_size(
     desired: int, new: ReplicaSet | None, olds: list[ReplicaSet], expected: dict[str, int]
 ) -> None:
     assert sizes(replica_counts.rescale(a_deployment(desired), new, olds)) == expected

@@ -30,7 +30,7 @@ TEXT = "2026-06-19T11:{:02}:00.000000Z"
         ({"lastTimestamp": None, "eventTime": None, "series": None}, 60),
     ],
 )
-def test_an_event_was_updated(fields: dict[str, Any], minutes: int) -> None:
+def test_last_update_of_an_event(fields: dict[str, Any], minutes: int) -> None:
     body = {"metadata": {"creationTimestamp": NOW - timedelta(hours=1)}, **fields}
 
     found = ttl.updated_at(msgspec.convert(body, EventTimes), now=NOW)
@@ -53,7 +53,7 @@ async def names(world: World) -> list[str]:
     return [event.name for event in (await world.kube.list(Event)).items]
 
 
-async def test_an_event_goes_after_an_hour_and_one_that_is_updated_stays() -> None:
+async def test_event_is_deleted_an_hour_after_its_last_update() -> None:
     async with a_world_with(ttl.add_event_ttl) as world:
         await create_event(world, "a")
         await create_event(world, "b")
@@ -71,7 +71,7 @@ async def test_an_event_goes_after_an_hour_and_one_that_is_updated_stays() -> No
         assert await names(world) == []
 
 
-async def test_many_old_events_go_a_batch_at_a_time() -> None:
+async def test_old_events_are_deleted_in_batches() -> None:
     async with a_world() as world:
         for number in range(250):
             await create_event(world, f"e{number}")
@@ -84,7 +84,7 @@ async def test_many_old_events_go_a_batch_at_a_time() -> None:
             assert await names(world) == []
 
 
-async def test_while_nothing_can_be_due_nothing_is_listed() -> None:
+async def test_nothing_is_listed_before_an_event_can_expire() -> None:
     async with a_world_with(ttl.add_event_ttl) as world:
         await create_event(world, "a")
         await asyncio.sleep(70)

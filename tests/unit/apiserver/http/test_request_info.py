@@ -32,7 +32,7 @@ def summary(method: str, path: str) -> str:
     found = Attributes.of(BOB, info_of(method, path))
     if found.path:
         return f"{found.verb} {found.path}"
-    return f"{found.verb} {found.group}/{found.version} {found.namespace}:{found.whole_resource}:{found.name}"
+    return f"{found.verb} {found.group}/{found.version} {found.namespace}:{found.combined_resource}:{found.name}"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ async def test_malformed_paths_are_not_found(path: str) -> None:
         ("/api/v1/nodes/a/proxy/logs/x", ("nodes", "", "a", "proxy")),
     ],
 )
-def test_targets_are_what_the_path_names(path: str, expected: tuple[str, ...]) -> None:
+def test_target_is_parsed_from_the_path(path: str, expected: tuple[str, ...]) -> None:
     found = target_of(info_of("GET", path), CATALOG)
 
     assert (found.resource.plural, found.namespace, found.name, found.subresource) == expected

@@ -32,7 +32,7 @@ def over(wire: Wire) -> BufferedTransport:
     return BufferedTransport(cast("asyncio.Transport", wire), asyncio.get_running_loop())
 
 
-async def test_a_head_and_its_body_are_one_write() -> None:
+async def test_headers_and_body_are_one_write() -> None:
     wire = Wire()
     transport = over(wire)
 
@@ -59,7 +59,7 @@ async def test_a_large_piece_is_not_copied_and_not_reordered() -> None:
     assert wire.written[1] is large
 
 
-async def test_closing_writes_what_waits_first() -> None:
+async def test_close_flushes_buffered_data() -> None:
     wire = Wire()
     transport = over(wire)
 
@@ -70,7 +70,7 @@ async def test_closing_writes_what_waits_first() -> None:
     assert (wire.written, wire.closed) == ([b"last words"], True)
 
 
-async def test_nothing_is_written_to_what_is_closed() -> None:
+async def test_nothing_is_written_to_a_closed_transport() -> None:
     wire = Wire()
     transport = over(wire)
 

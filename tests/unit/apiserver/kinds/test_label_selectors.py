@@ -30,11 +30,13 @@ def requirement(operator: str, *values: str) -> Json:
         (requirement("Perhaps"), {"k": ""}, False),
     ],
 )
-def test_matching(selector: Json | None, labels: dict[str, str], means: bool) -> None:
+def test_labels_match_the_selector(
+    selector: Json | None, labels: dict[str, str], means: bool
+) -> None:
     assert label_selectors.matches(selector, labels) is means
 
 
-def test_a_selector_reads_in_the_order_of_its_keys() -> None:
+def test_selector_is_formatted_in_the_order_of_its_keys() -> None:
     expressions = [
         {"key": "b", "operator": "In", "values": ["y", "x"]},
         {"key": "a", "operator": "Exists"},

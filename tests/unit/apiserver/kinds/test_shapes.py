@@ -10,7 +10,7 @@ from bramley.apiserver.kinds.shapes import WrongShape, checker
 POD = checker("v1.Pod")
 
 
-def test_unknown_fields_are_dropped_and_named_with_their_place() -> None:
+def test_unknown_fields_are_dropped_and_reported_with_their_path() -> None:
     pod = {"spec": {"containers": [{"name": "a", "colour": 1}], "size": 2}, "more": {}}
     unknown: list[str] = []
 
@@ -57,7 +57,9 @@ def test_nulls_and_empty_collections_are_left_out() -> None:
         ({"spec": []}, "array into Go struct field Pod.spec of type v1.PodSpec"),
     ],
 )
-def test_a_wrong_type_is_refused_in_the_words_of_go(body: dict[str, object], message: str) -> None:
+def test_wrong_type_is_refused_with_the_message_of_go(
+    body: dict[str, object], message: str
+) -> None:
     with pytest.raises(WrongShape, match="cannot unmarshal") as refused:
         POD(body, "", [])
     assert str(refused.value) == f"json: cannot unmarshal {message}"
@@ -72,7 +74,7 @@ def test_a_wrong_type_is_refused_in_the_words_of_go(body: dict[str, object], mes
         ("2026-01-01T00:00:00.000000Zx", 'extra text: "x"'),
     ],
 )
-def test_a_time_is_refused_where_it_goes_wrong(text: str, message: str) -> None:
+def test_invalid_time_is_refused_at_its_first_wrong_character(text: str, message: str) -> None:
     with pytest.raises(WrongShape) as refused:
         checker("v1.Lease")({"spec": {"renewTime": text}}, "", [])
     assert message in str(refused.value)
@@ -81,7 +83,7 @@ def test_a_time_is_refused_where_it_goes_wrong(text: str, message: str) -> None:
 def test_every_built_in_kind_has_a_shape() -> None:
     # What is only ever read has none to be written in.
     for resource in (each for each in builtin_kinds.builtin() if not each.is_computed):
-        assert checker(resource.rules.shape)({}, "", []) == {}
+        assert checker(resource.strategy.shape)({}, "", []) == {}
 
 
 def test_quantities_are_stored_in_one_form() -> None:
@@ -102,7 +104,7 @@ def test_quantities_are_stored_in_one_form() -> None:
         {"metadata": {"generation": False}},
     ],
 )
-def test_an_empty_value_of_another_kind_is_refused(body: dict[str, object]) -> None:
+def test_empty_value_of_another_type_is_refused(body: dict[str, object]) -> None:
     with pytest.raises(WrongShape, match="cannot unmarshal"):
         POD(body, "", [])
 
@@ -118,7 +120,7 @@ def test_zeroes_that_go_does_not_distinguish_from_absent_are_left_out() -> None:
     assert pod == {"metadata": {}, "spec": {"enableServiceLinks": False}}
 
 
-def test_a_null_in_a_map_is_the_zero_of_its_kind() -> None:
+def test_null_in_a_map_becomes_the_zero_value() -> None:
     pod: dict[str, object] = {"spec": {"overhead": {"cpu": None}}}
     secret: dict[str, object] = {"data": {"k": None}}
 
@@ -129,14 +131,12 @@ def test_a_null_in_a_map_is_the_zero_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize("port", [2**31, -(2**31) - 1, True, 1.5, []])
-def test_a_number_or_text_fits_in_32_bits(port: object) -> None:
+def test_int_or_string_is_limited_to_32_bits(port: object) -> None:
     with pytest.raises(WrongShape, match="of type int32"):
         checker("v1.TCPSocketAction")({"port": port}, "", [])
 
 
 @pytest.mark.parametrize(("text", "byte"), [("MTI", 0), ("MTIzN", 4), ("M!", 1)])
-def test_base64_that_ends_too_early_is_wrong_from_the_last_whole_four_on(
-    text: str, byte: int
-) -> None:
+def test_truncated_base64_is_reported_at_the_last_complete_group(text: str, byte: int) -> None:
     with pytest.raises(WrongShape, match=f"illegal base64 data at input byte {byte}$"):
         checker("v1.Secret")({"data": {"k": text}}, "", [])

@@ -25,7 +25,7 @@ def a_workload(name: str = "a", **spec: Any) -> Json:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_selector_must_mean_the_template(kind: str) -> None:
+async def test_selector_must_match_the_template(kind: str) -> None:
     async with a_world() as world:
         body = a_workload(selector={"matchLabels": {"x": "z"}})
 
@@ -85,7 +85,7 @@ async def test_scaling_writes_the_replicas_and_shows_the_selector(kind: str) -> 
         assert (found["spec"]["replicas"], found["metadata"]["generation"]) == (3, 2)
 
 
-async def test_a_template_is_filled_and_not_made_a_pod() -> None:
+async def test_template_gets_defaults_and_no_pod_admission() -> None:
     async with a_world() as world:
         made = (await world.create(f"{APPS}/replicasets", a_workload())).json
 
@@ -99,7 +99,7 @@ async def test_a_template_is_filled_and_not_made_a_pod() -> None:
         }
 
 
-async def test_an_unchanged_workload_uses_up_no_version() -> None:
+async def test_unchanged_workload_keeps_its_version() -> None:
     async with a_world() as world:
         for kind in KINDS:
             made = await world.create(f"{APPS}/{kind}", a_workload())
@@ -109,7 +109,7 @@ async def test_an_unchanged_workload_uses_up_no_version() -> None:
             assert (kind, again.version) == (kind, made.version)
 
 
-async def test_a_condition_of_a_deployment_shows_times_that_are_not_set() -> None:
+async def test_unset_times_of_a_deployment_condition_are_null() -> None:
     async with a_world() as world:
         await world.create(f"{APPS}/deployments", a_workload())
 

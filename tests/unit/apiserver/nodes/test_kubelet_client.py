@@ -73,7 +73,7 @@ async def test_the_apis_certificate_is_renewed_in_time() -> None:
 
 
 @pytest.mark.real_time
-async def test_closed_lines_are_used_no_more(tmp_path: Path) -> None:
+async def test_closed_client_refuses_requests(tmp_path: Path) -> None:
     certificates = tls.Certificates(tmp_path)
     certificates.ensure()
     kubelet_client = HttpKubeletClient(
@@ -86,7 +86,7 @@ async def test_closed_lines_are_used_no_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.real_time
-async def test_agents_are_checked_by_an_authority_if_one_is_given(tmp_path: Path) -> None:
+async def test_agents_are_verified_if_an_authority_is_configured(tmp_path: Path) -> None:
     ours, theirs = tls.Certificates(tmp_path / "authority"), tls.Certificates(tmp_path / "theirs")
     for each in (ours, theirs):
         each.ensure()

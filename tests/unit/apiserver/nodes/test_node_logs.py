@@ -55,7 +55,7 @@ async def test_a_silent_agent_ends_a_log_without_follow() -> None:
         assert agents.open == 0
 
 
-async def test_an_agent_that_goes_away_ends_the_log() -> None:
+async def test_log_ends_when_its_agent_disconnects() -> None:
     agents = Agents(breaks=True)
     async with a_world(nodes=agents.nodes) as world:
         await place(world, "n", "192.0.2.7")
@@ -65,7 +65,7 @@ async def test_an_agent_that_goes_away_ends_the_log() -> None:
         assert (reading.code, reading.chunks) == (200, [b"one\n", b"two\n"])
 
 
-async def test_a_client_that_takes_nothing_is_let_go() -> None:
+async def test_client_that_reads_nothing_is_disconnected() -> None:
     agents = Agents(goes_on=True, pause_seconds=1)
     settings = Settings(send_deadline=timedelta(seconds=20))
     async with a_world(settings, nodes=agents.nodes) as world:
@@ -77,7 +77,7 @@ async def test_a_client_that_takes_nothing_is_let_go() -> None:
             assert (reading.ended.is_set(), agents.open) == (True, 0)
 
 
-async def test_a_client_that_loses_its_right_loses_the_log() -> None:
+async def test_log_ends_when_the_client_loses_its_permission() -> None:
     agents = Agents(goes_on=True)
     async with a_world(nodes=agents.nodes) as world:
         await place(world, "n", "192.0.2.7")
@@ -88,7 +88,7 @@ async def test_a_client_that_loses_its_right_loses_the_log() -> None:
             assert (reading.ended.is_set(), agents.open) == (True, 0)
 
 
-async def test_who_may_not_read_logs_reaches_no_agent() -> None:
+async def test_unauthorized_user_reaches_no_agent() -> None:
     agents = Agents()
     async with a_world(nodes=agents.nodes) as world:
         world.users["their-token"] = "bob"
@@ -140,7 +140,7 @@ async def test_an_agents_refusal_is_returned_as_in_kube_apiserver(
         assert agents.open == 0
 
 
-async def test_a_refusal_without_an_end_is_cut() -> None:
+async def test_endless_error_response_is_truncated() -> None:
     agents = Agents(status=400, chunks=[b"x" * 10_000] * 50, goes_on=True)
     async with a_world(nodes=agents.nodes) as world:
         await place(world, "n", "192.0.2.7")

@@ -50,7 +50,7 @@ async def test_metrics_have_the_form_of_metrics_server() -> None:
         assert everywhere.names == ["p"]
 
 
-async def test_an_agent_is_believed_about_its_own_pods_only() -> None:
+async def test_usage_of_pods_on_other_nodes_is_ignored() -> None:
     agents = Agents()
     async with a_world(nodes=agents.nodes) as world:
         await place(world, "one", "192.0.2.1")
@@ -81,7 +81,7 @@ async def test_a_node_that_does_not_respond_delays_a_list_briefly() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"no json", b"{}", b'{"node":{"cpu":"much"}}'])
-async def test_an_agent_that_talks_nonsense_is_left_out(answer: bytes) -> None:
+async def test_node_with_an_invalid_summary_is_left_out(answer: bytes) -> None:
     agents = Agents(summaries={ONE: answer})
     async with a_world(nodes=agents.nodes) as world:
         await place(world, "one", "192.0.2.1")
@@ -90,7 +90,7 @@ async def test_an_agent_that_talks_nonsense_is_left_out(answer: bytes) -> None:
         assert (await world.get(f"{NODES}/one")).code == 404
 
 
-async def test_what_has_no_rate_yet_is_left_out() -> None:
+async def test_usage_without_a_rate_is_left_out() -> None:
     agents = Agents()
     async with a_world(nodes=agents.nodes) as world:
         await place(world, "n", "192.0.2.1")
@@ -112,7 +112,7 @@ async def test_summaries_are_cached_and_fetched_once() -> None:
         assert len(agents.requests) == 2
 
 
-async def test_they_can_only_be_read() -> None:
+async def test_metrics_are_read_only() -> None:
     agents = Agents()
     async with a_world(nodes=agents.nodes) as world:
         body = {"metadata": {"name": "x"}}
@@ -133,7 +133,7 @@ async def test_without_a_kubelet_client_metrics_are_unavailable() -> None:
         assert "does not reach out to nodes" in refused.message
 
 
-async def test_who_may_view_pods_may_see_what_they_use() -> None:
+async def test_view_role_includes_pod_metrics() -> None:
     agents = Agents()
     async with a_world(nodes=agents.nodes) as world:
         world.users["their-token"] = "bob"

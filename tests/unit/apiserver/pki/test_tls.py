@@ -58,7 +58,7 @@ def handshake(server: ssl.SSLContext, *, trusting: bytes, name: str) -> bytes:
     return seen
 
 
-def test_first_start_makes_an_authority_and_a_serving_certificate(tmp_path: Path) -> None:
+def test_first_start_creates_an_authority_and_a_serving_certificate(tmp_path: Path) -> None:
     own = Certificates(tmp_path, hosts=["mac.example.com"])
 
     assert own.ensure()
@@ -69,7 +69,7 @@ def test_first_start_makes_an_authority_and_a_serving_certificate(tmp_path: Path
     assert {"127.0.0.1", "::1", "localhost", "mac.example.com"} == facts.hosts
 
 
-def test_keys_and_their_folder_are_closed_to_others(tmp_path: Path) -> None:
+def test_keys_and_their_folder_are_private(tmp_path: Path) -> None:
     Certificates(tmp_path).ensure()
 
     modes = {name: (tmp_path / FOLDER / name).stat().st_mode for name in NAMES}
@@ -107,7 +107,7 @@ def test_client_that_trusts_the_authority_accepts_the_server(name: str, tmp_path
     assert handshake(own.context(), trusting=own.authority, name=name)
 
 
-def test_client_that_trusts_another_authority_does_not(tmp_path: Path) -> None:
+def test_client_that_trusts_another_authority_refuses_the_server(tmp_path: Path) -> None:
     own, other = Certificates(tmp_path / "a"), Certificates(tmp_path / "b")
     own.ensure()
     other.ensure()
@@ -150,7 +150,7 @@ def test_serving_certificate_is_renewed_after_two_thirds_of_its_life(
     assert renewed == (before["serving.key"] != after["serving.key"])
 
 
-def test_renewed_authority_keeps_its_key_so_that_old_kubeconfigs_go_on(tmp_path: Path) -> None:
+def test_renewed_authority_keeps_its_key_and_old_kubeconfigs_work(tmp_path: Path) -> None:
     clock = At()
     own = Certificates(tmp_path, clock=clock)
     own.ensure()
@@ -256,7 +256,7 @@ def test_authority_with_the_key_of_another_is_refused(tmp_path: Path) -> None:
         Certificates(tmp_path / "a").ensure()
 
 
-def test_start_that_was_cut_after_the_authority_s_key_is_completed(tmp_path: Path) -> None:
+def test_start_interrupted_after_the_authority_key_is_completed(tmp_path: Path) -> None:
     Certificates(tmp_path).ensure()
     key = contents(tmp_path)["ca.key"]
     for name in ("ca.crt", "serving.crt", "serving.key"):

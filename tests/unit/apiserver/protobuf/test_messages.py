@@ -47,13 +47,13 @@ def without_nulls(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda each: str(each["path"]))
-def test_what_a_real_server_writes_is_read_as_the_json_that_it_shows(recorded: Json) -> None:
+def test_recorded_protobuf_decodes_to_the_recorded_json(recorded: Json) -> None:
     assert without_nulls(recorded["json"]) == without_nulls(
         read(base64.b64decode(recorded["protobuf"]))
     )
 
 
-def test_unknown_numbers_are_passed_over() -> None:
+def test_unknown_field_numbers_are_skipped() -> None:
     message = encoding.message(CONFIG_MAP, "core/v1.ConfigMap")
     more = b"".join(
         [
@@ -67,30 +67,30 @@ def test_unknown_numbers_are_passed_over() -> None:
     assert read(encoding.envelope("v1", "ConfigMap", more)) == CONFIG_MAP
 
 
-def test_empty_texts_are_shown_only_where_go_shows_them() -> None:
+def test_empty_strings_are_decoded_only_where_go_prints_them() -> None:
     port = encoding.entry(1, "", "string") + encoding.entry(3, 0, "int32")
 
     assert messages.read(memoryview(port), "core/v1.ContainerPort") == {"containerPort": 0}
 
 
-def test_what_is_always_shown_is_there_when_the_bytes_leave_it_out() -> None:
+def test_fields_without_omitempty_are_always_decoded() -> None:
     assert messages.read(memoryview(b""), "core/v1.ContainerPort") == {"containerPort": 0}
 
 
-def test_a_pointer_to_zero_is_shown() -> None:
+def test_pointer_to_zero_is_decoded() -> None:
     spec = encoding.message({"replicas": 0}, "apps/v1.DeploymentSpec")
 
     assert messages.read(memoryview(spec), "apps/v1.DeploymentSpec")["replicas"] == 0
 
 
-def test_numbers_below_zero_keep_their_sign() -> None:
+def test_negative_numbers_keep_their_sign() -> None:
     assert messages.read(
         memoryview(encoding.message({"value": -5}, "scheduling/v1.PriorityClass")),
         "scheduling/v1.PriorityClass",
     ) == {"value": -5}
 
 
-def test_packed_numbers_are_read_like_others() -> None:
+def test_packed_numbers_are_decoded() -> None:
     packed = bytes(
         [0x22, 3, 1, 2, 3]
     )  # supplementalGroups of a PodSecurityContext has the number 4
@@ -99,7 +99,7 @@ def test_packed_numbers_are_read_like_others() -> None:
     assert read_back == {"supplementalGroups": [1, 2, 3]}
 
 
-def test_a_message_in_two_parts_is_one() -> None:
+def test_message_in_two_parts_is_merged() -> None:
     halves = [{"metadata": {"name": "a"}}, {"metadata": {"namespace": "b"}}]
     message = b"".join(encoding.message(each, "core/v1.ConfigMap") for each in halves)
 
@@ -125,7 +125,7 @@ def test_a_message_in_two_parts_is_one() -> None:
         (b"k8s\0\x0d\x01", "unexpected EOF"),
     ],
 )
-def test_bytes_that_are_no_body(data: bytes, why: str) -> None:
+def test_invalid_body_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(wire.Malformed) as refused:
         messages.open_envelope(data)
 
@@ -191,7 +191,7 @@ SERVICES = st.fixed_dictionaries(
 
 
 @given(SERVICES)
-def test_an_object_comes_back_as_it_was_written(service: Json) -> None:
+def test_object_round_trips(service: Json) -> None:
     assert read(encoding.whole(service)) == service
 
 

@@ -69,7 +69,7 @@ def test_discovery_of_a_resource_equals_kube_apiservers(key: tuple[str, str, str
     assert without_kubelets(real[key]) == without_kubelets(ours()[key])
 
 
-def test_versions_of_a_group_stand_in_the_same_order() -> None:
+def test_versions_of_a_group_are_in_the_same_order() -> None:
     real = {each["metadata"].get("name"): each for each in recorded()["discovery"]}
     own = discovery.aggregated("apis", a_catalog())["items"]
 
@@ -79,7 +79,7 @@ def test_versions_of_a_group_stand_in_the_same_order() -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-def test_the_schemas_of_a_custom_kind_are_those_that_a_real_server_makes(version: str) -> None:
+def test_schemas_of_a_custom_kind_equal_those_of_a_real_server(version: str) -> None:
     path = f"apis/{GROUP}/{version}"
     expected = recorded()["custom"][path]
 
@@ -89,7 +89,7 @@ def test_the_schemas_of_a_custom_kind_are_those_that_a_real_server_makes(version
     assert {name: expected[name] for name in kinds} == {name: found[name] for name in kinds}
 
 
-def test_every_document_has_the_schemas_that_its_own_refer_to() -> None:
+def test_references_between_schemas_resolve() -> None:
     documents = Documents(a_catalog(), "1.34")
 
     for path in json.loads(documents.index())["paths"]:
@@ -99,7 +99,7 @@ def test_every_document_has_the_schemas_that_its_own_refer_to() -> None:
         assert named <= schemas.keys(), path
 
 
-def test_every_document_is_made_of_what_a_real_one_has() -> None:
+def test_documents_are_subsets_of_those_of_a_real_server() -> None:
     documents = Documents(a_catalog(), "1.34")
 
     for path in json.loads(documents.index())["paths"].keys() - {
@@ -112,7 +112,7 @@ def test_every_document_is_made_of_what_a_real_one_has() -> None:
             assert methods.items() <= real.items(), name
 
 
-def test_every_served_kind_that_can_be_patched_knows_dry_runs() -> None:
+def test_every_patchable_kind_supports_dry_run() -> None:
     catalog = a_catalog()
     documents = Documents(catalog, "1.34")
     known = set()

@@ -117,7 +117,7 @@ def test_nulls_mean_absent_except_in_defaults_and_enumerations() -> None:
         ({"preserveUnknownFields": True}, "spec.preserveUnknownFields"),
     ],
 )
-def test_broken_spec_is_refused_naming_the_field(broken: Json, field: str) -> None:
+def test_invalid_spec_is_refused_with_the_field(broken: Json, field: str) -> None:
     refused = refusal(a_crd(**broken))
 
     assert refused.code == 422
@@ -158,7 +158,7 @@ def test_broken_spec_is_refused_naming_the_field(broken: Json, field: str) -> No
         ({"selectableFields": [{"jsonPath": ".spec"}]}, "spec.selectableFields[0].jsonPath"),
     ],
 )
-def test_broken_version_is_refused_naming_the_field(part: Json, field: str) -> None:
+def test_invalid_version_is_refused_with_the_field(part: Json, field: str) -> None:
     crd = a_crd()
     crd["spec"]["versions"][0].update(part)
 

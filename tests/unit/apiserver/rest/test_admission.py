@@ -22,7 +22,7 @@ def a_service(name: str, **spec: object) -> Json:
     return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
 
 
-async def test_a_pod_gets_the_token_of_its_account_as_a_real_server_mounts_it() -> None:
+async def test_token_volume_equals_that_of_a_real_server() -> None:
     async with a_world(AS_A_CLUSTER) as world:
         await an_account(world, "default")
 
@@ -45,7 +45,7 @@ async def test_a_pod_gets_the_token_of_its_account_as_a_real_server_mounts_it() 
         }
 
 
-async def test_a_container_that_mounts_something_there_gets_no_token() -> None:
+async def test_container_with_its_own_mount_at_the_path_gets_no_token() -> None:
     async with a_world(AS_A_CLUSTER) as world:
         await an_account(world, "default")
         pod = a_pod("a", volumes=[{"name": "v"}])
@@ -56,7 +56,7 @@ async def test_a_container_that_mounts_something_there_gets_no_token() -> None:
         assert [each["name"] for each in spec["volumes"]] == ["v"]
 
 
-async def test_pod_and_account_may_refuse_the_token() -> None:
+async def test_pod_or_account_may_disable_the_token() -> None:
     async with a_world(AS_A_CLUSTER) as world:
         await an_account(world, "default")
         secrets = [{"name": "pull"}]
@@ -82,7 +82,7 @@ async def test_an_account_that_does_not_exist_is_refused() -> None:
         assert (refused.code, refused.message) == (403, f'pods "a" is forbidden: {why}')
 
 
-async def test_a_pod_waits_a_moment_for_the_default_account() -> None:
+async def test_pod_creation_waits_briefly_for_the_default_account() -> None:
     async with a_world(AS_A_CLUSTER) as world:
 
         async def late() -> None:
@@ -117,7 +117,7 @@ async def test_a_new_node_is_tainted_until_it_is_ready_where_controllers_run() -
         assert "taints" not in cleared.json["spec"]
 
 
-async def test_a_pod_keeps_the_priority_of_its_class() -> None:
+async def test_pod_gets_the_priority_of_its_class() -> None:
     async with a_world() as world:
         await world.create(PRIORITIES, {"metadata": {"name": "high"}, "value": 9})
         await world.create(PODS, a_pod("a", priorityClassName="high"))
@@ -128,7 +128,7 @@ async def test_a_pod_keeps_the_priority_of_its_class() -> None:
         assert (replaced.code, replaced.json["spec"]["priority"]) == (200, 9)
 
 
-async def test_the_lowest_of_the_default_classes_counts() -> None:
+async def test_lowest_default_priority_class_is_used() -> None:
     async with a_world() as world:
         body = {"metadata": {"name": "usual"}, "value": 3, "globalDefault": True}
         await world.create(PRIORITIES, body)
@@ -138,7 +138,7 @@ async def test_the_lowest_of_the_default_classes_counts() -> None:
         assert (spec["priorityClassName"], spec["priority"]) == ("usual", 3)
 
 
-async def test_every_service_gets_an_address_of_its_own() -> None:
+async def test_every_service_gets_a_unique_address() -> None:
     async with a_world() as world:
         bodies = [a_service(f"s{number}") for number in range(40)]
 
@@ -151,7 +151,7 @@ async def test_every_service_gets_an_address_of_its_own() -> None:
         assert "10.0.0.1" not in found
 
 
-async def test_a_full_range_refuses_and_an_address_comes_back() -> None:
+async def test_exhausted_service_range_is_an_error_and_freed_addresses_are_reused() -> None:
     async with a_world(Settings(service_range="192.0.2.0/29")) as world:
         for number in range(5):
             await world.create(SERVICES, a_service(f"s{number}"))
@@ -164,7 +164,7 @@ async def test_a_full_range_refuses_and_an_address_comes_back() -> None:
         assert again.json["spec"]["clusterIP"] == freed
 
 
-async def test_trying_or_failing_keeps_no_address() -> None:
+async def test_dry_run_or_refused_service_keeps_no_address() -> None:
     async with a_world(Settings(service_range="192.0.2.0/30")) as world:
         for _ in range(3):
             await world.request("POST", f"{SERVICES}?dryRun=All", a_service("a"))
@@ -173,14 +173,14 @@ async def test_trying_or_failing_keeps_no_address() -> None:
         assert (await world.request("POST", SERVICES, a_service("a"))).code == 201
 
 
-async def test_services_that_come_and_go_use_no_address_up() -> None:
+async def test_deleted_services_free_their_addresses() -> None:
     async with a_world(Settings(service_range="192.0.2.0/30")) as world:
         for _ in range(3):
             await world.create(SERVICES, a_service("a"))
             await world.delete(f"{SERVICES}/a")
 
 
-async def test_ports_on_nodes_are_given_and_kept() -> None:
+async def test_node_ports_are_allocated_and_kept() -> None:
     async with a_world() as world:
         made = (await world.create(SERVICES, a_service("a", type="NodePort"))).json
         port = made["spec"]["ports"][0]["nodePort"]

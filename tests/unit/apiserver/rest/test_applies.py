@@ -42,7 +42,7 @@ def owners(reply: Reply) -> list[tuple[str, str, str]]:
     return [(each["manager"], each["operation"], each["apiVersion"]) for each in entries]
 
 
-async def test_an_apply_makes_what_does_not_exist() -> None:
+async def test_apply_creates_a_missing_object() -> None:
     async with a_world() as world:
         made = await apply(world, config(k="v"), "me")
 
@@ -60,7 +60,7 @@ async def test_a_configuration_may_be_yaml() -> None:
         assert made.json["data"] == {"k": "v"}
 
 
-async def test_yaml_that_is_none_is_refused() -> None:
+async def test_invalid_yaml_is_refused() -> None:
     async with a_world() as world:
         refused = await apply(world, b"[", "me")
 
@@ -68,7 +68,7 @@ async def test_yaml_that_is_none_is_refused() -> None:
         assert refused.message.startswith("error decoding YAML: error converting YAML to JSON: ")
 
 
-async def test_applying_the_same_again_uses_up_no_version() -> None:
+async def test_unchanged_apply_keeps_the_version() -> None:
     async with a_world() as world:
         first = await apply(world, config(k="v"), "me")
         second = await apply(world, config(k="v"), "me")
@@ -89,7 +89,7 @@ async def test_a_conflict_names_the_field_and_its_manager() -> None:
         assert (await world.get(A)).json["data"] == {"k": "v"}
 
 
-async def test_force_takes_the_field() -> None:
+async def test_force_takes_ownership_of_the_field() -> None:
     async with a_world() as world:
         await apply(world, config(k="v"), "one")
 
@@ -109,7 +109,7 @@ async def test_fields_no_longer_applied_are_removed_unless_another_manager_owns_
         assert left.json["data"] == {"k": "v"}
 
 
-async def test_objects_without_an_apply_have_no_managers() -> None:
+async def test_objects_never_applied_have_no_managed_fields() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
         changed = await world.merge(f"{A}?fieldManager=editor", {"data": {"k": "v"}})
@@ -117,7 +117,7 @@ async def test_objects_without_an_apply_have_no_managers() -> None:
         assert "managedFields" not in changed.json["metadata"]
 
 
-async def test_the_first_apply_finds_what_was_there_in_other_hands() -> None:
+async def test_first_apply_conflicts_with_before_first_apply() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
 
@@ -128,7 +128,7 @@ async def test_the_first_apply_finds_what_was_there_in_other_hands() -> None:
         assert owners(shared) == [("me", "Apply", "v1"), ("before-first-apply", "Update", "v1")]
 
 
-async def test_a_later_writer_is_noted_and_minds() -> None:
+async def test_later_update_takes_ownership_and_conflicts_with_the_next_apply() -> None:
     async with a_world() as world:
         await apply(world, config(k="v"), "me")
 
@@ -139,7 +139,7 @@ async def test_a_later_writer_is_noted_and_minds() -> None:
         assert 'conflict with "editor" using v1: .data.k' in refused.message
 
 
-async def test_a_replacement_does_not_lose_the_managers() -> None:
+async def test_update_keeps_the_managed_fields() -> None:
     async with a_world() as world:
         await apply(world, config(k="v"), "me")
 
@@ -148,7 +148,7 @@ async def test_a_replacement_does_not_lose_the_managers() -> None:
         assert owners(replaced) == [("me", "Apply", "v1")]
 
 
-async def test_managers_are_forgotten_on_request() -> None:
+async def test_managed_fields_can_be_reset() -> None:
     async with a_world() as world:
         await apply(world, config(k="v"), "me")
 
@@ -157,7 +157,7 @@ async def test_managers_are_forgotten_on_request() -> None:
         assert "managedFields" not in reset.json["metadata"]
 
 
-async def test_an_apply_must_say_who_applies() -> None:
+async def test_apply_requires_a_field_manager() -> None:
     async with a_world() as world:
         refused = await world.request("PATCH", A, config(), content_type=APPLY)
 
@@ -193,7 +193,7 @@ async def test_lists_of_custom_kinds_are_owned_as_their_schema_says() -> None:
         assert reply.json["spec"]["tags"] == ["a", "b"]
 
 
-async def test_a_status_is_applied_apart_from_the_rest() -> None:
+async def test_status_is_applied_separately() -> None:
     async with a_world() as world:
         await world.create(CRDS, widget_crd())
         body = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}
@@ -211,7 +211,7 @@ async def test_a_status_is_applied_apart_from_the_rest() -> None:
         assert reply.json["spec"]["color"] == "red"
 
 
-async def test_kubectl_may_go_over_from_its_own_client_side_apply() -> None:
+async def test_kubectl_can_migrate_from_client_side_apply() -> None:
     async with a_world() as world:
         before = a_config_map("a")
         name = "kubectl.kubernetes.io/last-applied-configuration"
@@ -239,7 +239,7 @@ async def test_a_repeated_field_in_a_strict_patch_is_refused() -> None:
         assert 'duplicate field "data.k"' in refused.message
 
 
-def test_a_write_that_knows_no_managers_keeps_them() -> None:
+def test_managed_fields_are_taken_from_the_stored_object() -> None:
     managed = [{"manager": "me"}]
     old = {"name": "a", "uid": "u", "managedFields": managed}
 

@@ -16,7 +16,7 @@ async def bind(world: World, name: str, node: str, **metadata: object) -> Reply:
     return await world.request("POST", f"{PODS}/{name}/binding", body)
 
 
-async def test_a_pod_is_bound_once_and_says_since_when() -> None:
+async def test_pod_is_bound_once_with_a_pod_scheduled_condition() -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("a"))
 
@@ -31,7 +31,7 @@ async def test_a_pod_is_bound_once_and_says_since_when() -> None:
         assert scheduled["lastTransitionTime"]
 
 
-async def test_a_binding_brings_annotations_and_ends_a_nomination() -> None:
+async def test_binding_adds_annotations_and_clears_the_nomination() -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("a"))
         await world.merge(f"{PODS}/a/status", {"status": {"nominatedNodeName": "n"}})
@@ -43,7 +43,7 @@ async def test_a_binding_brings_annotations_and_ends_a_nomination() -> None:
         assert "nominatedNodeName" not in pod["status"]
 
 
-async def test_a_gated_pod_and_another_of_the_name_are_not_bound() -> None:
+async def test_gated_or_recreated_pod_is_not_bound() -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("gated", schedulingGates=GATE))
         await world.create(PODS, a_pod("a"))
@@ -65,7 +65,7 @@ async def test_a_dry_run_binds_nothing() -> None:
         assert "nodeName" not in (await world.get(f"{PODS}/a")).json["spec"]
 
 
-async def test_the_older_path_binds_too() -> None:
+async def test_deprecated_bindings_path_works() -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("a"))
 
@@ -77,7 +77,7 @@ async def test_the_older_path_binds_too() -> None:
 
 
 @pytest.mark.parametrize("part", ["exec", "attach", "portforward"])
-async def test_what_needs_a_node_says_when_there_is_none(part: str) -> None:
+async def test_subresource_that_needs_a_node_is_refused_without_one(part: str) -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("a"))
 
@@ -86,7 +86,7 @@ async def test_what_needs_a_node_says_when_there_is_none(part: str) -> None:
         assert (refused.code, refused.message) == (400, "pod a does not have a host assigned")
 
 
-async def test_a_log_on_a_node_with_an_address_is_refused_with_where_it_would_be() -> None:
+async def test_refused_log_names_the_address_of_the_node() -> None:
     async with a_world() as world:
         addresses = [{"type": "InternalIP", "address": "192.0.2.7"}]
         node = {"metadata": {"name": "n"}, "status": {"addresses": addresses}}
@@ -99,7 +99,7 @@ async def test_a_log_on_a_node_with_an_address_is_refused_with_where_it_would_be
         assert "https://192.0.2.7:10250/containerLogs/t/a/vm" in refused.message
 
 
-async def test_a_proxied_path_below_a_pod_is_a_refusal_and_no_other_object() -> None:
+async def test_proxy_of_a_pod_is_refused() -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("a"))
 
@@ -107,7 +107,7 @@ async def test_a_proxied_path_below_a_pod_is_a_refusal_and_no_other_object() -> 
         assert (await world.get(f"{PODS}/nothing/proxy/x")).code == 404
 
 
-async def test_a_gated_pod_may_only_become_more_choosy() -> None:
+async def test_node_selector_of_a_gated_pod_may_only_be_narrowed() -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("a", schedulingGates=GATE, nodeSelector={"a": "b"}))
 
@@ -119,7 +119,7 @@ async def test_a_gated_pod_may_only_become_more_choosy() -> None:
         assert [each.code for each in (wider, narrower, opened, late)] == [422, 200, 200, 422]
 
 
-async def test_a_container_that_ended_for_good_does_not_run_again() -> None:
+async def test_terminated_container_cannot_become_running() -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("a", restartPolicy="Never"))
         ended = {"name": "c", "state": {"terminated": {"exitCode": 0}}}

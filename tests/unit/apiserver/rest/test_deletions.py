@@ -31,7 +31,7 @@ NAMESPACE = "/api/v1/namespaces/t"
 HELD = {"finalizers": ["example.com/hold"]}
 
 
-async def test_an_object_with_a_finalizer_waits_for_it() -> None:
+async def test_object_is_deleted_after_its_last_finalizer() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, {"metadata": {"name": "a", **HELD}})
 
@@ -44,7 +44,7 @@ async def test_an_object_with_a_finalizer_waits_for_it() -> None:
         assert (await world.get(f"{CONFIG_MAPS}/a")).code == 404
 
 
-async def test_deleting_twice_does_not_move_the_time() -> None:
+async def test_second_deletion_keeps_the_deletion_timestamp() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, {"metadata": {"name": "a", **HELD}})
         first = await world.delete(f"{CONFIG_MAPS}/a")
@@ -55,7 +55,7 @@ async def test_deleting_twice_does_not_move_the_time() -> None:
         assert first.json == second.json
 
 
-async def test_a_running_pod_gets_its_grace_and_no_more() -> None:
+async def test_grace_period_of_a_running_pod_can_only_be_shortened() -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("p", nodeName="n", terminationGracePeriodSeconds=60))
 
@@ -77,7 +77,7 @@ async def test_a_running_pod_gets_its_grace_and_no_more() -> None:
         assert (await world.get(f"{PODS}/p")).code == 404
 
 
-async def test_a_grace_without_end_is_a_lifetime_and_can_be_shortened() -> None:
+async def test_huge_grace_period_is_capped_and_can_be_shortened() -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("p", nodeName="n", terminationGracePeriodSeconds=2**63 - 1))
 
@@ -88,7 +88,7 @@ async def test_a_grace_without_end_is_a_lifetime_and_can_be_shortened() -> None:
         assert (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 1})).code == 200
 
 
-async def test_a_grace_that_is_over_does_not_reach_into_the_past() -> None:
+async def test_deletion_timestamp_is_never_in_the_past() -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("p", nodeName="n", terminationGracePeriodSeconds=60))
         await world.delete(f"{PODS}/p")
@@ -103,7 +103,9 @@ async def test_a_grace_that_is_over_does_not_reach_into_the_past() -> None:
 
 
 @pytest.mark.parametrize("spec", [{}, {"nodeName": "n", "terminationGracePeriodSeconds": 0}])
-async def test_a_pod_without_a_node_or_without_grace_ends_at_once(spec: dict[str, object]) -> None:
+async def test_pod_without_a_node_or_grace_period_is_deleted_at_once(
+    spec: dict[str, object],
+) -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("p", **spec))
 
@@ -111,7 +113,7 @@ async def test_a_pod_without_a_node_or_without_grace_ends_at_once(spec: dict[str
         assert (await world.get(f"{PODS}/p")).code == 404
 
 
-async def test_a_stale_precondition_keeps_the_object() -> None:
+async def test_stale_precondition_prevents_the_deletion() -> None:
     async with a_world() as world:
         created = await world.create(CONFIG_MAPS, a_config_map("a"))
         await world.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "v"}})
@@ -124,7 +126,7 @@ async def test_a_stale_precondition_keeps_the_object() -> None:
         assert (await world.get(f"{CONFIG_MAPS}/a")).code == 200
 
 
-async def test_a_collection_is_deleted_by_selection() -> None:
+async def test_collection_is_deleted_by_selector() -> None:
     async with a_world() as world:
         for number in range(250):
             await world.create(CONFIG_MAPS, a_config_map(f"a-{number:03}", odd=str(number % 2)))
@@ -144,7 +146,7 @@ async def finalize(world: World, *finalizers: str) -> None:
     await world.request("PUT", FINALIZE, {**whole, "spec": {"finalizers": list(finalizers)}})
 
 
-async def test_a_namespace_is_only_marked_until_it_is_emptied_and_finalized() -> None:
+async def test_deleted_namespace_is_terminating_until_it_is_finalized() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
 
@@ -158,7 +160,7 @@ async def test_a_namespace_is_only_marked_until_it_is_emptied_and_finalized() ->
         assert (await world.get(NAMESPACE)).code == 404
 
 
-async def test_a_namespace_that_is_ending_takes_nothing_new() -> None:
+async def test_terminating_namespace_refuses_new_objects() -> None:
     async with a_world() as world:
         await world.delete(NAMESPACE)
 
@@ -170,7 +172,7 @@ async def test_a_namespace_that_is_ending_takes_nothing_new() -> None:
         assert (await world.get(NAMESPACE)).code == 200
 
 
-async def test_a_namespace_of_the_same_name_is_open_again() -> None:
+async def test_recreated_namespace_accepts_objects() -> None:
     async with a_world() as world:
         await world.delete(NAMESPACE)
         await finalize(world)
@@ -180,7 +182,7 @@ async def test_a_namespace_of_the_same_name_is_open_again() -> None:
         await world.create(CONFIG_MAPS, a_config_map("a"))
 
 
-async def test_a_namespace_with_a_finalizer_of_its_own_waits_for_that_too() -> None:
+async def test_namespace_waits_for_its_metadata_finalizers() -> None:
     async with a_world() as world:
         await world.merge(NAMESPACE, {"metadata": HELD})
         await world.delete(NAMESPACE)
@@ -193,7 +195,7 @@ async def test_a_namespace_with_a_finalizer_of_its_own_waits_for_that_too() -> N
         assert (await world.get(NAMESPACE)).code == 404
 
 
-async def test_a_namespace_notes_what_shall_happen_to_its_dependents() -> None:
+async def test_propagation_policy_of_a_namespace_becomes_a_finalizer() -> None:
     async with a_world() as world:
         ended = await world.delete(NAMESPACE, {"propagationPolicy": "Foreground"})
 
@@ -214,7 +216,7 @@ class SlowJournal:
         await asyncio.sleep(2)
 
 
-async def test_nothing_slips_into_a_namespace_while_its_end_is_on_its_way_to_the_disk() -> None:
+async def test_no_object_is_created_while_the_deletion_of_its_namespace_is_pending() -> None:
     async with Store(SlowJournal, clock=virtual_time.clock()) as store:
         world = World(store, Settings())
         await world.create("/api/v1/namespaces", {"metadata": {"name": "t"}})
@@ -228,7 +230,7 @@ async def test_nothing_slips_into_a_namespace_while_its_end_is_on_its_way_to_the
         assert (await world.get("/api/v1/configmaps")).names == []
 
 
-async def test_an_end_that_a_stop_cut_short_goes_on_by_itself() -> None:
+async def test_interrupted_deletion_of_a_definition_continues_after_a_restart() -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         before = World(store, Settings())
         await before.create("/api/v1/namespaces", {"metadata": {"name": "t"}})
@@ -247,7 +249,7 @@ async def test_an_end_that_a_stop_cut_short_goes_on_by_itself() -> None:
         assert (await after.get(WIDGETS)).code == 404
 
 
-async def test_a_kind_takes_its_objects_along_and_is_served_no_more() -> None:
+async def test_deleted_definition_deletes_its_objects_and_is_not_served() -> None:
     async with a_world() as world:
         await world.create(CRDS, widget_crd())
         await world.create(WIDGETS, a_widget("w"))
@@ -260,7 +262,7 @@ async def test_a_kind_takes_its_objects_along_and_is_served_no_more() -> None:
         assert (await world.get(WIDGETS)).names == []
 
 
-async def test_a_kind_that_is_ending_takes_nothing_new() -> None:
+async def test_terminating_definition_refuses_new_objects() -> None:
     async with a_world() as world:
         await world.create(CRDS, widget_crd())
         await world.create(WIDGETS, {**a_widget("w"), "metadata": {"name": "w", **HELD}})
@@ -273,7 +275,7 @@ async def test_a_kind_that_is_ending_takes_nothing_new() -> None:
         assert (await world.get(f"{CRDS}/widgets.example.com")).code == 404
 
 
-async def test_a_namespace_that_is_ending_is_closed_after_a_restart_too() -> None:
+async def test_namespace_is_still_terminating_after_a_restart() -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         before = World(store, Settings())
         await before.create("/api/v1/namespaces", {"metadata": {"name": "t"}})
@@ -285,7 +287,7 @@ async def test_a_namespace_that_is_ending_is_closed_after_a_restart_too() -> Non
         assert refused.code == 403
 
 
-async def test_the_namespaces_of_the_system_stay() -> None:
+async def test_system_namespaces_cannot_be_deleted() -> None:
     async with a_world() as world:
         refused = await world.delete("/api/v1/namespaces/default")
 

@@ -54,7 +54,7 @@ async def give(world: World, user: str, *rules: Json) -> None:
     await world.create(CLUSTER_BINDINGS, binding(f"of-{user}", f"of-{user}", user))
 
 
-async def test_a_role_may_hold_what_its_author_has_and_no_more() -> None:
+async def test_new_role_grants_no_more_than_its_author_has() -> None:
     async with a_world() as world:
         await give(world, "dora", GIVE, PODS_RULE)
 
@@ -73,7 +73,7 @@ async def test_a_role_may_hold_what_its_author_has_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-async def test_a_role_does_not_grow_beyond_its_author(method: str) -> None:
+async def test_updated_role_grants_no_more_than_its_author_has(method: str) -> None:
     async with a_world() as world:
         await give(world, "dora", GIVE, PODS_RULE)
         await world.create(ROLES, role("r", PODS_RULE))
@@ -86,7 +86,7 @@ async def test_a_role_does_not_grow_beyond_its_author(method: str) -> None:
         assert (await world.get(f"{ROLES}/r")).json["rules"] == [PODS_RULE]
 
 
-async def test_a_foreign_role_can_be_let_go_but_not_relabelled() -> None:
+async def test_role_beyond_ones_rights_can_be_deleted_but_not_labelled() -> None:
     async with a_world() as world:
         await give(world, "dora", GIVE)
         await world.create(ROLES, role("r", SECRETS_RULE))
@@ -105,7 +105,7 @@ async def test_a_foreign_role_can_be_let_go_but_not_relabelled() -> None:
         assert codes == [200, 200, 403, 200]
 
 
-async def test_the_right_to_escalate_lifts_the_guard() -> None:
+async def test_escalate_permission_disables_the_check() -> None:
     async with a_world() as world:
         escalate = {**GIVE, "verbs": [*ON_ROLES, "escalate"]}
         await give(world, "dora", escalate)
@@ -123,7 +123,9 @@ async def test_the_right_to_escalate_lifts_the_guard() -> None:
         (CLUSTER_BINDINGS, "view", "ClusterRole"),
     ],
 )
-async def test_a_binding_gives_only_what_its_author_has(place: str, name: str, kind: str) -> None:
+async def test_new_binding_grants_no_more_than_its_author_has(
+    place: str, name: str, kind: str
+) -> None:
     async with a_world() as world:
         await give(world, "dora", GIVE)
         await world.create(ROLES, role("r", SECRETS_RULE))
@@ -135,7 +137,7 @@ async def test_a_binding_gives_only_what_its_author_has(place: str, name: str, k
         assert (await world.get(f"{place}/b")).code == 404
 
 
-async def test_a_binding_does_not_grow_beyond_its_author() -> None:
+async def test_updated_binding_grants_no_more_than_its_author_has() -> None:
     async with a_world() as world:
         await give(world, "dora", GIVE)
         await world.create(ROLES, role("r", SECRETS_RULE))
@@ -147,7 +149,7 @@ async def test_a_binding_does_not_grow_beyond_its_author() -> None:
         assert reply.code == 403
 
 
-async def test_the_right_to_bind_one_role_is_for_that_role() -> None:
+async def test_bind_permission_applies_to_the_named_role_only() -> None:
     async with a_world() as world:
         bind = {
             "apiGroups": ["rbac.authorization.k8s.io"],
@@ -165,7 +167,7 @@ async def test_the_right_to_bind_one_role_is_for_that_role() -> None:
         assert codes == [201, 403]
 
 
-async def test_only_full_rights_may_aggregate() -> None:
+async def test_only_full_permissions_may_aggregate() -> None:
     async with a_world() as world:
         await give(world, "dora", GIVE)
         selector = {"clusterRoleSelectors": [{"matchLabels": {"x": "y"}}]}
@@ -182,7 +184,7 @@ async def test_only_full_rights_may_aggregate() -> None:
         assert (refused.code, allowed.code) == (403, 201)
 
 
-async def test_an_update_that_creates_needs_the_right_to_create() -> None:
+async def test_update_that_creates_needs_permission_to_create() -> None:
     async with a_world() as world:
         update = {**GIVE, "verbs": ["update"]}
         await give(world, "dora", update)
@@ -193,7 +195,7 @@ async def test_an_update_that_creates_needs_the_right_to_create() -> None:
         assert (await world.get(f"{ROLES}/new")).code == 404
 
 
-async def test_a_role_gives_just_what_it_names_over_http() -> None:
+async def test_role_grants_exactly_its_rules_over_http() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
         one = {
@@ -215,7 +217,7 @@ async def test_a_role_gives_just_what_it_names_over_http() -> None:
         assert await code(PODS) == 403
 
 
-async def test_who_may_watch_may_not_write_by_the_old_paths() -> None:
+async def test_deprecated_watch_paths_accept_no_writes() -> None:
     async with a_world() as world:
         watch = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["watch"]}
         await give(world, "dora", watch)
@@ -255,7 +257,7 @@ async def test_who_may_watch_may_not_write_by_the_old_paths() -> None:
         ),
     ],
 )
-async def test_acting_for_others_needs_a_right_for_every_header(
+async def test_impersonation_needs_a_permission_for_every_header(
     headers: tuple[tuple[str, str], ...], right: Json
 ) -> None:
     async with a_world() as world:
@@ -269,7 +271,7 @@ async def test_acting_for_others_needs_a_right_for_every_header(
         assert allowed.json["status"]["userInfo"]["username"] == headers[0][1]
 
 
-async def test_a_missing_right_for_one_header_refuses_the_whole() -> None:
+async def test_missing_permission_for_one_impersonation_header_refuses_the_request() -> None:
     async with a_world() as world:
         world.users["dora-token"] = "dora"
         await give(
@@ -290,7 +292,7 @@ async def test_groups_without_a_user_are_refused(header: str) -> None:
         assert reply.code == 500
 
 
-async def test_who_is_acted_for_decides_not_who_acts() -> None:
+async def test_impersonated_user_is_authorized_instead_of_the_sender() -> None:
     async with a_world() as world:
         found = (await world.request("POST", SELF, {}, acting="bob", groups=("a", "b"))).json[
             "status"
@@ -317,7 +319,7 @@ def a_twin(plural: str, kind: str, version: str) -> Json:
 
 
 @pytest.mark.parametrize("version", ["v1", "v9"])
-async def test_no_definition_gives_a_way_to_roles_past_their_rules(version: str) -> None:
+async def test_definition_in_another_version_cannot_bypass_rbac_checks(version: str) -> None:
     async with a_world() as world:
         twin = a_twin("clusterrolebindings", "ClusterRoleBinding", version)
 
@@ -328,7 +330,7 @@ async def test_no_definition_gives_a_way_to_roles_past_their_rules(version: str)
         assert (await world.get(f"{RBAC[:-2]}v9/clusterrolebindings")).code == 404
 
 
-async def test_a_definition_over_a_built_in_kind_from_before_is_out_of_force_and_can_go() -> None:
+async def test_stored_definition_of_a_built_in_kind_is_not_served_and_can_be_deleted() -> None:
     twin = a_twin("clusterroles", "ClusterRole", "v9")
     name = twin["metadata"]["name"]
     crds.admit(twin, None)
@@ -353,7 +355,7 @@ async def test_a_definition_over_a_built_in_kind_from_before_is_out_of_force_and
         assert left.code == 200, "its objects were never the definition's"
 
 
-def test_a_definition_does_not_take_the_place_of_a_built_in_kind() -> None:
+def test_definition_of_a_built_in_kind_is_refused() -> None:
     catalog = builtin_kinds.catalog()
     group = GIVE["apiGroups"][0]
     before = catalog.find(group, "v1", "clusterroles")

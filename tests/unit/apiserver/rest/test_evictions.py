@@ -39,7 +39,7 @@ async def status_of(world: World) -> Json:
     return status
 
 
-async def test_an_eviction_takes_one_from_the_budget_and_names_the_pod() -> None:
+async def test_eviction_decrements_the_budget_and_records_the_pod() -> None:
     async with a_world() as world:
         await a_budget(world, allowed=1)
         await a_running_pod(world, "a")
@@ -54,7 +54,7 @@ async def test_an_eviction_takes_one_from_the_budget_and_names_the_pod() -> None
         assert pod["status"]["conditions"][-1]["reason"] == "EvictionByEvictionAPI"
 
 
-async def test_a_spent_budget_refuses_and_leaves_the_pod_alone() -> None:
+async def test_exhausted_budget_refuses_the_eviction() -> None:
     async with a_world() as world:
         await a_budget(world, allowed=0)
         await a_running_pod(world, "a")
@@ -66,7 +66,7 @@ async def test_a_spent_budget_refuses_and_leaves_the_pod_alone() -> None:
         assert "deletionTimestamp" not in (await world.get(f"{PODS}/a")).json["metadata"]
 
 
-async def test_two_evictions_at_once_spend_a_budget_of_one_only_once() -> None:
+async def test_concurrent_evictions_use_a_budget_of_one_only_once() -> None:
     async with a_world() as world:
         await a_budget(world, allowed=1)
         await a_running_pod(world, "a")
@@ -77,7 +77,7 @@ async def test_two_evictions_at_once_spend_a_budget_of_one_only_once() -> None:
         assert sorted(each.code for each in answers) == [201, 429]
 
 
-async def test_a_budget_that_was_not_counted_yet_asks_to_come_back() -> None:
+async def test_uncounted_budget_is_refused_with_retry_after() -> None:
     async with a_world() as world:
         await a_budget(world, allowed=1)
         await world.merge(f"{BUDGETS}/b", {"spec": {"minAvailable": 2}})
@@ -100,7 +100,7 @@ async def test_a_dry_run_consumes_no_budget_and_evicts_no_pod() -> None:
         assert "deletionTimestamp" not in (await world.get(f"{PODS}/a")).json["metadata"]
 
 
-async def test_who_is_not_ready_goes_free_only_if_the_policy_says_so() -> None:
+async def test_unready_pod_is_evicted_without_budget_only_by_policy() -> None:
     async with a_world() as world:
         await a_budget(world, allowed=0)
         await a_running_pod(world, "a", ready="False")

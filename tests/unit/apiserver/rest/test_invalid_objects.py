@@ -156,7 +156,7 @@ def near_misses(draw: st.DrawFn) -> tuple[str, Json, Json]:
 
 
 @given(near_misses(), st.sampled_from(["POST", "PUT", "PATCH", "STATUS"]))
-def test_a_near_miss_is_refused_or_taken_but_never_a_fault(
+def test_almost_valid_object_never_causes_a_server_error(
     case: tuple[str, Json, Json], how: str
 ) -> None:
     path, good, bad = case

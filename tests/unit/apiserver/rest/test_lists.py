@@ -72,7 +72,7 @@ async def apply(world: World, write: tuple[str, str]) -> None:
         await world.delete(f"{CONFIG_MAPS}/{name}")
 
 
-async def test_a_token_that_is_too_old_comes_with_a_way_to_go_on() -> None:
+async def test_expired_continue_token_comes_with_a_new_one() -> None:
     async with a_world() as world:
         for name in "abc":
             await world.create(CONFIG_MAPS, a_config_map(name))
@@ -88,7 +88,7 @@ async def test_a_token_that_is_too_old_comes_with_a_way_to_go_on() -> None:
         assert rest.names == ["b", "bb", "c"]
 
 
-async def test_a_list_as_it_was() -> None:
+async def test_list_at_an_exact_version() -> None:
     async with a_world() as world:
         then = (await world.create(CONFIG_MAPS, a_config_map("a"))).version
         await world.create(CONFIG_MAPS, a_config_map("b"))
@@ -154,7 +154,7 @@ async def test_fields_select_pods_by_node() -> None:
         ("text/html", 406, "Status"),
     ],
 )
-async def test_the_first_form_that_we_have_is_sent(accept: str, code: int, kind: str) -> None:
+async def test_first_supported_media_type_is_sent(accept: str, code: int, kind: str) -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
 
@@ -181,7 +181,7 @@ async def test_a_continue_token_of_a_future_version_is_expired() -> None:
         assert (await world.get(f"{CONFIG_MAPS}?continue={token}")).code == 410
 
 
-async def test_a_version_without_end_is_none() -> None:
+async def test_overlong_version_is_invalid() -> None:
     async with a_world() as world:
         endless = "9" * 5000
 

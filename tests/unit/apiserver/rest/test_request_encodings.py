@@ -46,7 +46,7 @@ async def test_protobuf_of_a_custom_kind_is_refused() -> None:
         assert "application/json, application/yaml" in refused.message
 
 
-async def test_delete_options_in_protobuf_count() -> None:
+async def test_delete_options_in_protobuf_are_read() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
         options = encoding.message({"preconditions": {"uid": "other"}}, "meta/v1.DeleteOptions")
@@ -105,7 +105,7 @@ async def test_a_strategic_patch_that_misfits_is_shown_as_go_prints_it() -> None
         assert '"map[data:map[k:5]]": cannot convert int64 to string' in refused.message
 
 
-async def test_a_strategic_patch_that_changes_nothing_uses_up_no_version() -> None:
+async def test_strategic_patch_that_changes_nothing_keeps_the_version() -> None:
     async with a_world() as world:
         before = await world.create(CONFIG_MAPS, a_config_map("a"))
 

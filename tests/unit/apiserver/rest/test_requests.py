@@ -62,7 +62,7 @@ async def test_an_unknown_path_is_a_plain_text_404(path: str) -> None:
         assert (refused.code, refused.body) == (404, b"404 page not found\n")
 
 
-async def test_a_version_that_is_not_served_is_a_status() -> None:
+async def test_unserved_version_is_a_404_status() -> None:
     async with a_world() as world:
         refused = await world.get("/api/v9")
 
@@ -84,7 +84,7 @@ async def test_probes_have_a_verbose_form() -> None:
         ]
 
 
-async def test_the_version_says_what_we_are() -> None:
+async def test_version_names_the_project() -> None:
     async with a_world() as world:
         found = (await world.get("/version")).json
 
@@ -92,7 +92,7 @@ async def test_the_version_says_what_we_are() -> None:
         assert found["gitVersion"].endswith("+bramley")
 
 
-async def test_the_root_names_every_path_that_answers() -> None:
+async def test_root_lists_every_served_path() -> None:
     async with a_world() as world:
         await world.create(CRDS, widget_crd())
 
@@ -152,7 +152,7 @@ async def test_a_body_over_the_limit_is_not_read_to_its_end() -> None:
         assert len(list(pieces)) == 3
 
 
-async def test_a_body_that_never_comes_is_not_waited_for() -> None:
+async def test_missing_body_times_out() -> None:
     async with a_world() as world:
         sent: list[Any] = []
 
@@ -184,7 +184,7 @@ async def test_an_object_over_the_limit_is_refused() -> None:
         assert (refused.code, refused.json["reason"]) == (413, "RequestEntityTooLarge")
 
 
-async def test_bytes_that_are_no_protobuf_are_refused_in_words() -> None:
+async def test_invalid_protobuf_is_refused_with_a_message() -> None:
     async with a_world() as world:
         kind = "application/vnd.kubernetes.protobuf"
         refused = await world.request("POST", CONFIG_MAPS, b"k8s\0", content_type=kind)
@@ -193,7 +193,7 @@ async def test_bytes_that_are_no_protobuf_are_refused_in_words() -> None:
         assert "empty body" in refused.message
 
 
-def test_json_that_comes_as_yaml_is_read_as_json() -> None:
+def test_json_sent_as_yaml_is_accepted() -> None:
     assert bodies.from_yaml(b'{"most": 1e3, "when": "2026-01-01"}') == {
         "most": 1000,
         "when": "2026-01-01",
@@ -369,7 +369,7 @@ QUERIES = st.lists(
     NEARLY | st.binary(max_size=20),
     st.sampled_from([None, "application/json", "application/yaml", MERGE, JSON_PATCH, "x/y", ""]),
 )
-def test_nonsense_is_refused_and_leaves_the_store_as_it_was(
+def test_invalid_requests_are_refused_and_change_nothing(
     method: str, path: str, query: list[tuple[str, str]], body: Any, kind: str | None
 ) -> None:
     async def scenario() -> None:

@@ -38,7 +38,7 @@ def headings(reply: Reply) -> list[str]:
     return [each["name"] for each in reply.json["columnDefinitions"]]
 
 
-async def test_ages_grow_with_the_servers_clock() -> None:
+async def test_ages_follow_the_servers_clock() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
 
@@ -74,7 +74,7 @@ async def test_a_watch_names_its_columns_in_its_first_table_only() -> None:
         assert [each["rows"][0]["cells"][0] for each in tables] == ["a", "b", "a"]
 
 
-async def test_bookmarks_are_tables_too_and_keep_their_mark() -> None:
+async def test_bookmarks_are_tables_and_keep_their_annotation() -> None:
     query = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&includeObject=None"
     query += "&resourceVersionMatch=NotOlderThan"
     async with a_world() as world:
@@ -98,7 +98,7 @@ async def test_a_write_responds_in_the_requested_form() -> None:
         assert (gone.code, gone.json["kind"]) == (200, "Status")
 
 
-async def test_a_form_that_we_do_not_have_is_refused_before_anything_is_written() -> None:
+async def test_unsupported_media_type_is_refused_before_the_write() -> None:
     async with a_world() as world:
         refused = await world.request("POST", CONFIG_MAPS, a_config_map("a"), accept="text/html")
 
@@ -106,7 +106,7 @@ async def test_a_form_that_we_do_not_have_is_refused_before_anything_is_written(
         assert (await world.get(f"{CONFIG_MAPS}/a")).code == 404
 
 
-async def test_a_row_that_makes_no_sense_is_refused_before_anything_is_written() -> None:
+async def test_invalid_include_object_is_refused_before_the_write() -> None:
     async with a_world() as world:
         place = f"{CONFIG_MAPS}?includeObject=Some"
         refused = await world.request("POST", place, a_config_map("a"), accept=TABLE)
@@ -131,7 +131,7 @@ async def test_new_columns_of_a_definition_are_shown_at_once() -> None:
         assert cells(after) == [["a", "red"]]
 
 
-async def test_a_scale_is_shown_as_one() -> None:
+async def test_scale_has_its_own_table() -> None:
     async with a_world() as world:
         await world.create(CRDS, widget_crd())
         await world.create(WIDGETS, a_widget("a", replicas=2))
@@ -142,7 +142,7 @@ async def test_a_scale_is_shown_as_one() -> None:
         assert cells(reply) == [["a", 2, 0, "0s"]]
 
 
-async def test_a_page_of_a_table_says_how_to_go_on() -> None:
+async def test_page_of_a_table_has_a_continue_token() -> None:
     async with a_world() as world:
         for name in ("a", "b", "c"):
             await world.create(CONFIG_MAPS, a_config_map(name))
@@ -154,7 +154,7 @@ async def test_a_page_of_a_table_says_how_to_go_on() -> None:
         assert [row[0] for row in cells(rest)] == ["c"]
 
 
-async def test_a_pod_that_has_ended_says_so_about_its_row() -> None:
+async def test_row_of_an_ended_pod_has_a_condition() -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("a"))
         await world.merge(f"{PODS}/a/status", {"status": {"phase": "Succeeded"}})
@@ -170,7 +170,7 @@ async def test_columns_have_the_priorities_of_the_real_server() -> None:
     assert (found["Status"], found["Node"]) == (0, 1)
 
 
-async def test_discovery_that_did_not_change_is_not_sent_again() -> None:
+async def test_unchanged_discovery_is_not_modified() -> None:
     async with a_world() as world:
         first = await world.request("GET", "/apis", accept=DISCOVERY)
         tag = first.header("etag")[0]
@@ -197,7 +197,7 @@ async def test_discovery_is_aggregated_only_when_that_is_preferred() -> None:
         assert table.code == 406
 
 
-async def test_a_definition_is_described_as_soon_as_it_is_there_and_no_longer() -> None:
+async def test_openapi_includes_a_definition_while_it_exists() -> None:
     async with a_world() as world:
         before = (await world.get("/openapi/v3")).json["paths"]
         await world.create(CRDS, widget_crd())
@@ -211,7 +211,7 @@ async def test_a_definition_is_described_as_soon_as_it_is_there_and_no_longer() 
         assert (await world.get(address["serverRelativeURL"])).code == 404
 
 
-async def test_a_changed_definition_gets_another_address_and_others_keep_theirs() -> None:
+async def test_openapi_url_changes_with_its_definition_only() -> None:
     async with a_world() as world:
         await world.create(CRDS, widget_crd())
         old = (await world.get("/openapi/v3")).json["paths"]
@@ -228,7 +228,7 @@ async def test_a_changed_definition_gets_another_address_and_others_keep_theirs(
         assert (moved.code, moved.header("location")) == (301, [address])
 
 
-async def test_a_described_version_is_kept_by_its_tag() -> None:
+async def test_openapi_document_is_cached_by_etag() -> None:
     async with a_world() as world:
         path = "/openapi/v3/apis/coordination.k8s.io/v1"
         first = await world.get(path)

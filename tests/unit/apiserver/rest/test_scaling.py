@@ -33,7 +33,7 @@ async def test_a_scale_of_an_old_version_is_refused() -> None:
         assert (refused.code, refused.json["reason"]) == (409, "Conflict")
 
 
-async def test_nonsense_is_no_number_of_replicas() -> None:
+async def test_invalid_replicas_are_refused() -> None:
     async with a_world() as world:
         await world.create(CRDS, widget_crd())
         await world.create(WIDGETS, a_widget("w"))
@@ -58,6 +58,6 @@ async def test_a_dry_run_scales_nothing() -> None:
         assert (await world.get(SCALE)).json["spec"] == {"replicas": 1}
 
 
-async def test_kinds_without_a_scale_have_none() -> None:
+async def test_scale_of_other_kinds_is_not_found() -> None:
     async with a_world() as world:
         assert (await world.get("/api/v1/namespaces/t/configmaps/a/scale")).code == 404

@@ -34,7 +34,7 @@ async def _held_namespace(world: World) -> None:
     await world.create("/api/v1/namespaces", {"metadata": meta})
 
 
-async def test_only_finalize_changes_what_holds_a_namespace() -> None:
+async def test_namespace_finalizers_change_only_through_finalize() -> None:
     async with a_world() as world:
         await _held_namespace(world)
         path = "/api/v1/namespaces/held"
@@ -58,7 +58,7 @@ async def test_finalize_takes_no_patch_and_needs_a_namespace() -> None:
 
 
 @pytest.mark.parametrize("what", ["exec?command=true", "attach", "portforward"])
-async def test_streams_into_pods_are_refused_as_not_there_yet(what: str) -> None:
+async def test_exec_attach_and_port_forward_are_not_implemented(what: str) -> None:
     async with a_world() as world:
         address = {"type": "InternalIP", "address": "10.0.0.1"}
         node = {"metadata": {"name": "mac-1"}, "status": {"addresses": [address]}}

@@ -17,7 +17,7 @@ LOCAL = f"{AUTHZ}/namespaces/t/localsubjectaccessreviews"
 PODS = {"verb": "get", "resource": "pods", "namespace": "t"}
 
 
-async def test_a_review_is_a_question_and_leaves_nothing() -> None:
+async def test_review_is_not_stored() -> None:
     async with a_world() as world:
         before = world.store.revision
 
@@ -29,7 +29,7 @@ async def test_a_review_is_a_question_and_leaves_nothing() -> None:
         assert world.store.revision == before
 
 
-async def test_a_rule_that_denies_for_good_is_shown_as_such() -> None:
+async def test_explicit_denial_is_reported() -> None:
     async with a_world() as world:
         no = Decision(allowed=False, reason="never", denied=True)
         world.app.api._server.authorizer.delegates.append(lambda _attributes: no)
@@ -57,7 +57,7 @@ async def test_a_review_has_no_name(path: str, meta: dict[str, Any], detail: str
         assert reply.message.endswith(detail)
 
 
-async def test_one_s_own_rules_are_listed_with_those_of_the_namespace() -> None:
+async def test_self_rules_review_includes_the_rules_of_the_namespace() -> None:
     async with a_world() as world:
         rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/t"
         own = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]}
@@ -95,7 +95,7 @@ async def test_missing_roles_are_reported() -> None:
         assert reply.json["status"]["evaluationError"] == expected
 
 
-async def test_asking_for_others_needs_the_right_to() -> None:
+async def test_review_of_another_user_needs_permission() -> None:
     async with a_world() as world:
         body = {"spec": {"user": "eve", "resourceAttributes": PODS}}
 

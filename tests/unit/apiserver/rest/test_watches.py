@@ -54,7 +54,7 @@ async def test_a_watch_stays_in_its_namespace() -> None:
         assert watcher.seen == [("ADDED", "here")]
 
 
-async def test_initial_events_end_with_a_bookmark_that_says_so() -> None:
+async def test_initial_events_end_with_an_annotated_bookmark() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
         query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
@@ -88,7 +88,7 @@ async def test_bookmarks_come_every_minute_and_shortly_before_the_end() -> None:
         assert watcher.bookmarks == sorted(set(watcher.bookmarks))
 
 
-async def test_without_news_a_bookmark_is_not_repeated() -> None:
+async def test_unchanged_bookmark_is_not_repeated() -> None:
     async with a_world() as world:
         query = "watch=1&resourceVersion=1&allowWatchBookmarks=true&timeoutSeconds=600"
         async with world.watching(f"{CONFIG_MAPS}?{query}") as watcher:
@@ -167,7 +167,7 @@ async def apply(world: World, write: tuple[str, str]) -> None:
             )
 
 
-async def test_what_leaves_a_selection_ends_as_it_was_at_the_version_of_the_change() -> None:
+async def test_object_that_stops_matching_is_deleted_with_its_former_state() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a", app="x"))
 
@@ -194,7 +194,7 @@ async def test_a_version_that_is_no_longer_kept_is_expired() -> None:
         assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
 
 
-async def test_a_version_of_another_life_is_expired() -> None:
+async def test_unknown_future_version_is_expired() -> None:
     async with (
         a_world() as world,
         world.watching(f"{CONFIG_MAPS}?watch=1&resourceVersion=99999") as watcher,
@@ -204,7 +204,7 @@ async def test_a_version_of_another_life_is_expired() -> None:
         assert watcher.events[0]["object"]["code"] == 410
 
 
-async def test_a_slow_watcher_is_ended_and_others_are_not_held_up() -> None:
+async def test_slow_watcher_is_closed_and_others_are_not_delayed() -> None:
     async with a_world(store=StoreSettings(watch_buffer_bytes=4_000)) as world:
         async with (
             world.watching(f"{CONFIG_MAPS}?watch=1") as slow,
@@ -225,7 +225,7 @@ async def test_a_slow_watcher_is_ended_and_others_are_not_held_up() -> None:
         assert slow.events[-1]["object"]["code"] == 410
 
 
-async def test_a_watcher_that_takes_nothing_at_all_is_given_up() -> None:
+async def test_watcher_that_reads_nothing_is_disconnected() -> None:
     async with (
         a_world(Settings(send_deadline=timedelta(seconds=5))) as world,
         world.watching(f"{CONFIG_MAPS}?watch=1") as stuck,
@@ -237,7 +237,7 @@ async def test_a_watcher_that_takes_nothing_at_all_is_given_up() -> None:
             await stuck.ended.wait()
 
 
-async def test_a_watcher_that_leaves_is_forgotten() -> None:
+async def test_disconnected_watcher_is_removed() -> None:
     async with a_world() as world:
         async with world.watching(f"{CONFIG_MAPS}?watch=1") as watcher:
             pass
@@ -250,7 +250,7 @@ async def test_a_watcher_that_leaves_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("query", "seconds"), [("&timeoutSeconds=7", (7, 7)), ("", (1800, 3600))])
-async def test_a_watch_lasts_as_long_as_it_should(query: str, seconds: tuple[int, int]) -> None:
+async def test_duration_of_a_watch(query: str, seconds: tuple[int, int]) -> None:
     async with a_world() as world:
         began = virtual_time.clock().monotonic()
         async with world.watching(f"{CONFIG_MAPS}?watch=1{query}") as watcher:
@@ -259,7 +259,7 @@ async def test_a_watch_lasts_as_long_as_it_should(query: str, seconds: tuple[int
         assert seconds[0] <= virtual_time.clock().monotonic() - began <= seconds[1]
 
 
-async def test_a_watch_ends_quietly_when_the_store_closes() -> None:
+async def test_watch_ends_without_an_error_when_the_store_closes() -> None:
     async with a_world() as world, world.watching(f"{CONFIG_MAPS}?watch=1") as watcher:
         await world.store.close()
         await watcher.ended.wait()
@@ -282,7 +282,7 @@ async def test_a_watch_in_another_version_shows_that_version() -> None:
         assert watcher.events[0]["object"]["apiVersion"] == "example.com/v2"
 
 
-async def test_changes_of_one_moment_come_in_one_piece() -> None:
+async def test_simultaneous_changes_are_one_chunk() -> None:
     async with a_world() as world, world.watching(f"{CONFIG_MAPS}?watch=1") as watcher:
         async with asyncio.TaskGroup() as group:
             for number in range(10):

@@ -23,7 +23,7 @@ from tests.unit.apiserver.world import (
 )
 
 
-async def test_versions_grow_with_every_change() -> None:
+async def test_versions_increase_with_every_change() -> None:
     async with a_world() as world:
         first = await world.create(CONFIG_MAPS, a_config_map("a"))
         second = await world.create(CONFIG_MAPS, a_config_map("b"))
@@ -32,7 +32,7 @@ async def test_versions_grow_with_every_change() -> None:
         assert int(first.version) < int(second.version) < int(changed.version)
 
 
-async def test_a_change_that_changes_nothing_uses_up_no_version() -> None:
+async def test_unchanged_update_keeps_the_version() -> None:
     async with a_world() as world:
         created = await world.create(CONFIG_MAPS, a_config_map("a"))
         before = world.store.revision
@@ -43,7 +43,7 @@ async def test_a_change_that_changes_nothing_uses_up_no_version() -> None:
         assert world.store.revision == before
 
 
-async def test_true_is_not_one() -> None:
+async def test_true_and_one_are_different_values() -> None:
     async with a_world() as world:
         crd = widget_crd()
         spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
@@ -57,7 +57,7 @@ async def test_true_is_not_one() -> None:
         assert changed.version != created.version
 
 
-async def test_patches_of_one_object_at_once_all_count() -> None:
+async def test_concurrent_patches_of_one_object_all_succeed() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
 
@@ -70,7 +70,7 @@ async def test_patches_of_one_object_at_once_all_count() -> None:
         assert len(found) == 21
 
 
-async def test_only_one_of_two_replacements_of_a_version_counts() -> None:
+async def test_only_one_of_two_updates_of_a_version_succeeds() -> None:
     async with a_world() as world:
         created = await world.create(CONFIG_MAPS, a_config_map("a"))
         bodies = [{**created.json, "data": {"who": who}} for who in ("me", "you")]
@@ -81,7 +81,7 @@ async def test_only_one_of_two_replacements_of_a_version_counts() -> None:
         assert (await world.get(f"{CONFIG_MAPS}/a")).json["data"] == {"who": "me"}
 
 
-async def test_a_taken_generated_name_is_drawn_again() -> None:
+async def test_generated_name_collision_is_retried() -> None:
     async with a_world(Settings(generate_name_tries=3)) as world:
         names = {
             (await world.create(CONFIG_MAPS, {"metadata": {"generateName": "x-"}})).name
@@ -151,7 +151,7 @@ async def test_a_failed_json_patch_leaves_the_object_alone() -> None:
         assert (await world.get(f"{CONFIG_MAPS}/a")).json["data"] == {"key": "value"}
 
 
-async def test_a_dry_run_tells_what_would_be_and_stores_nothing() -> None:
+async def test_dry_run_returns_the_result_and_stores_nothing() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
         before = world.store.revision
@@ -189,7 +189,7 @@ async def test_every_version_of_a_kind_shows_the_same_object() -> None:
         assert (stored["apiVersion"], stored["spec"]["color"]) == ("example.com/v1", "blue")
 
 
-async def test_a_pod_keeps_its_place() -> None:
+async def test_node_name_of_a_pod_is_immutable() -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("p"))
 
@@ -216,7 +216,7 @@ async def test_both_groups_of_events_show_one_store() -> None:
         assert (shown.json["note"], shown.json["regarding"]) == ("hi", about)
 
 
-async def test_what_was_taken_under_older_rules_can_lose_its_finalizers_but_gets_no_worse() -> None:
+async def test_object_valid_only_under_older_rules_can_lose_its_finalizers() -> None:
     async with a_world() as world:
         pod = a_pod("old", activeDeadlineSeconds=60)
         pod["metadata"]["finalizers"] = ["example.com/held"]

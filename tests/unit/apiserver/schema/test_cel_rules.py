@@ -70,7 +70,7 @@ def test_kubernetes_functions_work(rule: str) -> None:
         ({"rule": "self.z == 1", "message": "m", "messageExpression": "'  '"}, 'Invalid value: "": m'),
     ],
 )  # fmt: skip
-def test_failing_rule_says_why(rule: Json, message: str) -> None:
+def test_failing_rule_has_a_message(rule: Json, message: str) -> None:
     assert verdict(rule, {"s": "abc", "l": [1], "z": 0}) == [message]
 
 
@@ -104,7 +104,7 @@ def test_values_have_the_types_of_the_schema(schema: Json, value: Any, rule: str
     assert verdict({"rule": rule}, value, schema=schema) == []
 
 
-def test_rule_on_a_former_value_waits_for_one() -> None:
+def test_transition_rule_needs_an_old_value() -> None:
     rule = {"rule": "self == oldSelf", "message": "fixed"}
 
     assert verdict(rule, 1) == []
@@ -137,7 +137,7 @@ def test_names_are_escaped_as_kubernetes_does(name: str, spelled: str | None) ->
     "source",
     ["self.?x.orValue(1) == 1", "isURL(self)", "ip(self) == ip('::1')", "x == 1", "self ==", ""],
 )
-def test_what_cannot_be_evaluated_is_refused_at_once(source: str) -> None:
+def test_rule_that_cannot_be_evaluated_is_refused(source: str) -> None:
     with pytest.raises(BadExpression, match="compilation failed"):
         Expression(source)
 

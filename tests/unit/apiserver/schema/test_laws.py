@@ -100,7 +100,7 @@ def settled(schema: Json, value: Json) -> Json:
 
 
 @given(ROOTS, OBJECTS)
-def test_defaulting_and_pruning_twice_is_doing_it_once(schema: Json, value: Json) -> None:
+def test_defaulting_and_pruning_are_idempotent(schema: Json, value: Json) -> None:
     once = settled(schema, copy.deepcopy(value))
 
     twice = settled(schema, copy.deepcopy(once))
@@ -124,7 +124,7 @@ def test_identity_and_metadata_survive_pruning(schema: Json, value: Json) -> Non
 
 
 @given(ROOTS, OBJECTS)
-def test_every_value_gets_a_verdict(schema: Json, value: Json) -> None:
+def test_every_value_is_accepted_or_refused(schema: Json, value: Json) -> None:
     for cause in structural.compile(schema).validate(value, None):
         assert cause.field
         assert cause.message
@@ -168,7 +168,7 @@ def _scribble(value: Any) -> None:
 
 
 @given(VALUES)
-def test_schema_that_is_no_schema_is_judged_and_never_raises(schema: Any) -> None:
+def test_invalid_schema_never_raises(schema: Any) -> None:
     as_property = {"type": "object", "properties": {"spec": {"type": "string", "enum": [schema]}}}
 
     assert structural_validation.structural_causes(as_property, "root") == []

@@ -41,7 +41,7 @@ SCHEMA = {
 }
 
 
-def doubles(spec: Any, old: Any = None) -> list[tuple[str, str]]:
+def duplicates(spec: Any, old: Any = None) -> list[tuple[str, str]]:
     before = None if old is None else {"spec": old}
     causes = structural.compile(SCHEMA).validate({"spec": spec}, before)
     return [(cause.field, cause.message) for cause in causes]
@@ -62,14 +62,12 @@ def doubles(spec: Any, old: Any = None) -> list[tuple[str, str]]:
         ),
     ],
 )
-def test_doubles_are_found_where_items_have_an_identity(
-    spec: Any, found: list[tuple[str, str]]
-) -> None:
-    assert found == doubles(spec)
+def test_duplicates_are_found_in_sets_and_maps(spec: Any, found: list[tuple[str, str]]) -> None:
+    assert found == duplicates(spec)
 
 
-def test_doubles_from_before_do_not_block_other_changes() -> None:
+def test_existing_duplicates_do_not_block_other_changes() -> None:
     old = {"tags": ["a", "a"]}
 
-    assert doubles({"tags": ["a", "a"], "note": "new"}, old) == []
-    assert doubles({"tags": ["a", "a"], "note": "new"}, {"tags": ["a"]}) != []
+    assert duplicates({"tags": ["a", "a"], "note": "new"}, old) == []
+    assert duplicates({"tags": ["a", "a"], "note": "new"}, {"tags": ["a"]}) != []

@@ -47,6 +47,6 @@ def test_patterns_match_as_in_go(pattern: str, text: str, matches: bool) -> None
         "[[:nope:]]",
     ],
 )
-def test_what_go_refuses_is_refused(pattern: str) -> None:
+def test_patterns_invalid_in_go_are_refused(pattern: str) -> None:
     with pytest.raises(BadPattern, match="error parsing regexp"):
         compile_pattern(pattern)

@@ -41,7 +41,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", DEFINITIONS, ids=lambda case: str(case["schema"])[:80])
-def test_definition_is_judged_like_a_real_server_does(case: dict[str, Any]) -> None:
+def test_definition_has_the_result_of_a_real_server(case: dict[str, Any]) -> None:
     crd = definition(copy.deepcopy(case["schema"]), plural="judgeds")
     found: tuple[Cause, ...] = ()
 
@@ -59,21 +59,19 @@ def objects() -> Structural:
 
 
 @pytest.mark.parametrize("case", OBJECTS["cases"], ids=lambda case: str(case["spec"])[:80])
-def test_object_is_judged_like_a_real_server_does(
-    case: dict[str, Any], objects: Structural
-) -> None:
+def test_object_has_the_result_of_a_real_server(case: dict[str, Any], objects: Structural) -> None:
     assert answer(case) == outcome(objects, case["spec"])
 
 
 @pytest.mark.parametrize("case", UPDATES["cases"], ids=lambda case: str(case["after"])[:80])
-def test_update_is_judged_like_a_real_server_does(case: dict[str, Any]) -> None:
+def test_update_has_the_result_of_a_real_server(case: dict[str, Any]) -> None:
     compiled = structural.compile(UPDATES["schema"])
 
     assert answer(case) == outcome(compiled, case["after"], case["before"])
 
 
 @pytest.mark.parametrize("case", RATCHETING["cases"], ids=lambda case: str(case["change"])[:80])
-def test_tighter_schema_holds_only_for_what_changes(case: dict[str, Any]) -> None:
+def test_tighter_schema_applies_only_to_changed_fields(case: dict[str, Any]) -> None:
     compiled = structural.compile(RATCHETING["tighter"])
     after = {**RATCHETING["before"], **case["change"]}
 

@@ -163,7 +163,7 @@ async def test_files_are_bounded_in_size_and_number(tmp_path: Path) -> None:
     assert newest[0] > int(lines(tmp_path / "audit.log.1")[-1]["resourceVersion"])
 
 
-async def test_lines_that_cannot_be_kept_are_counted(tmp_path: Path) -> None:
+async def test_lines_that_cannot_be_written_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     async with audited(path, Settings(queue_limit=2)) as api:
         for number in range(5):

@@ -122,7 +122,7 @@ async def test_watch_has_no_time_limit() -> None:
         assert not watcher.ended.is_set()
 
 
-async def test_cancellation_from_elsewhere_goes_on() -> None:
+async def test_external_cancellation_is_propagated() -> None:
     async with a_world(FEW) as world:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1), slow_writers(world, 1):

@@ -60,7 +60,7 @@ async def scraped(world: World) -> Samples:
     return samples((await world.get("/metrics")).body)
 
 
-async def test_requests_are_counted_by_what_they_did_and_how_they_were_answered() -> None:
+async def test_requests_are_counted_by_verb_resource_and_code() -> None:
     async with a_world() as world:
         before = await scraped(world)
         await world.create(CONFIG_MAPS, a_config_map("a"))
@@ -84,7 +84,7 @@ async def test_requests_are_counted_by_what_they_did_and_how_they_were_answered(
     assert sample(found, duration, "_bucket", resource="configmaps", le="+Inf") == 6
 
 
-async def test_applies_are_counted_apart_from_other_patches() -> None:
+async def test_applies_and_other_patches_are_counted_separately() -> None:
     async with a_world() as world:
         path = f"{CONFIG_MAPS}/a?fieldManager=me"
         whole = {"apiVersion": "v1", "kind": "ConfigMap", **a_config_map("a")}
@@ -96,7 +96,7 @@ async def test_applies_are_counted_apart_from_other_patches() -> None:
     assert sample(found, names.API_REQUESTS, verb="PATCH", code="200") == 1
 
 
-async def test_a_watch_is_seen_while_it_lasts_and_counted_when_it_ends() -> None:
+async def test_watch_is_a_gauge_while_open_and_counted_when_it_ends() -> None:
     async with a_world() as world:
         for path in (f"{CONFIG_MAPS}?watch=1", "/api/v1/watch/namespaces/t/configmaps"):
             async with world.watching(path):
@@ -148,7 +148,7 @@ async def test_beyond_a_limit_all_further_requests_share_one_series() -> None:
     assert sample(found, names.API_REQUESTS, resource="other") == 2
 
 
-async def test_only_who_has_a_right_to_the_path_reads_it() -> None:
+async def test_metrics_need_permission_for_the_path() -> None:
     async with a_world() as world:
         world.users["prometheus"] = "prometheus"
         refused = await world.request("GET", "/metrics", token="prometheus")
@@ -275,7 +275,7 @@ async def test_written_and_lost_audit_lines_are_exported(tmp_path: Path) -> None
     assert sample(found, names.AUDIT_LINES) == written == 3
 
 
-async def test_lines_that_a_disk_does_not_take_are_lost(tmp_path: Path) -> None:
+async def test_audit_lines_that_cannot_be_written_are_counted_as_lost(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     log = AuditLog(tmp_path / "file" / "audit.log", clock=virtual_time.clock())
     log.record_start(1)
@@ -284,7 +284,7 @@ async def test_lines_that_a_disk_does_not_take_are_lost(tmp_path: Path) -> None:
     assert (log.lines, log.lost) == (0, 1)
 
 
-async def test_what_the_controllers_count_is_on_the_same_page() -> None:
+async def test_metrics_of_the_controllers_are_on_the_same_page() -> None:
     async with embedded.running(clock=virtual_time.clock(), controllers=True) as (api, token):
         page = await api.transport(token).send(Request("GET", "/metrics"))
 

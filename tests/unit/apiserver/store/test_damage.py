@@ -90,7 +90,7 @@ async def test_a_damaged_object_is_quarantined_and_can_only_be_deleted(
         await world.create(CONFIG_MAPS, a_config_map("wrong"))
 
 
-async def test_what_every_cluster_has_is_made_anew(tmp_path: Path) -> None:
+async def test_damaged_built_in_objects_are_created_again(tmp_path: Path) -> None:
     await fill(tmp_path)
     for name in ("default", "kubernetes", "cluster-admin", "system-node-critical"):
         overwrite(tmp_path, "body = ?", b"", name=name)
@@ -103,7 +103,7 @@ async def test_what_every_cluster_has_is_made_anew(tmp_path: Path) -> None:
         assert world.store.damage.quarantined == {}
 
 
-async def test_a_backup_holds_only_what_can_be_read(tmp_path: Path) -> None:
+async def test_backup_contains_only_readable_objects(tmp_path: Path) -> None:
     await fill(tmp_path)
     overwrite(tmp_path, "body = ?", b"")
 

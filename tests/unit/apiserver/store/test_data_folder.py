@@ -22,7 +22,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-async def test_folder_and_files_are_closed_to_others(tmp_path: Path) -> None:
+async def test_folder_and_files_are_private(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "store"
 
     async with Store.open(folder, INLINE):
@@ -32,7 +32,7 @@ async def test_folder_and_files_are_closed_to_others(tmp_path: Path) -> None:
     assert modes == {"lock": 0o600, "bramley.db": 0o600, "bramley.db-wal": 0o600}
 
 
-def test_our_folder_is_closed_to_others_again(tmp_path: Path) -> None:
+def test_our_folder_is_made_private_again(tmp_path: Path) -> None:
     (tmp_path / data_folder.DATABASE).touch(0o644)
     tmp_path.chmod(0o755)
 

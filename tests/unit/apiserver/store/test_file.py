@@ -57,7 +57,7 @@ async def test_a_restart_finds_everything_as_it_was(tmp_path: Path) -> None:
         assert (store.revision, store.list("pods"), store.list("nodes")) == before
 
 
-async def test_a_revision_is_not_given_out_again_after_the_newest_object_was_removed(
+async def test_revision_is_not_reused_after_the_newest_object_is_deleted(
     tmp_path: Path,
 ) -> None:
     async with opened(tmp_path) as store:
@@ -69,7 +69,7 @@ async def test_a_revision_is_not_given_out_again_after_the_newest_object_was_rem
         assert (await store.write(POD, put)).rv == 3
 
 
-async def test_after_a_restart_only_who_missed_nothing_may_resume(tmp_path: Path) -> None:
+async def test_after_a_restart_only_current_watches_may_resume(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.write(POD, put)
         await store.write(POD, put)
@@ -149,7 +149,7 @@ async def test_a_text_that_the_file_cannot_hold_fails_its_write_only(tmp_path: P
         assert (await store.write(POD, put)).rv == 2
 
 
-async def test_a_commit_of_unknown_fate_stops_writes_until_a_restart(tmp_path: Path) -> None:
+async def test_commit_with_an_unknown_result_stops_writes_until_a_restart(tmp_path: Path) -> None:
     """The disk may report a failure and have stored the group all the same."""
 
     class Liar(sqlite3.Connection):
@@ -222,7 +222,7 @@ async def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path: Path, damag
     assert content(tmp_path) == before
 
 
-async def test_a_damaged_file_with_an_unfinished_log_keeps_both(tmp_path: Path) -> None:
+async def test_damaged_file_and_its_unfinished_log_are_kept(tmp_path: Path) -> None:
     """Closing a SQLite connection folds the log into the file; a refused file must not be written like that."""
     await filled(tmp_path)
     folder = tmp_path / "crashed"
@@ -244,7 +244,7 @@ async def test_a_damaged_file_with_an_unfinished_log_keeps_both(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("left", [b"", None])
-async def test_a_log_without_its_database_is_not_played_into_a_new_one(
+async def test_log_without_its_database_is_not_replayed_into_a_new_one(
     tmp_path: Path, left: bytes | None
 ) -> None:
     (tmp_path / f"{DATABASE}-wal").write_bytes(b"old changes")

@@ -93,7 +93,7 @@ async def test_nothing_is_acknowledged_before_the_disk_has_it() -> None:
         assert (await write).rv == 1
 
 
-async def test_a_group_ends_where_it_would_grow_too_large() -> None:
+async def test_commit_group_is_limited_in_size() -> None:
     gate = Gate()
     async with threaded(gate, group_bytes=5_000) as (store, disk):
         first = await started(store.write(POD, put))
@@ -105,7 +105,7 @@ async def test_a_group_ends_where_it_would_grow_too_large() -> None:
         assert disk.groups == [[1], [2, 3], [4, 5]]
 
 
-async def test_what_was_queued_behind_a_failed_commit_never_reaches_the_disk() -> None:
+async def test_writes_queued_behind_a_failed_commit_are_not_committed() -> None:
     gate = Gate()
     async with threaded(gate) as (store, disk):
         lost = [await started(store.write(POD, put))]

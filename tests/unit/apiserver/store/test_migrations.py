@@ -34,14 +34,14 @@ def version_of(path: Path) -> int:
         return int(connection.execute(sql.READ_VERSION).fetchone()[0])
 
 
-def test_a_new_file_begins_at_the_newest_version(tmp_path: Path) -> None:
+def test_new_file_has_the_newest_schema_version(tmp_path: Path) -> None:
     SqliteFile.open(tmp_path / DATABASE, Settings(), migrations=NEXT).close()
 
     assert version_of(tmp_path / DATABASE) == len(NEXT)
     assert not list(tmp_path.glob("*.backup"))
 
 
-def test_a_file_that_was_only_just_made_is_finished(tmp_path: Path) -> None:
+def test_empty_file_of_an_interrupted_creation_is_completed(tmp_path: Path) -> None:
     """The first start may be cut before its first transaction."""
     (tmp_path / DATABASE).touch()
 
@@ -49,7 +49,7 @@ def test_a_file_that_was_only_just_made_is_finished(tmp_path: Path) -> None:
         assert disk.load().revision == 0
 
 
-def test_an_older_file_is_brought_up_to_date_and_keeps_its_objects(tmp_path: Path) -> None:
+def test_older_file_is_migrated_and_keeps_its_objects(tmp_path: Path) -> None:
     path = old_file(tmp_path)
 
     with contextlib.closing(SqliteFile.open(path, Settings(), migrations=NEXT)) as disk:

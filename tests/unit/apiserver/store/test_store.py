@@ -47,7 +47,7 @@ async def test_lists_are_in_order_of_namespace_and_name() -> None:
     assert store.list("nodes") == []
 
 
-async def test_a_list_of_the_past_is_rebuilt_from_the_history() -> None:
+async def test_list_at_an_old_revision_is_rebuilt_from_the_history() -> None:
     store = Store.in_memory()
     first = await store.write(POD, put)
     await store.write(POD, put)
@@ -62,7 +62,7 @@ async def test_a_list_of_the_past_is_rebuilt_from_the_history() -> None:
         store.list_at("pods", 5)
 
 
-async def test_a_list_of_forgotten_times_is_refused() -> None:
+async def test_list_at_a_compacted_revision_is_refused() -> None:
     store = Store.in_memory()
     await store.write(POD, put)
     await store.write(POD, put)
@@ -88,7 +88,7 @@ async def test_readers_see_nothing_before_it_is_durable() -> None:
     assert store.get(POD) == await writing
 
 
-async def test_a_write_builds_on_writes_that_are_still_on_their_way() -> None:
+async def test_write_builds_on_pending_writes() -> None:
     store, journal = stepped_store()
     seen: list[int | None] = []
 
@@ -155,7 +155,7 @@ async def test_after_a_failed_commit_writes_build_on_what_is_committed() -> None
         await lost
 
 
-async def test_the_revision_of_a_failed_write_is_not_given_out_again() -> None:
+async def test_revision_of_a_failed_write_is_not_reused() -> None:
     store, journal = stepped_store()
     lost = await started(store.write(POD, put))
     journal.fail()
@@ -178,7 +178,7 @@ async def test_a_refused_build_leaves_no_trace() -> None:
     assert (await store.write(POD, put)).rv == 1
 
 
-async def test_a_refusal_that_rests_on_a_pending_write_waits_for_it() -> None:
+async def test_refusal_based_on_a_pending_write_waits_for_it() -> None:
     """Else a client hears "already exists" of something that the next crash takes away."""
     store, journal = stepped_store()
     await started(store.write(POD, put))
@@ -191,7 +191,7 @@ async def test_a_refusal_that_rests_on_a_pending_write_waits_for_it() -> None:
         await refused
 
 
-async def test_a_refusal_that_rests_on_a_failed_write_is_a_storage_failure() -> None:
+async def test_refusal_based_on_a_failed_write_is_a_storage_failure() -> None:
     store, journal = stepped_store()
     lost = await started(store.write(POD, put))
     refused = await started(store.write(POD, refuse))
@@ -223,7 +223,7 @@ async def test_an_unchanged_durable_object_costs_no_revision() -> None:
     assert (await store.write(POD, put)).rv == 2
 
 
-async def test_what_does_not_exist_is_neither_removed_nor_kept() -> None:
+async def test_removing_or_keeping_a_missing_object_is_an_error() -> None:
     store = Store.in_memory()
 
     for build in (remove, keep):

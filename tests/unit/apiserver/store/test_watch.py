@@ -30,7 +30,7 @@ def events(changes: list[Change]) -> list[tuple[str, int]]:
     return [(change.verb, change.rv) for change in changes]
 
 
-async def test_a_watch_gets_what_it_missed_and_then_what_comes() -> None:
+async def test_watch_receives_missed_changes_and_then_new_ones() -> None:
     store = Store.in_memory()
     await store.write(POD, put)
     await store.write(POD, put)
@@ -48,7 +48,7 @@ async def test_a_watch_gets_what_it_missed_and_then_what_comes() -> None:
     assert quiet == []
 
 
-async def test_each_change_carries_the_state_before_it() -> None:
+async def test_each_change_has_the_previous_state() -> None:
     store = Store.in_memory()
     subscription = store.watch("pods", since=0)
     first = await store.write(POD, put)
@@ -61,7 +61,7 @@ async def test_each_change_carries_the_state_before_it() -> None:
     assert [change.after for change in changes] == [first, second, None]
 
 
-async def test_a_waiting_watcher_wakes_up_to_a_whole_commit_group() -> None:
+async def test_waiting_watcher_receives_a_whole_commit_group() -> None:
     store, journal = stepped_store()
     subscription = store.watch("pods", since=0)
     waiting = asyncio.ensure_future(subscription.next(None))
@@ -86,7 +86,7 @@ async def test_a_watch_of_one_namespace_sees_no_other() -> None:
     assert events(await subscription.next(1)) == [("ADDED", 3)]
 
 
-async def test_what_a_watcher_does_not_want_does_not_wake_it() -> None:
+async def test_filtered_changes_do_not_wake_a_watcher() -> None:
     store = Store.in_memory()
     subscription = store.watch(
         "pods",
@@ -116,7 +116,7 @@ async def test_the_revision_of_a_watch_covers_only_what_was_handed_out() -> None
     assert subscription.revision == 2  # another resource's write: nothing of it is left to hand out
 
 
-async def test_a_slow_watcher_is_ended_and_others_go_on() -> None:
+async def test_slow_watcher_is_closed_and_others_continue() -> None:
     store = Store.in_memory(Settings(watch_buffer_bytes=100))
     slow, quick = (store.watch("pods", since=0) for _ in range(2))
     for _ in range(3):
@@ -131,7 +131,7 @@ async def test_a_slow_watcher_is_ended_and_others_go_on() -> None:
     assert quick.revision == 3
 
 
-async def test_a_group_beyond_the_buffer_still_reaches_who_keeps_up() -> None:
+async def test_change_larger_than_the_buffer_reaches_a_current_watcher() -> None:
     store = Store.in_memory(Settings(watch_buffer_bytes=100))
     subscription = store.watch("pods", since=0)
 
@@ -171,7 +171,7 @@ async def test_a_watch_from_the_future_is_refused() -> None:
     assert (refused.value.requested, refused.value.current) == (1, 0)
 
 
-async def test_compaction_refuses_those_who_are_behind() -> None:
+async def test_watch_from_a_compacted_revision_is_refused() -> None:
     store = Store.in_memory()
     await store.write(POD, put)
     await store.write(POD, put)

@@ -61,7 +61,7 @@ async def test_the_error_says_when_a_restart_is_needed() -> None:
     assert non_resource.failing_checks(store, "livez") == {"store": "the writer has stopped"}
 
 
-async def test_a_disk_that_does_not_answer_is_trouble_until_it_does() -> None:
+async def test_hanging_disk_is_reported_until_it_answers() -> None:
     store, journal = stepped_store(clock=virtual_time.clock())
     await started(store.write(POD, put))
     await asyncio.sleep(9)
@@ -76,7 +76,7 @@ async def test_a_disk_that_does_not_answer_is_trouble_until_it_does() -> None:
     assert store.write_error is None, "one write still waits, but not for long"
 
 
-async def test_a_quiet_store_is_in_no_trouble() -> None:
+async def test_idle_store_is_healthy() -> None:
     store, _ = stepped_store(clock=virtual_time.clock())
     await asyncio.sleep(3600)
 

@@ -103,7 +103,7 @@ def test_a_patch_that_cannot_be_merged(original: Json, patch: Json, wrong: type[
         merge(original, patch, POD_SPEC)
 
 
-def test_texts_are_taken_from_a_list_by_name() -> None:
+def test_delete_from_primitive_list_removes_values() -> None:
     original = {"finalizers": ["a", "b", "c"]}
 
     merged = merge(original, {"$deleteFromPrimitiveList/finalizers": ["b", "x"]}, META)
@@ -111,7 +111,7 @@ def test_texts_are_taken_from_a_list_by_name() -> None:
     assert merged == {"finalizers": ["a", "c"]}
 
 
-def test_texts_of_a_patch_come_first_unless_they_were_there() -> None:
+def test_new_values_of_a_primitive_list_come_first() -> None:
     assert merge({"finalizers": ["a", "b"]}, {"finalizers": ["c"]}, META) == {
         "finalizers": ["c", "a", "b"]
     }
@@ -132,7 +132,7 @@ def test_an_order_that_contradicts_the_patch_is_refused() -> None:
         merge({"containers": [{"name": "a"}, {"name": "b"}]}, patch, POD_SPEC)
 
 
-def test_a_new_item_comes_where_a_deleted_one_made_room() -> None:
+def test_new_item_takes_the_position_of_a_deleted_one() -> None:
     """As on a real server, for items that the order does not name."""
     patch = {
         "$setElementOrder/containers": [{"name": "new"}],
@@ -144,7 +144,7 @@ def test_a_new_item_comes_where_a_deleted_one_made_room() -> None:
     assert [each["name"] for each in merged["containers"]] == ["kept", "new"]
 
 
-def test_what_a_patch_does_not_touch_is_shared() -> None:
+def test_unpatched_values_are_shared() -> None:
     original: Json = {"containers": [{"name": "a", "env": []}], "tolerations": [{"key": "a"}]}
 
     merged = merge(original, {"hostname": "b"}, POD_SPEC)
@@ -178,19 +178,19 @@ KEYED = {"containers": "name", "env": "name"}
 
 
 @given(SPECS, SPECS)
-def test_a_computed_patch_leads_to_what_it_was_made_from(old: Json, new: Json) -> None:
+def test_computed_patch_produces_the_target(old: Json, new: Json) -> None:
     assert new == merge(old, difference(old, new), POD_SPEC)
 
 
 @given(SPECS, SPECS)
-def test_a_patch_put_on_twice_changes_nothing_more(old: Json, new: Json) -> None:
+def test_patch_is_idempotent(old: Json, new: Json) -> None:
     once = merge(old, difference(old, new), POD_SPEC)
 
     assert once == merge(once, difference(old, new), POD_SPEC)
 
 
 @given(SPECS)
-def test_an_object_merged_with_itself_stays(spec: Json) -> None:
+def test_merging_an_object_with_itself_changes_nothing(spec: Json) -> None:
     assert spec == merge(spec, copy.deepcopy(spec), POD_SPEC)
 
 

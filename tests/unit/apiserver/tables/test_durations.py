@@ -43,7 +43,7 @@ YEAR = 365 * DAY
         (100 * YEAR + 5 * DAY, "100y"),
     ],
 )
-def test_a_duration_has_two_figures_at_most(seconds: float, text: str) -> None:
+def test_duration_has_at_most_two_units(seconds: float, text: str) -> None:
     assert text == cells.human_duration(seconds)
 
 

@@ -53,13 +53,13 @@ VALUE = {
         (".", [VALUE]),
     ],
 )
-def test_a_path_finds(path: str, found: list[Any]) -> None:
+def test_path_finds_values(path: str, found: list[Any]) -> None:
     assert found == jsonpath.compile(path)(VALUE)
 
 
 @pytest.mark.parametrize(
     "path", ["a", ".a[", ".a[x]", ".a[]", ".a[-]", ".a[?(@.b", ".a[?(@.b=<1)]", ".a[?(@.b)", ".a}b"]
 )
-def test_what_is_no_path(path: str) -> None:
+def test_invalid_path_is_refused(path: str) -> None:
     with pytest.raises(jsonpath.BadPath):
         jsonpath.compile(path)

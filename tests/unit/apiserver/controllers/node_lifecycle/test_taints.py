@@ -169,7 +169,7 @@ def test_missing_heartbeats_right_after_a_start_are_not_a_change() -> None:
     assert (later, zones.was_any_ready) == (DisruptionChange.ALL_DISRUPTED, True)
 
 
-async def test_a_cordon_becomes_a_taint_and_vanishes_with_it() -> None:
+async def test_cordon_sets_a_taint_and_uncordon_removes_it() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await world.node("mac-1")
 
@@ -182,7 +182,7 @@ async def test_a_cordon_becomes_a_taint_and_vanishes_with_it() -> None:
         assert await world.taints("mac-1") == set()
 
 
-async def test_a_new_node_is_free_when_it_is_ready() -> None:
+async def test_new_node_loses_its_taint_when_it_is_ready() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await world.node("other")
         taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}

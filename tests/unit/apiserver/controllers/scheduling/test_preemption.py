@@ -39,13 +39,13 @@ def test_all_pods_in_the_way_are_preempted() -> None:
     assert sorted(victims(found)) == ["x", "y"]
 
 
-def test_the_more_important_of_two_may_stay() -> None:
+def test_pod_of_higher_priority_is_spared() -> None:
     pods = [small("x", "a", 1), small("y", "a", 2)]
 
     assert victims(decision(big(cpu="2"), [a_node("a")], pods)) == ["x"]
 
 
-def test_the_older_of_two_alike_may_stay() -> None:
+def test_older_pod_of_equal_priority_is_spared() -> None:
     pods = [small("young", "a", age=1), small("old", "a", age=9)]
 
     assert victims(decision(big(cpu="2"), [a_node("a")], pods)) == ["young"]
@@ -57,7 +57,7 @@ def test_pods_of_equal_priority_are_not_preempted() -> None:
     assert victims(found) == []
 
 
-def test_preemption_that_does_not_help_is_not_done() -> None:
+def test_preemption_that_does_not_help_is_skipped() -> None:
     pods = [small("x", "a", 0), small("y", "a", 99)]
 
     found = decision(big(), [a_node("a")], pods)
@@ -68,7 +68,7 @@ def test_preemption_that_does_not_help_is_not_done() -> None:
     )
 
 
-def test_the_node_whose_victims_matter_least_is_freed() -> None:
+def test_node_with_the_least_important_victims_is_chosen() -> None:
     nodes = [a_node("a"), a_node("b")]
     pods = [small("x", "a", 5, cpu="4"), small("y", "b", 1), small("z", "b", 1)]
 

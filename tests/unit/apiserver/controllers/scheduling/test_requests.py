@@ -56,7 +56,7 @@ CPU: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("case", CPU)
-def test_cpu(case: str) -> None:
+def test_cpu_request_of_a_pod(case: str) -> None:
     spec, expected = CPU[case]
 
     assert pod_info.pod_requests(msgspec.convert(spec, PodSpec))["cpu"] == expected

@@ -73,7 +73,7 @@ async def test_an_unschedulable_pod_has_one_event_with_the_reason() -> None:
         assert world.api.store.revision == revision
 
 
-async def test_without_nodes_it_waits_and_the_first_node_takes_it() -> None:
+async def test_pod_waits_for_the_first_node() -> None:
     async with a_world_with(scheduler.add) as world:
         await world.pod("p")
         await asyncio.sleep(1)
@@ -123,7 +123,9 @@ async def test_an_ended_pod_frees_its_capacity() -> None:
         ({"tolerations": []}, {"spec": {"taints": None}}),
     ],
 )
-async def test_a_change_of_a_node_helps(spec: dict[str, Any], helps: dict[str, Any]) -> None:
+async def test_changed_node_reschedules_a_waiting_pod(
+    spec: dict[str, Any], helps: dict[str, Any]
+) -> None:
     async with a_world_with(scheduler.add) as world:
         taints = [] if "nodeSelector" in spec else [{"key": "k", "effect": "NoSchedule"}]
         await world.node("mac-1", spec={"taints": taints})
@@ -137,7 +139,7 @@ async def test_a_change_of_a_node_helps(spec: dict[str, Any], helps: dict[str, A
         assert await places(world) == {"p": "mac-1"}
 
 
-async def test_more_of_a_node_helps() -> None:
+async def test_increased_capacity_reschedules_a_waiting_pod() -> None:
     async with a_world_with(scheduler.add) as world:
         await world.node("mac-1")
         await world.pod("p", requests={"cpu": "8"})
@@ -150,7 +152,7 @@ async def test_more_of_a_node_helps() -> None:
         assert await places(world) == {"p": "mac-1"}
 
 
-async def test_a_neighbour_that_comes_or_goes_helps() -> None:
+async def test_added_or_deleted_pod_reschedules_a_pod_with_affinity() -> None:
     async with a_world_with(scheduler.add) as world:
         await world.node("mac-1", labels={"zone": "z"})
         near_x = {
@@ -172,7 +174,7 @@ async def test_a_neighbour_that_comes_or_goes_helps() -> None:
         assert (await places(world))["loner"] == "mac-1"
 
 
-async def test_a_term_can_mean_namespaces_by_their_labels() -> None:
+async def test_affinity_term_may_select_namespaces_by_label() -> None:
     async with a_world_with(scheduler.add) as world:
         other = Namespace(metadata=ObjectMeta(name="other", labels={"team": "a"}))
         await world.kube.create(other)
@@ -225,7 +227,7 @@ async def test_priority_decides_which_pod_gets_the_last_capacity() -> None:
         assert {name for name, node in found.items() if node} == {"b", "d"}
 
 
-async def test_the_more_important_of_those_that_wait_gets_the_next_place() -> None:
+async def test_waiting_pod_of_highest_priority_is_scheduled_first() -> None:
     async with a_world_with(scheduler.add) as world:
         await full(world)
         never = {"preemptionPolicy": "Never"}
@@ -261,7 +263,7 @@ async def test_a_pod_of_higher_priority_preempts_another() -> None:
         assert await places(world) == {"q": "", "great": "mac-1"}
 
 
-async def test_pods_that_come_together_never_take_one_place_twice() -> None:
+async def test_concurrent_pods_never_exceed_the_capacity() -> None:
     async with a_world() as world:
         for number in range(20):
             await world.node(f"mac-{number}", offers={"pods": "2", "cpu": "8"})
@@ -278,7 +280,7 @@ async def test_pods_that_come_together_never_take_one_place_twice() -> None:
         assert len(counted) == 20
 
 
-async def test_a_binding_whose_answer_is_lost_keeps_its_place_and_is_not_made_twice() -> None:
+async def test_binding_with_a_lost_answer_keeps_its_capacity_and_is_not_repeated() -> None:
     async with a_world() as world:
         await world.node("mac-1", offers={"pods": "1"})
         await world.pod("p")
@@ -300,7 +302,7 @@ async def test_a_binding_whose_answer_is_lost_keeps_its_place_and_is_not_made_tw
         assert await places(world) == {"p": "mac-1", "q": ""}
 
 
-async def test_a_binding_that_is_refused_gives_its_place_back() -> None:
+async def test_refused_binding_frees_its_capacity() -> None:
     async with a_world() as world:
         await world.node("mac-1", offers={"pods": "1"})
         await world.pod("p")

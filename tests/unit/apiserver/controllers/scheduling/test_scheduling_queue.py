@@ -41,7 +41,7 @@ def test_a_pod_is_queued_once() -> None:
     assert order(queue, 0) == ["p"]
 
 
-def test_the_backoff_doubles_up_to_its_most() -> None:
+def test_backoff_doubles_up_to_its_maximum() -> None:
     queue, pod, waits = a_queue(), waiting("p"), []
     for _ in range(6):
         queue.record_attempt(pod.key, 100)

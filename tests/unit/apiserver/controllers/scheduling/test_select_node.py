@@ -183,7 +183,7 @@ FITS: dict[str, tuple[Pod, list[Node], list[Pod]]] = {
 
 
 @pytest.mark.parametrize("case", FITS)
-def test_a_pod_gets(case: str) -> None:
+def test_pod_gets_the_expected_node(case: str) -> None:
     pod, nodes, pods = FITS[case]
     names = {node.name for node in nodes}
     expected = "b" if names == {"a", "b"} else "yes"
@@ -316,7 +316,7 @@ UNFIT: dict[str, tuple[Pod, list[Node], list[Pod], str]] = {
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_a_pod_fits_nowhere(case: str) -> None:
+def test_no_node_fits_the_pod(case: str) -> None:
     pod, nodes, pods, message = UNFIT[case]
 
     found = decision(pod, nodes, pods)
