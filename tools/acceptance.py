@@ -220,7 +220,7 @@ async def clone_has_its_size(scene: Scene) -> str:
     await scene.tart.clone(scene.image, VM)
     took = time.monotonic() - began
     before = await scene.tart.get(VM)
-    expect(before and scene.tart.has(VM), "the clone is not there")
+    expect(before and scene.tart.has_vm(VM), "the clone is not there")
     cpu = before.cpu if before else 0
     await scene.tart.set(VM, cpu=cpu + 1, random_mac=True, random_serial=True)
     after = await scene.tart.get(VM)
@@ -247,7 +247,7 @@ async def vm_boots(scene: Scene) -> str:
 
 def expect_alive(scene: Scene) -> None:
     """Fail with the end of tart's output if the run is over."""
-    ended = scene.runs.ended(VM)
+    ended = scene.runs.find_exit(VM)
     expect(ended is None, f"it ended with {ended}: {scene.runs.output_tail(VM)}")
 
 
@@ -268,7 +268,7 @@ async def vm_is_deleted(scene: Scene) -> str:
     """Delete the VM, twice."""
     for _ in range(2):
         await scene.tart.delete(VM)
-    expect(not scene.tart.has(VM), "it is still there")
+    expect(not scene.tart.has_vm(VM), "it is still there")
     scene.runs.forget(VM)
     return "twice"
 

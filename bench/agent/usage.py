@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bramley.agent.platform.linux import split_arguments
-from bramley.agent.platform.system import GUEST_SERVICE, holds_vm, without_interpreter
+from bramley.agent.platform.system import GUEST_SERVICE, runs_vm, without_interpreter
 
 PROC = Path("/proc")
 _SUPERVISOR = "supervisor.sh"
@@ -32,7 +32,7 @@ class Process:
     @property
     def is_vm(self) -> bool:
         """Return whether this is a VM and not part of the agent."""
-        return holds_vm(without_interpreter(self.argv)) or GUEST_SERVICE in self.argv
+        return runs_vm(without_interpreter(self.argv)) or GUEST_SERVICE in self.argv
 
 
 def family(agent: int) -> list[Process]:

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 
-from bramley.agent import programs as running
-from bramley.agent.programs import Finished, Programs
+from bramley.agent.programs import ProgramMissing, ProgramResult, Programs, run_with_timeout
 from bramley.base import errors, log
 from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
@@ -63,7 +62,7 @@ class GuiSession:
         domain = f"gui/{self.uid}"
         try:
             result = await self._launchctl(self.timings.check, "print", domain)
-        except (errors.TimedOut, running.ProgramMissing) as error:
+        except (errors.TimedOut, ProgramMissing) as error:
             logger.warning("GUI session check failed", domain=domain, error=str(error))
             self.is_alive = False
         else:
@@ -90,39 +89,39 @@ class GuiSession:
             raise NoSession(
                 "the GUI session is gone, and loginwindow is not restarted while a VM runs"
             )
-        left = self._restart_not_before - self.clock.monotonic()
-        if left > 0:
+        remaining = self._restart_not_before - self.clock.monotonic()
+        if remaining > 0:
             raise NoSession(
-                f"the GUI session is gone; loginwindow is restarted again in {left:.0f} s"
+                f"the GUI session is gone; loginwindow is restarted again in {remaining:.0f} s"
             )
 
     async def _restart_loginwindow(self) -> None:
         timings = self.timings
         self._failed_restarts += 1
-        pause = timings.backoff.delay(self._failed_restarts, self.rng)
+        delay = timings.backoff.delay(self._failed_restarts, self.rng)
         # Before the attempt, so that one that hangs or is cancelled counts for the backoff.
-        self._restart_not_before = self.clock.monotonic() + pause.total_seconds()
+        self._restart_not_before = self.clock.monotonic() + delay.total_seconds()
         logger.warning(
             "Restarting loginwindow", tries=self._failed_restarts, reason="no GUI session"
         )
         try:
             result = await self._launchctl(timings.restart, "kickstart", "-k", LOGINWINDOW)
-        except (errors.TimedOut, running.ProgramMissing) as error:
+        except (errors.TimedOut, ProgramMissing) as error:
             raise NoSession(f"loginwindow cannot be restarted: {error}") from error
         if result.code != 0:
             raise NoSession(f"loginwindow cannot be restarted: {result.stderr.strip()}")
         await self._wait_for_login()
 
     async def _wait_for_login(self) -> None:
-        ends = self.clock.monotonic() + self.timings.login.total_seconds()
+        deadline = self.clock.monotonic() + self.timings.login.total_seconds()
         while not await self.check():
-            if self.clock.monotonic() >= ends:
+            if self.clock.monotonic() >= deadline:
                 raise NoSession("no user was logged in after the restart of loginwindow")
             await asyncio.sleep(self.timings.poll.total_seconds())
         self._failed_restarts = 0
         logger.info("GUI session is alive again")
 
-    async def _launchctl(self, limit: timedelta, *words: str) -> Finished:
+    async def _launchctl(self, limit: timedelta, *arguments: str) -> ProgramResult:
         # -n: sudo must fail instead of waiting for a password.
-        argv = ("sudo", "-n", "launchctl", *words)
-        return await running.run_with_timeout(limit, self.programs, argv)
+        argv = ("sudo", "-n", "launchctl", *arguments)
+        return await run_with_timeout(limit, self.programs, argv)

@@ -56,7 +56,7 @@ class Host(Protocol):
         ...
 
     def guest_processes(self) -> list[HostProcess]:
-        """Return all processes that hold a VM: `tart run`, also of other programs, and those of the Virtualization framework."""
+        """Return all processes that run a VM: `tart run`, also of other programs, and those of the Virtualization framework."""
         ...
 
     def processes(self) -> list[HostProcess]:

@@ -200,9 +200,9 @@ class Ledger:
 
     def put(self, record: VmRecord) -> None:
         """Write the record of a VM; ValueError if its state would move back."""
-        known = self.vm(record.vm)
-        if known is not None and _ORDER[record.state] < _ORDER[known.state]:
-            raise ValueError(f"VM {record.vm} is {known.state} and cannot be {record.state} again")
+        old = self.vm(record.vm)
+        if old is not None and _ORDER[record.state] < _ORDER[old.state]:
+            raise ValueError(f"VM {record.vm} is {old.state} and cannot be {record.state} again")
         self._vms.put(record.vm, record)
 
     def drop(self, vm: str) -> None:

@@ -35,7 +35,7 @@ class AgentMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
         self._declare_provisioning(registry)
-        self._declare_work(registry)
+        self._declare_operations(registry)
         self._guest_disk = _gauge(
             registry, names.GUEST_DISK_USAGE, "How full the disk of a running guest is."
         )
@@ -46,29 +46,29 @@ class AgentMetrics:
             registry, names.POD_PROVISION_DELAY, "From a Pod's creation to its provisioning."
         )
         self.provision_work = _histogram(
-            registry, names.VM_PROVISION_WORK, "Time of a VM's image and clone."
+            registry, names.VM_PROVISION_WORK, "Duration of pulling and cloning a VM's image."
         )
         self.vm_boot = _histogram(
             registry, names.VM_BOOT_DURATION, "From a VM's start to its guest's address."
         )
         self.golden_materialized = _counter(
-            registry, names.GOLDEN_BASE_MATERIALIZED, "VMs whose golden base was made first."
+            registry, names.GOLDEN_BASE_MATERIALIZED, "VMs whose golden base was created first."
         )
         self.golden_reused = _counter(
-            registry, names.GOLDEN_BASE_REUSED, "VMs whose golden base was there."
+            registry, names.GOLDEN_BASE_REUSED, "VMs whose golden base existed before."
         )
 
-    def _declare_work(self, registry: CollectorRegistry) -> None:
+    def _declare_operations(self, registry: CollectorRegistry) -> None:
         self.tart_timeouts = _counter(
-            registry, names.TART_TIMEOUTS, "Calls of tart killed at their deadline."
+            registry, names.TART_TIMEOUTS, "tart commands killed at their deadline."
         )
-        self.image_pulls = _counter(registry, names.IMAGE_PULLS, "Pulls by how they ended.")
-        pulling = names.IMAGE_PULL_DURATION
+        self.image_pulls = _counter(registry, names.IMAGE_PULLS, "Image pulls by result.")
+        metric = names.IMAGE_PULL_DURATION
         self.image_pull_duration = Histogram(
-            pulling.name,
-            "Time of the pulls that were done.",
+            metric.name,
+            "Duration of successful image pulls.",
             registry=registry,
-            buckets=pulling.buckets,
+            buckets=metric.buckets,
         )
         self.token_renewals = _counter(
             registry, names.TOKEN_RENEWALS, "Renewals of the tokens of running guests."
@@ -81,12 +81,12 @@ class AgentMetrics:
         for result in (DONE, FAILED, CANCELLED):
             self.image_pulls.of(result)
 
-    def provisioned(self, pool: str, seconds: float, *, is_warm: bool) -> None:
+    def observe_provisioning(self, pool: str, seconds: float, *, is_warm: bool) -> None:
         """Observe the provisioning of a VM, and whether its golden base existed."""
         self.provision_work.of(pool, WARM if is_warm else COLD).observe(seconds)
         (self.golden_reused if is_warm else self.golden_materialized).of(pool).inc()
 
-    def guest_disks(self, percents: Mapping[str, float]) -> None:
+    def set_guest_disks(self, percents: Mapping[str, float]) -> None:
         """Set the disk usage of all running guests; the values of all other guests are removed."""
         for gone in self._guests - percents.keys():
             self._guest_disk.forget(gone)

@@ -24,7 +24,7 @@ from bramley.base.clock import Clock
 logger = log.get(__name__)
 
 # The networks that may scrape by default: private networks, the tailnet and this host.
-PRIVATE = (
+PRIVATE_NETWORKS = (
     *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16"),
     *("127.0.0.0/8", "fc00::/7", "fe80::/10", "::1/128"),
 )
@@ -33,8 +33,8 @@ _HEAD_BYTES = 16 * 1024
 _BLOCK = 64 * 1024
 _PORTS = range(1, 65536)
 # int() raises for thousands of digits, and an error here would keep the Pod's status from being published.
-_LONGEST_PORT = 5
-_LINGER = timedelta(seconds=1)
+_MAX_PORT_DIGITS = 5
+_LINGER_TIMEOUT = timedelta(seconds=1)
 
 FindAddress = Callable[[str], Awaitable[str | None]]
 
@@ -70,7 +70,7 @@ class MetricsProxy:
     find_address: FindAddress
     vms: Callable[[], Collection[str]]
     clock: Clock
-    allowed: Sequence[str] = PRIVATE
+    allowed: Sequence[str] = PRIVATE_NETWORKS
     limits: Limits = field(default_factory=Limits)
     _listeners: dict[str, _Listener] = field(default_factory=dict)
     _active: int = 0
@@ -114,21 +114,21 @@ class MetricsProxy:
     ) -> None:
         self._active += 1
         try:
-            refusal = await self._answer(vm, reader, writer)
+            refusal = await self._handle_request(vm, reader, writer)
             if refusal:
                 writer.write(_text_response(refusal))
                 await self._with_timeout(writer.drain())
                 writer.write_eof()
                 # Read the rest of the request: closing with unread data would reset the connection and lose the response.
-                async with asyncio.timeout(_LINGER.total_seconds()):
+                async with asyncio.timeout(_LINGER_TIMEOUT.total_seconds()):
                     await reader.read(_HEAD_BYTES)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            logger.debug("Scrape ended early", vm=vm)
+            logger.debug("Guest metrics scrape ended early", vm=vm)
         finally:
             self._active -= 1
             writer.close()
 
-    async def _answer(
+    async def _handle_request(
         self, vm: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> str:
         if not self._is_allowed(writer.get_extra_info("peername")):
@@ -165,38 +165,37 @@ class MetricsProxy:
 
     async def _dial(self, listener: _Listener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         address = await self._address(listener)
-        with contextlib.ExitStack() as undo:
-            connection = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        with contextlib.ExitStack() as stack:
+            connection = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             connection.setblocking(False)
-            interfaces.bind_towards(connection, address)
+            interfaces.bind_to_interface_of(connection, address)
             async with asyncio.timeout(self.limits.dial.total_seconds()):
                 await asyncio.get_running_loop().sock_connect(connection, (address, listener.port))
-            opened = await asyncio.open_connection(sock=connection)
-            undo.pop_all()
-            return opened
+            streams = await asyncio.open_connection(sock=connection)
+            stack.pop_all()
+            return streams
 
     async def _address(self, listener: _Listener) -> str:
         now = self.clock.monotonic()
         if now >= listener.address_valid_until:
             async with asyncio.timeout(self.limits.address.total_seconds()):
-                found = await self.find_address(listener.vm)
-            if not found:
+                address = await self.find_address(listener.vm)
+            if not address:
                 raise errors.NotFound(f"VM {listener.vm} has no address")
-            listener.address, listener.address_valid_until = (
-                found,
-                now + self.limits.address_ttl.total_seconds(),
-            )
+            listener.address = address
+            listener.address_valid_until = now + self.limits.address_ttl.total_seconds()
         return listener.address
 
-    async def _with_timeout(self, waiting: Awaitable[bytes | None]) -> bytes | None:
+    async def _with_timeout(self, awaitable: Awaitable[bytes | None]) -> bytes | None:
         async with asyncio.timeout(self.limits.idle.total_seconds()):
-            return await waiting
+            return await awaitable
 
     def _is_allowed(self, peer: tuple[str, int] | None) -> bool:
         if not peer:
             return False
         caller = ipaddress.ip_address(peer[0].partition("%")[0])
-        return any(caller in ipaddress.ip_network(each) for each in self.allowed or PRIVATE)
+        networks = map(ipaddress.ip_network, self.allowed or PRIVATE_NETWORKS)
+        return any(caller in network for network in networks)
 
 
 def scrape_port(pod: Pod) -> int | None:
@@ -204,7 +203,7 @@ def scrape_port(pod: Pod) -> int | None:
     annotations = pod.metadata.annotations
     port = annotations.get(names.annotations.SCRAPE_PORT, "")
     if annotations.get(names.annotations.SCRAPE) != names.labels.TRUE or not (
-        port.isascii() and port.isdigit() and len(port) <= _LONGEST_PORT
+        port.isascii() and port.isdigit() and len(port) <= _MAX_PORT_DIGITS
     ):
         return None
     return int(port) if int(port) in _PORTS else None
@@ -212,5 +211,5 @@ def scrape_port(pod: Pod) -> int | None:
 
 def _text_response(line: str) -> bytes:
     text = line.partition(" ")[2] + "\n"
-    request_head = f"HTTP/1.1 {line}\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
-    return (request_head + text).encode()
+    head = f"HTTP/1.1 {line}\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
+    return (head + text).encode()

@@ -42,9 +42,11 @@ def vm_size(pod: Pod) -> VmSize:
 
 
 def container(pod: Pod) -> Container:
-    """Return the one container, which is the VM; InvalidSpec when there is not exactly one."""
+    """Return the only container, which is the VM; InvalidSpec unless there is exactly one."""
     if len(pod.spec.containers) != 1:
-        raise errors.InvalidSpec(f"the Pod has {len(pod.spec.containers)} containers, a VM is one")
+        raise errors.InvalidSpec(
+            f"the Pod has {len(pod.spec.containers)} containers; VMs support one"
+        )
     return pod.spec.containers[0]
 
 
@@ -103,37 +105,35 @@ def _amount(resource: str, limits: Mapping[str, Quantity], requests: Mapping[str
 def _unsupported_containers(pod: Pod) -> str | None:
     # Ephemeral containers are added later, when the VM may run a job; they are ignored.
     if pod.spec.init_containers:
-        return "a VM has no init containers"
+        return "initContainers are not supported for VMs"
     if len(pod.spec.containers) != 1:
-        return f"the Pod has {len(pod.spec.containers)} containers, a VM is one"
+        return f"the Pod has {len(pod.spec.containers)} containers; VMs support one"
     if not pod.spec.containers[0].image:
-        return "the container names no image"
+        return "the container has no image"
     return None
 
 
 def _unsupported_volume(pod: Pod) -> str | None:
     for volume in pod.spec.volumes:
         if volume.projected is None or not volume.name.startswith(_TOKEN_VOLUME):
-            return f"a VM cannot be given volume {volume.name!r}"
+            return f"VMs do not support volume {volume.name!r}"
     return None
 
 
 def _unsupported_pod(pod: Pod) -> str | None:
     if pod.spec.host_network:
-        return "a VM has no network of its host"
-    owned = any(one.kind == "DaemonSet" for one in pod.metadata.owner_references)
+        return "hostNetwork is not supported for VMs"
+    is_of_daemon_set = any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)
     # Such Pods are for every Linux machine; a DaemonSet for Macs selects them.
-    if owned and _tolerates_everything(pod) and not _selects_macs(pod):
-        return (
-            "a DaemonSet that tolerates every taint and does not select macOS is not meant for VMs"
-        )
+    if is_of_daemon_set and _tolerates_everything(pod) and not _selects_macs(pod):
+        return "a DaemonSet that tolerates every taint and does not select macOS is not for VMs"
     return None
 
 
 def _tolerates_everything(pod: Pod) -> bool:
     return any(
-        one.operator == "Exists" and not one.key and one.effect in {"", labels.NO_SCHEDULE}
-        for one in pod.spec.tolerations
+        each.operator == "Exists" and not each.key and each.effect in {"", labels.NO_SCHEDULE}
+        for each in pod.spec.tolerations
     )
 
 

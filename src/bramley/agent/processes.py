@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from bramley.agent.platform import System, fd_events, system
-from bramley.agent.programs import Finished, ProgramMissing
+from bramley.agent.programs import ProgramMissing, ProgramResult
 from bramley.base import errors, log
 
 logger = log.get(__name__)
@@ -42,11 +42,11 @@ class ProcessJournal:
     def __init__(self, folder: Path, system: System) -> None:
         self._folder = folder
         self._system = system
-        self._ours: set[int] = set()
+        self._own_pids: set[int] = set()
 
     def add(self, pid: int) -> None:
         """Record a program that this agent runs."""
-        self._ours.add(pid)
+        self._own_pids.add(pid)
         started = self._system.start_time(pid)
         if started is None:
             return
@@ -56,7 +56,7 @@ class ProcessJournal:
 
     def remove(self, pid: int) -> None:
         """Remove the record of a program that has ended."""
-        self._ours.discard(pid)
+        self._own_pids.discard(pid)
         with contextlib.suppress(OSError):
             (self._folder / str(pid)).unlink(missing_ok=True)
 
@@ -65,7 +65,7 @@ class ProcessJournal:
         with contextlib.suppress(FileNotFoundError):
             records = [path for path in self._folder.iterdir() if path.name.isdigit()]
             for path in records:
-                if int(path.name) not in self._ours:
+                if int(path.name) not in self._own_pids:
                     self._kill(path)
 
     def _kill(self, path: Path) -> None:
@@ -85,15 +85,15 @@ class HeadBuffer:
 
     def __init__(self, limit: int = MAX_STDOUT_BYTES) -> None:
         self._limit = limit
-        self._kept = bytearray()
+        self._buffer = bytearray()
 
     def feed(self, block: bytes) -> None:
         """Append a block."""
-        self._kept += block[: self._limit - len(self._kept)]
+        self._buffer += block[: self._limit - len(self._buffer)]
 
     def text(self) -> str:
         """Return the kept bytes as text; bytes that are not valid UTF-8 are replaced."""
-        return self._kept.decode(errors="replace")
+        return self._buffer.decode(errors="replace")
 
 
 class TailBuffer(HeadBuffer):
@@ -101,8 +101,8 @@ class TailBuffer(HeadBuffer):
 
     def feed(self, block: bytes) -> None:
         """Append a block."""
-        self._kept += block
-        del self._kept[: -self._limit]
+        self._buffer += block
+        del self._buffer[: -self._limit]
 
 
 class LineSplitter:
@@ -115,8 +115,8 @@ class LineSplitter:
 
     def feed(self, block: bytes) -> None:
         """Append a block."""
-        *whole, self._rest = (self._rest + block).split(b"\n")
-        for line in whole:
+        *lines, self._rest = (self._rest + block).split(b"\n")
+        for line in lines:
             self._emit(line)
         if len(self._rest) >= self._limit:
             self.close()
@@ -149,7 +149,7 @@ class SystemPrograms:
         stdin: bytes = b"",
         on_line: Callable[[str], None] | None = None,
         gate: asyncio.Event | None = None,
-    ) -> Finished:
+    ) -> ProgramResult:
         """Run a program to its end; see `Programs`."""
         process = self._start(argv, environment or {}, has_input=bool(stdin))
         # Nothing is awaited between start and record, so a cancellation leaves no program without a record.
@@ -209,12 +209,12 @@ async def _communicate(
     stdin: bytes,
     on_line: Callable[[str], None] | None,
     gate: asyncio.Event | None,
-) -> Finished:
+) -> ProgramResult:
     """Read the output of a program until it ends, and shortly after while its pipes are open."""
     head, tail = HeadBuffer(), TailBuffer(MAX_STDERR_BYTES)
     lines = LineSplitter(on_line) if on_line else None
     sinks = (head.feed, lines.feed) if lines else (head.feed,)
-    async with _stopped_by(gate, process.pid), asyncio.TaskGroup() as group:
+    async with _paused_by(gate, process.pid), asyncio.TaskGroup() as group:
         streams = [
             group.create_task(_read(process.stdout, *sinks)),
             group.create_task(_read(process.stderr, tail.feed)),
@@ -227,7 +227,7 @@ async def _communicate(
             stream.cancel()
     if lines:
         lines.close()
-    return Finished(code=process.wait(), stdout=head.text(), stderr=tail.text())
+    return ProgramResult(code=process.wait(), stdout=head.text(), stderr=tail.text())
 
 
 async def _read(pipe: IO[bytes] | None, *sinks: Callable[[bytes], None]) -> None:
@@ -264,20 +264,20 @@ async def _write(pipe: IO[bytes] | None, content: bytes) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _stopped_by(gate: asyncio.Event | None, leader: int) -> AsyncIterator[None]:
+async def _paused_by(gate: asyncio.Event | None, leader: int) -> AsyncIterator[None]:
     """Keep a process group stopped (SIGSTOP) while the gate is not set."""
     if gate is None:
         yield
         return
     async with asyncio.TaskGroup() as group:
-        follower = group.create_task(_follow_gate(gate, leader))
+        task = group.create_task(_apply_gate(gate, leader))
         try:
             yield
         finally:
-            follower.cancel()
+            task.cancel()
 
 
-async def _follow_gate(gate: asyncio.Event, leader: int) -> None:
+async def _apply_gate(gate: asyncio.Event, leader: int) -> None:
     while True:
         if gate.is_set():
             # Polled: an Event cannot be awaited until it is cleared.

@@ -20,7 +20,7 @@ class ProgramMissing(errors.Refused):
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class ProgramResult:
     """How a program ended: its exit code, or minus the signal that killed it, and its output."""
 
     code: int
@@ -46,7 +46,7 @@ class Programs(Protocol):
         stdin: bytes = b"",
         on_line: Callable[[str], None] | None = None,
         gate: asyncio.Event | None = None,
-    ) -> Finished:
+    ) -> ProgramResult:
         """Run a program; `environment` extends ours, `on_line` is called for each line of stdout, `gate` stops and continues it."""
         ...
 
@@ -60,7 +60,7 @@ async def run_with_timeout(
     stdin: bytes = b"",
     on_line: Callable[[str], None] | None = None,
     gate: asyncio.Event | None = None,
-) -> Finished:
+) -> ProgramResult:
     """Run a program with a deadline; TimedOut, after it was killed, if it does not end in time."""
     try:
         async with asyncio.timeout(limit.total_seconds()):

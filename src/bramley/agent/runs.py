@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunExit:
     """How a run ended: tart's exit code (minus the signal that killed it), and when; code None if that is unknown."""
 
     code: int | None
@@ -48,11 +48,11 @@ class Runs(Protocol):
         """Return whether the supervisor or its tart is alive."""
         ...
 
-    def ended(self, vm: str) -> Ended | None:
+    def find_exit(self, vm: str) -> RunExit | None:
         """Return how the run ended; None while it is alive or if it does not exist. A run whose supervisor was killed has no code."""
         ...
 
-    async def wait(self, vm: str) -> Ended:
+    async def wait(self, vm: str) -> RunExit:
         """Wait until the run has ended, also for runs that an earlier agent started. NotFound if it does not exist."""
         ...
 

@@ -1,7 +1,7 @@
 """VM slots: macOS runs at most two guests at once, and a Node may advertise fewer.
 
-Every process that holds a VM takes a slot until it is gone, whether the VM is in the ledger or not. A slot that is taken by a
-process that no record explains is leaked: `leaks` returns the evidence, and no VM is started in that slot.
+Every process that runs a VM takes a slot until it is gone, whether the VM is in the ledger or not. A slot that is taken by a
+VM that is not in the ledger is leaked: `leaks` returns the evidence, and no VM is started in that slot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bramley.base.clock import Clock
 SYSTEM_LIMIT = 2
 # The process of a guest may end a moment after its tart; one that stays longer is leaked.
 EXIT_GRACE = timedelta(seconds=10)
-# The delay after a refusal that no known VM explains: only another attempt shows whether the slot is free again.
+# The delay after a refusal although a slot should be free: only another attempt shows whether the slot is free again.
 RETRY_AFTER_REFUSAL = timedelta(minutes=5)
 
 _CLAIMS = frozenset({VmState.CLAIMED, VmState.CLONED})
@@ -56,16 +56,16 @@ class Slots:
         """Return whether this VM may start now."""
         return self._taken_by_others(vm) < self._allowed()
 
-    def has_room_for_claim(self, vm: str, *, of: Collection[str]) -> bool:
-        """Return whether this VM may be created now; the VMs being created for the Pods `of` these uids count as running."""
-        return self._taken_by_others(vm, self.claimed(of) - {vm}) < self._allowed()
+    def has_room_for_claim(self, vm: str, *, uids: Collection[str]) -> bool:
+        """Return whether this VM may be created now; the VMs being created for the Pods with these uids count as running."""
+        return self._taken_by_others(vm, self.claimed(uids) - {vm}) < self._allowed()
 
-    def claimed(self, of: Collection[str]) -> set[str]:
+    def claimed(self, uids: Collection[str]) -> set[str]:
         """Return the VMs that are being created for the Pods of these uids."""
         return {
             record.vm
             for record in self.ledger.vms().values()
-            if record.state in _CLAIMS and record.uid in of
+            if record.state in _CLAIMS and record.uid in uids
         }
 
     def record_refusal(self, vm: str) -> None:
@@ -84,7 +84,7 @@ class Slots:
         before = self._unknown_since
         self._unknown_since = {each.pid: before.get(each.pid, now) for each in unknown}
         evidence = [
-            f"process {each.pid} holds a VM that no record explains: {' '.join(each.argv)[:200]}"
+            f"process {each.pid} runs a VM that is not in the ledger: {' '.join(each.argv)[:200]}"
             for each in unknown
             if now - self._unknown_since[each.pid] >= grace
         ]
@@ -122,14 +122,14 @@ class Slots:
         return is_starting and not record.is_adopted and record.boot_id == self.host.boot_id()
 
     def _unknown(self, processes: Sequence[HostProcess]) -> list[HostProcess]:
-        """Return one process for each VM that no record explains."""
+        """Return one process for each VM that is not in the ledger."""
         known = self.ledger.vms()
         named = {name: each for each in processes if (name := _vm_of(each))}
         unknown = [each for name, each in named.items() if name not in known]
         # The framework's own processes do not name their VM; there is one for each VM that runs.
-        nameless = [each for each in processes if not _vm_of(each)]
+        unnamed = [each for each in processes if not _vm_of(each)]
         # The oldest come first; the surplus ones have outlived their tart.
-        return nameless[: max(len(nameless) - len(named), 0)] + unknown
+        return unnamed[: max(len(unnamed) - len(named), 0)] + unknown
 
     def _current_refusal(self) -> _Refusal | None:
         refusal = self._refusal
@@ -151,6 +151,6 @@ class Slots:
 
 def _vm_of(process: HostProcess) -> str:
     """Return the VM that a process names; empty if it names none."""
-    words = process.argv
-    after = words.index("run") + 1 if "run" in words else 1
-    return next((word for word in words[after:] if not word.startswith("-")), "")
+    argv = process.argv
+    first = argv.index("run") + 1 if "run" in argv else 1
+    return next((argument for argument in argv[first:] if not argument.startswith("-")), "")

@@ -20,17 +20,17 @@ OPEN = 0o755
 
 def make_folders(folders: Folders) -> None:
     """Create the missing folders."""
-    _make(folders.state, PRIVATE, flags.STATE_DIR)
-    _make(folders.user_data, PRIVATE, flags.USERDATA_DIR)
-    _make(folders.vm_logs, OPEN, flags.VM_LOG_DIR)
+    _create_folder(folders.state, PRIVATE, flags.STATE_DIR)
+    _create_folder(folders.user_data, PRIVATE, flags.USERDATA_DIR)
+    _create_folder(folders.vm_logs, OPEN, flags.VM_LOG_DIR)
 
 
-def _make(folder: Path, mode: int, flag: Flag) -> None:
+def _create_folder(folder: Path, mode: int, flag: Flag) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=mode)
     except OSError as error:
         raise errors.BadConfiguration(
-            f"{flag.name} {folder}: {error.strerror}; give a folder that this user may write"
+            f"{flag.name} {folder}: {error.strerror}; set a folder that this user can write to"
         ) from error
 
 

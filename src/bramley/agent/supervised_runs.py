@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bramley.agent import atomic_file, platform
 from bramley.agent.platform import System, fd_events, system
-from bramley.agent.runs import Ended, Run
+from bramley.agent.runs import Run, RunExit
 from bramley.agent.vm_logs import VmLogs
 from bramley.base import errors, log
 from bramley.base.clock import Clock
@@ -60,8 +60,8 @@ class SupervisedRuns:
         self._environment = dict(environment)
         self._children: set[int] = set()
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for left in self._folder.glob(f"{_FORGOTTEN}*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in self._folder.glob(f"{_FORGOTTEN}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
 
     async def start(self, run: Run) -> None:
         """Start a run; TimedOut, after everything was killed, if it has not started within 10 s."""
@@ -83,24 +83,24 @@ class SupervisedRuns:
 
     def is_alive(self, vm: str) -> bool:
         """Return whether the supervisor or its tart is alive."""
-        return bool(self._living(vm)) or self._is_starting(vm)
+        return bool(self._living_processes(vm)) or self._is_starting(vm)
 
-    def ended(self, vm: str) -> Ended | None:
+    def find_exit(self, vm: str) -> RunExit | None:
         """Return how the run ended; without a code if its supervisor was killed."""
         if not self.exists(vm):
             return None
         # Liveness must be read before the file: a dead supervisor has already written everything it ever will.
         is_alive = self.is_alive(vm)
-        written = _ended(self._run_folder(vm) / "ended")
-        return written or (None if is_alive else Ended(None, None))
+        written = _read_exit(self._run_folder(vm) / "ended")
+        return written or (None if is_alive else RunExit(None, None))
 
-    async def wait(self, vm: str) -> Ended:
+    async def wait(self, vm: str) -> RunExit:
         """Wait until the run has ended."""
         if not self.exists(vm):
             raise errors.NotFound(f"VM {vm} has no run")
         # The supervisor is awaited first, because it records the exit; only without one tart itself is.
-        while (ended := self.ended(vm)) is None:
-            living = self._living(vm)
+        while (ended := self.find_exit(vm)) is None:
+            living = self._living_processes(vm)
             if living:
                 await fd_events.wait_for_exit(living[0].pid)
             else:
@@ -126,15 +126,15 @@ class SupervisedRuns:
 
     def forget(self, vm: str) -> None:
         """Remove the folder of a run; Conflict while it is alive."""
-        if self.ended(vm) is None and self.exists(vm):
+        if self.find_exit(vm) is None and self.exists(vm):
             raise errors.Conflict(f"the run of {vm} has not ended")
         self._reap()
         # Renamed first, which is atomic: a crash must not leave a run with only some of its files.
-        gone = self._folder / f"{_FORGOTTEN}{vm}"
+        renamed = self._folder / f"{_FORGOTTEN}{vm}"
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(gone, ignore_errors=True)
-            self._run_folder(vm).rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+            shutil.rmtree(renamed, ignore_errors=True)
+            self._run_folder(vm).rename(renamed)
+        shutil.rmtree(renamed, ignore_errors=True)
 
     def _claim(self, vm: str) -> None:
         folder = self._run_folder(vm)
@@ -157,7 +157,7 @@ class SupervisedRuns:
         try:
             output = self._logs.open(run.vm)
         except OSError as error:
-            raise self._withdraw_claim(run.vm, error) from error
+            raise self._remove_claim(run.vm, error) from error
         try:
             process = subprocess.Popen(  # noqa: S603 - the agent chooses the program
                 ["/bin/sh", str(SCRIPT), str(self._run_folder(run.vm)), *run.argv],
@@ -168,7 +168,7 @@ class SupervisedRuns:
                 start_new_session=True,
             )
         except OSError as error:
-            raise self._withdraw_claim(run.vm, error) from error
+            raise self._remove_claim(run.vm, error) from error
         finally:
             os.close(output)
         # Popen warns about a child that outlives it; this one is reaped by its pid.
@@ -176,7 +176,7 @@ class SupervisedRuns:
         self._children.add(process.pid)
         return process.pid
 
-    def _withdraw_claim(self, vm: str, error: OSError) -> errors.Unavailable:
+    def _remove_claim(self, vm: str, error: OSError) -> errors.Unavailable:
         """Remove the claim of a run that was not started; otherwise it would count as a run whose exit is unknown."""
         shutil.rmtree(self._run_folder(vm), ignore_errors=True)
         return errors.Unavailable(f"the supervisor of {vm} cannot be started: {error.strerror}")
@@ -186,10 +186,10 @@ class SupervisedRuns:
             raise ValueError(f"{vm!r} is not a valid VM name")
         return self._folder / vm
 
-    def _living(self, vm: str) -> list[RecordedProcess]:
+    def _living_processes(self, vm: str) -> list[RecordedProcess]:
         self._reap()
-        found = (self._living_process(vm, name) for name in ("supervisor", "tart"))
-        return [each for each in found if each is not None]
+        processes = (self._living_process(vm, name) for name in ("supervisor", "tart"))
+        return [each for each in processes if each is not None]
 
     def _living_process(self, vm: str, name: str) -> RecordedProcess | None:
         recorded = self._recorded(vm, name)
@@ -225,10 +225,10 @@ class SupervisedRuns:
             self._children.discard(pid)
 
 
-def _ended(path: Path) -> Ended | None:
+def _read_exit(path: Path) -> RunExit | None:
     with contextlib.suppress(OSError, ValueError):
         code, seconds = (int(word) for word in path.read_text().split())
-        return Ended(_code(code), _time(seconds, path.stat().st_mtime))
+        return RunExit(_code(code), _time(seconds, path.stat().st_mtime))
     return None
 
 
@@ -238,7 +238,7 @@ def _code(shell_code: int) -> int:
     return -number if 0 < number <= _MAX_SIGNAL else shell_code
 
 
-def _time(seconds: int, written: float) -> datetime:
+def _time(seconds: int, modified: float) -> datetime:
     """Return the recorded second, with the fraction of the file's modification time if that is in the same second."""
-    precise = written if 0 <= written - seconds < 1 else seconds
+    precise = modified if 0 <= modified - seconds < 1 else seconds
     return datetime.fromtimestamp(precise, UTC)

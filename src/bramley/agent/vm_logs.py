@@ -19,7 +19,7 @@ from bramley.base.clock import Clock
 logger = log.get(__name__)
 
 _SUFFIX = ".log"
-_OLDER = ".log.1"
+_ROTATED = ".log.1"
 _PASSWORD = re.compile(r"(vnc://)[^@/\s]*@")
 REDACTED = r"\1:REDACTED@"
 _READ = 64 * 1024
@@ -63,9 +63,9 @@ class VmLogs:
                 text = file.read(_READ).decode(errors="replace")
         except FileNotFoundError:
             return ""
-        whole = text.splitlines()
+        all_lines = text.splitlines()
         # An incomplete first line may contain the end of an address, whose password the pattern would miss.
-        return redacted("\n".join(whole[1 if skipped and len(whole) > 1 else 0 :][-lines:]))
+        return redact("\n".join(all_lines[1 if skipped and len(all_lines) > 1 else 0 :][-lines:]))
 
     async def run(self) -> None:
         """Enforce the limits until cancelled."""
@@ -89,7 +89,7 @@ class VmLogs:
             with path.open("rb") as file:
                 file.seek(size - self._limits.max_log_bytes // 2)
                 _write_private(
-                    path.with_name(path.name.removesuffix(_SUFFIX) + _OLDER), file.read()
+                    path.with_name(path.name.removesuffix(_SUFFIX) + _ROTATED), file.read()
                 )
             # Truncated and not renamed, because tart keeps the file open; what it writes after the copy is lost.
             os.truncate(path, 0)
@@ -97,23 +97,23 @@ class VmLogs:
             logger.warning("VM log not rotated", path=str(path), error=str(error))
 
     def _remove_surplus(self) -> None:
-        found = [(path.stat(), path) for path in self._folder.iterdir() if _is_log(path)]
-        found.sort(key=lambda each: each[0].st_mtime, reverse=True)
+        logs = [(path.stat(), path) for path in self._folder.iterdir() if _is_log(path)]
+        logs.sort(key=lambda each: each[0].st_mtime, reverse=True)
         oldest = self._clock.now().timestamp() - self._limits.max_age.total_seconds()
         total = 0
-        for stat, path in found:
+        for stat, path in logs:
             total += stat.st_size
             if stat.st_mtime < oldest or total > self._limits.max_total_bytes:
                 path.unlink(missing_ok=True)
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """Return the text without the passwords of screen sharing."""
     return _PASSWORD.sub(REDACTED, text)
 
 
 def _is_log(path: Path) -> bool:
-    return path.name.endswith((_SUFFIX, _OLDER)) and path.is_file() and not path.is_symlink()
+    return path.name.endswith((_SUFFIX, _ROTATED)) and path.is_file() and not path.is_symlink()
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -21,9 +21,9 @@ from bramley.agent.guest.tokens import Tokens
 from bramley.agent.gui_session import GuiSession
 from bramley.agent.host_clock import HostClock
 from bramley.agent.images.credentials import Keyring
+from bramley.agent.images.image_manager import ImageManager
 from bramley.agent.images.image_requests import PullBackoff
 from bramley.agent.images.image_store import ImageStore
-from bramley.agent.images.images import Images
 from bramley.agent.images.puller import Puller
 from bramley.agent.images.staging import Staging, StagingSettings
 from bramley.agent.ledger import VmState
@@ -188,10 +188,10 @@ class AgentComponents:
             binary=settings.tart_binary,
         )
 
-    def _new_images(self) -> Images:
+    def _new_images(self) -> ImageManager:
         deps, clock, rng = self._deps, self._deps.clock, self._deps.rng
         reclaim = self.collector.reclaim if self.collector else None
-        return Images(
+        return ImageManager(
             tart=self.tart,
             ledger=self.ledger,
             store=self.image_store,

@@ -201,7 +201,7 @@ async def deleted(stage: Stage) -> Wire:
 
 async def garbage_collected(stage: Stage) -> Wire:
     """Leave Pods for the garbage collector: a terminating one that never had a Node, and ended ones."""
-    # Ended Pods are collected oldest first, so the one of `deleted`, which runs concurrently, must be older than these ...
+    # RunExit Pods are collected oldest first, so the one of `deleted`, which runs concurrently, must be older than these ...
     await until(lambda: stage.exists("deleted-done"))
     done: Wire = {"phase": "Succeeded"}
     evicted: Wire = {"phase": "Failed", "reason": "Evicted"}

@@ -50,13 +50,13 @@ async def test_clone_is_resized_and_deleting_it_twice_is_no_error(
         await mac.tart.clone(IMAGE, VM)
         await mac.tart.set(VM, cpu=6, memory_mb=12288, random_mac=True, random_serial=True)
 
-        assert mac.tart.has(VM)
+        assert mac.tart.has_vm(VM)
         assert await mac.tart.get(VM) == VmFacts(cpu=6, memory_mb=12288, disk_gb=5)
         with pytest.raises(errors.AlreadyExists):
             await mac.tart.clone(IMAGE, VM)
         for _ in range(2):
             await mac.tart.delete(VM)
-            assert not mac.tart.has(VM)
+            assert not mac.tart.has_vm(VM)
 
 
 async def test_vm_runs_under_its_supervisor_until_it_is_stopped(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bramley.agent import programs
-from bramley.agent.programs import Finished, ProgramMissing
+from bramley.agent.programs import ProgramMissing, ProgramResult
 from bramley.base import errors
 from tests.contract.programs import targets
 from tests.contract.programs.targets import TIMEOUT_SECONDS, Script, until
@@ -19,7 +19,7 @@ async def test_result_has_exit_code_stdout_and_stderr(target: str, tmp_path: Pat
     async with targets.on(target, tmp_path) as machine:
         result = await machine.programs.run(machine.argv(Script(out=["a", "b"], err=["c"], code=3)))
 
-    assert result == Finished(3, "a\nb\n", "c\n")
+    assert result == ProgramResult(3, "a\nb\n", "c\n")
 
 
 async def test_lines_are_reported_while_the_program_runs(target: str, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ async def test_program_without_stdin_reads_nothing(target: str, tmp_path: Path) 
     async with targets.on(target, tmp_path) as machine:
         result = await machine.programs.run(machine.argv(Script(echoes_input=True, out=["end"])))
 
-    assert result == Finished(0, "end\n")
+    assert result == ProgramResult(0, "end\n")
 
 
 async def test_program_that_is_not_installed_is_missing(target: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.runs import Ended, Run
+from bramley.agent.runs import Run, RunExit
 from bramley.base import errors
 from tests.contract.programs import targets
 from tests.contract.programs.targets import TIMEOUT_SECONDS, Script, Target, until
@@ -24,7 +24,7 @@ async def test_run_that_was_never_begun_is_unknown(target: str, tmp_path: Path) 
     async with targets.on(target, tmp_path) as machine:
         assert not machine.runs.exists(VM)
         assert not machine.runs.is_alive(VM)
-        assert machine.runs.ended(VM) is None
+        assert machine.runs.find_exit(VM) is None
         assert machine.runs.output_tail(VM) == ""
         machine.runs.kill(VM)
         machine.runs.forget(VM)
@@ -38,7 +38,7 @@ async def test_run_lives_until_it_ends_with_code_and_time(target: str, tmp_path:
         await machine.runs.start(a_run(machine, Script(until=end, code=3)))
         assert machine.runs.exists(VM)
         assert machine.runs.is_alive(VM)
-        assert machine.runs.ended(VM) is None
+        assert machine.runs.find_exit(VM) is None
 
         end.touch()
         ended = await asyncio.wait_for(machine.runs.wait(VM), timeout=TIMEOUT_SECONDS)
@@ -46,7 +46,7 @@ async def test_run_lives_until_it_ends_with_code_and_time(target: str, tmp_path:
         assert ended.code == 3
         assert ended.at is not None
         assert abs(datetime.now(UTC) - ended.at) < timedelta(seconds=TIMEOUT_SECONDS)
-        assert machine.runs.ended(VM) == ended
+        assert machine.runs.find_exit(VM) == ended
         assert machine.runs.exists(VM)
         await until(lambda: not machine.runs.is_alive(VM))
 
@@ -80,7 +80,7 @@ async def test_run_is_never_begun_twice_before_it_is_forgotten(target: str, tmp_
         machine.runs.forget(VM)
 
         assert not machine.runs.exists(VM)
-        assert machine.runs.ended(VM) is None
+        assert machine.runs.find_exit(VM) is None
         await machine.runs.start(a_run(machine, Script(code=2)))
         assert (await machine.runs.wait(VM)).code == 2
 
@@ -117,7 +117,7 @@ async def test_end_without_an_agent_is_known_to_the_next_agent(target: str, tmp_
         machine.next_agent()
         await until(lambda: not machine.runs.is_alive(VM))
 
-        ended = machine.runs.ended(VM)
+        ended = machine.runs.find_exit(VM)
         assert ended is not None
         assert ended.code == 3
         assert machine.runs.output_tail(VM) == "last words"
@@ -152,7 +152,7 @@ async def test_no_run_survives_a_reboot(target: str, tmp_path: Path) -> None:
 
         assert machine.runs.exists(VM)
         assert not machine.runs.is_alive(VM)
-        assert machine.runs.ended(VM) == Ended(None, None)
+        assert machine.runs.find_exit(VM) == RunExit(None, None)
 
 
 async def test_output_tail_has_no_password(target: str, tmp_path: Path) -> None:

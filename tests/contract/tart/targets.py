@@ -34,7 +34,7 @@ TIMEOUT_SECONDS = 180
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunExit:
     """The result of a call: its exit code or minus the signal, and its output."""
 
     code: int
@@ -58,7 +58,7 @@ class Started(Protocol):
 
     def send(self, number: signal.Signals) -> None: ...
 
-    async def end(self) -> Ended: ...
+    async def end(self) -> RunExit: ...
 
 
 class TartDriver(Protocol):
@@ -112,7 +112,7 @@ class Tart:
 
     async def __call__(
         self, *words: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
-    ) -> Ended:
+    ) -> RunExit:
         started = await self.driver.start(*words, stdin=stdin, env=env)
         async with asyncio.timeout(None if self.driver.scale == 1 else TIMEOUT_SECONDS):
             return await started.end()
@@ -190,10 +190,10 @@ class RealCall:
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    async def end(self) -> Ended:
+    async def end(self) -> RunExit:
         await self._reading
         code = await self._process.wait()
-        return Ended(code, b"".join(self._out).decode(), b"".join(self._err).decode())
+        return RunExit(code, b"".join(self._out).decode(), b"".join(self._err).decode())
 
 
 class ProcessDriver:
@@ -270,10 +270,10 @@ class VirtualCall:
     def send(self, number: signal.Signals) -> None:
         self.mac.table.kill(self.pid, number)
 
-    async def end(self) -> Ended:
+    async def end(self) -> RunExit:
         code = await asyncio.shield(self.process.ended)
         output = ("".join(f"{line}\n" for line in lines) for lines in (self.out, self.err))
-        return Ended(code, *output)
+        return RunExit(code, *output)
 
 
 class VirtualTimeDriver:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.tart.targets import IMAGE, REAL, SMALL, VIRTUAL, Ended, Tart, run_case
+from tests.contract.tart.targets import IMAGE, REAL, SMALL, VIRTUAL, RunExit, Tart, run_case
 
 NAMES = ("one", "two", "three", "four")
 STEPS = 25
@@ -42,15 +42,15 @@ def words(rng: random.Random) -> list[str]:
     )
 
 
-async def run(tart: Tart, line: list[str]) -> Ended:
+async def run(tart: Tart, line: list[str]) -> RunExit:
     """Start a VM and return its result, or a made-up one when its guest runs."""
     before = tart.driver.guests()
     end = asyncio.ensure_future((await tart.start(*line)).end())
     await tart.until(lambda: end.done() or tart.has_more_guests_than(before))
-    return end.result() if end.done() else Ended(-1, "running", "")
+    return end.result() if end.done() else RunExit(-1, "running", "")
 
 
-async def call(tart: Tart, line: list[str]) -> Ended:
+async def call(tart: Tart, line: list[str]) -> RunExit:
     if line[0] == "run":
         return await run(tart, line)
     before = len(tart.driver.guests())
@@ -62,7 +62,7 @@ async def call(tart: Tart, line: list[str]) -> Ended:
     return ended
 
 
-def outcome_of(line: list[str], ended: Ended) -> Outcome:
+def outcome_of(line: list[str], ended: RunExit) -> Outcome:
     """Return what must be equal: everything but times, and percents, which depend on the speed."""
     stdout = ended.stdout if line[0] in {"exec", "fqn", "run"} else ""
     return " ".join(line), ended.code, stdout + ended.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bramley.agent.images.pull_watch import PullControl
+from bramley.agent.images.pull_monitor import PullControl
 from bramley.agent.images.puller import Puller, PullOrder
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.processes import SystemPrograms

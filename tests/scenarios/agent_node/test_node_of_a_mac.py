@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.gc.plan import YOUNG
+from bramley.agent.gc.plan import MIN_AGE
 from bramley.agent.host import HostProcess
 from bramley.api import conditions
 from bramley.api.coordination import Lease
@@ -176,7 +176,7 @@ async def test_full_disk_is_freed_only_with_a_collector(tmp_path: Path, *, colle
         )
         assert golden
         # An image that was used recently is kept in any case.
-        await asyncio.sleep(2 * YOUNG.total_seconds())
+        await asyncio.sleep(2 * MIN_AGE.total_seconds())
         world.mac.faults.add("tart pull", "no_space", times=1)
 
         await world.pod("second", image=OTHER)

@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 
 from bramley.agent.gui_session import GuiSession, NoSession
-from bramley.agent.programs import Finished
+from bramley.agent.programs import ProgramResult
 from tests import virtual_time
 from tests.unit.agent.node.worlds import Programs
 
 KICK = "sudo -n launchctl kickstart -k system/com.apple.loginwindow"
-AQUA = Finished(0, "gui/501 = {\n\tsession = Aqua\n}")
-NO_SESSION = Finished(113, "", "Could not find domain for user gui: 501")
+AQUA = ProgramResult(0, "gui/501 = {\n\tsession = Aqua\n}")
+NO_SESSION = ProgramResult(113, "", "Could not find domain for user gui: 501")
 
 
 class Mac:
@@ -41,13 +41,13 @@ class Mac:
             has_running_vm=lambda: self.vms > 0,
         )
 
-    def _print(self) -> Finished:
+    def _print(self) -> ProgramResult:
         return AQUA if self.is_alive else NO_SESSION
 
-    def _kick(self) -> Finished:
+    def _kick(self) -> ProgramResult:
         if self.login is not None:
             asyncio.get_running_loop().call_later(self.login.total_seconds(), self._log_in)
-        return Finished(0)
+        return ProgramResult(0)
 
     def _log_in(self) -> None:
         self.is_alive = True
@@ -157,7 +157,7 @@ async def test_hanging_launchctl_is_no_session_and_blocks_nothing(part: str) -> 
 
 async def test_sudo_that_needs_a_password_is_an_error() -> None:
     mac = Mac(alive=False)
-    mac.programs.answers["kickstart -k system/com.apple.loginwindow"] = Finished(
+    mac.programs.answers["kickstart -k system/com.apple.loginwindow"] = ProgramResult(
         1, "", "sudo: a password is required"
     )
 

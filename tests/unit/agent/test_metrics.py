@@ -48,7 +48,7 @@ def test_buckets_are_those_of_the_contract() -> None:
 def test_vm_is_counted_by_the_source_of_its_disk(is_warm: bool, path: str) -> None:
     registry = CollectorRegistry()
 
-    AgentMetrics(registry).provisioned("large", 3, is_warm=is_warm)
+    AgentMetrics(registry).observe_provisioning("large", 3, is_warm=is_warm)
 
     work = f"{names.VM_PROVISION_WORK.name}_sum"
     assert sample(registry, work, pool="large", path=path) == 3
@@ -61,8 +61,8 @@ def test_series_of_a_deleted_guest_are_removed() -> None:
     registry = CollectorRegistry()
     counted = AgentMetrics(registry)
 
-    counted.guest_disks({"a": 40, "b": 50})
-    counted.guest_disks({"b": 60})
+    counted.set_guest_disks({"a": 40, "b": 50})
+    counted.set_guest_disks({"b": 60})
 
     assert sample(registry, names.GUEST_DISK_USAGE.name, vm="a") is None
     assert sample(registry, names.GUEST_DISK_USAGE.name, vm="b") == 60

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bramley.agent.metrics_proxy import PRIVATE, MetricsProxy, scrape_port
+from bramley.agent.metrics_proxy import PRIVATE_NETWORKS, MetricsProxy, scrape_port
 from bramley.agent.platform import interfaces
 from bramley.agent.platform.interfaces import Interface
 from bramley.api.meta import ObjectMeta
@@ -164,7 +164,7 @@ def test_pod_opts_in_by_both_annotations(pod: Pod, expected: int | None) -> None
 
 
 def test_open_internet_is_not_among_the_private_networks() -> None:
-    assert not any(network.startswith(("0.", "1.", "8.", "::/")) for network in PRIVATE)
+    assert not any(network.startswith(("0.", "1.", "8.", "::/")) for network in PRIVATE_NETWORKS)
 
 
 def test_guests_network_is_that_of_its_bridge() -> None:

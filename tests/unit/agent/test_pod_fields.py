@@ -63,20 +63,23 @@ def test_invalid_quantity_is_refused() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"initContainers": [CONTAINER]}, "a VM has no init containers"),
-        ({"containers": []}, "the Pod has 0 containers, a VM is one"),
-        ({"containers": [CONTAINER, CONTAINER]}, "the Pod has 2 containers, a VM is one"),
-        ({"containers": [{"name": "vm"}]}, "the container names no image"),
-        ({"volumes": [{"name": "data", "emptyDir": {}}]}, "a VM cannot be given volume 'data'"),
+        ({"initContainers": [CONTAINER]}, "initContainers are not supported for VMs"),
+        ({"containers": []}, "the Pod has 0 containers; VMs support one"),
+        (
+            {"containers": [CONTAINER, CONTAINER]},
+            "the Pod has 2 containers; VMs support one",
+        ),
+        ({"containers": [{"name": "vm"}]}, "the container has no image"),
+        ({"volumes": [{"name": "data", "emptyDir": {}}]}, "VMs do not support volume 'data'"),
         (
             {"volumes": [TOKEN_VOLUME, {"name": "all", "projected": {}}]},
-            "a VM cannot be given volume 'all'",
+            "VMs do not support volume 'all'",
         ),
         (
             {"volumes": [{"name": "kube-api-access-x", "hostPath": {"path": "/"}}]},
-            "a VM cannot be given volume 'kube-api-access-x'",
+            "VMs do not support volume 'kube-api-access-x'",
         ),
-        ({"hostNetwork": True}, "a VM has no network of its host"),
+        ({"hostNetwork": True}, "hostNetwork is not supported for VMs"),
     ],
 )
 def test_pod_that_no_vm_supports_is_unsupported(spec: Json, message: str) -> None:

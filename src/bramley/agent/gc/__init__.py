@@ -1,1 +1,1 @@
-"""Garbage collection of what the ledger says we made."""
+"""Garbage collection of the VMs and images that the ledger records."""

@@ -52,7 +52,7 @@ R = TypeVar("R", VmRecord, ImageRecord)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class GarbageCollector:
-    """Deletes VMs and images that the agent made and that are no longer needed; not created with `--disable-vm-gc`.
+    """Deletes VMs and images that the agent created and no Pod needs; not created with `--disable-vm-gc`.
 
     `remove_vm` removes one VM with all its resources.
     """
@@ -80,33 +80,33 @@ class GarbageCollector:
 
     async def collect(self) -> bool:
         """Make one pass and return whether anything was deleted."""
-        return await self._pass(needs_space=False)
+        return await self._run_pass(needs_space=False)
 
     async def reclaim(self) -> bool:
         """Make one pass for a caller that ran out of disk space, and return whether anything was deleted."""
-        return await self._pass(needs_space=True)
+        return await self._run_pass(needs_space=True)
 
-    async def _pass(self, *, needs_space: bool) -> bool:
+    async def _run_pass(self, *, needs_space: bool) -> bool:
         async with self._lock:
             try:
                 # Outside of the guard, which blocks new leases; the plan protects records that are younger than these lists.
-                pods, listed = await self._pods(), await self._listed()
-                return await self._steps(pods, listed, needs_space=needs_space)
+                pods, listed = await self._list_pods(), await self._list_vms()
+                return await self._run_steps(pods, listed, needs_space=needs_space)
             except (errors.BramleyError, OSError) as error:
                 logger.warning(
                     "Garbage collection failed", reason=type(error).__name__, error=str(error)
                 )
                 return False
 
-    async def _steps(
+    async def _run_steps(
         self, pods: Sequence[PodFact] | None, listed: Listed | None, *, needs_space: bool
     ) -> bool:
         executed: set[Step] = set()
         while True:
-            with leases.guard(self.leases) as is_quiet:
+            with leases.guard(self.leases) as is_locked:
                 plan = (
                     decide(self._observe(pods, listed, needs_space=needs_space))
-                    if is_quiet
+                    if is_locked
                     else Plan()
                 )
                 self._log_blocked(plan)
@@ -116,7 +116,7 @@ class GarbageCollector:
                     return bool(executed)
                 executed.add(step)
                 await self._execute(step)
-                listed = _without(listed, step)
+                listed = _without_deleted(listed, step)
 
     def _record_use(self, plan: Plan) -> None:
         """Renew `last_used` of needed images, so that it dates from when the last Pod that needed them is gone."""
@@ -125,7 +125,7 @@ class GarbageCollector:
                 self.store.record_use(record)
 
     async def _execute(self, step: Step) -> None:
-        logger.info("Garbage-collecting", step=step)
+        logger.info("Executing garbage collection step", step=step)
         if isinstance(step, DeleteVm):
             await self.remove_vm(step.vm)
         elif isinstance(step, DeleteImage):
@@ -146,7 +146,7 @@ class GarbageCollector:
         for image in cached:
             await self.tart.delete(image)
 
-    async def _pods(self) -> Sequence[PodFact] | None:
+    async def _list_pods(self) -> Sequence[PodFact] | None:
         try:
             return [pod_fact(pod) for pod in await self.list_pods()]
         except errors.BramleyError as error:
@@ -155,7 +155,7 @@ class GarbageCollector:
             )
             return None
 
-    async def _listed(self) -> Listed | None:
+    async def _list_vms(self) -> Listed | None:
         try:
             rows = await self.tart.list()
         except errors.BramleyError as error:
@@ -192,7 +192,7 @@ class GarbageCollector:
         )
 
     def _rebased(self, record: R) -> R:
-        """Return a record with its dates corrected for jumps of the clock: a jump makes nothing old."""
+        """Return a record with its dates corrected for jumps of the clock: a jump must not make anything old."""
         dates = {
             name: self.clock.rebased(date)
             for name in ("created_at", "pulled_at", "last_used")
@@ -231,7 +231,7 @@ def list_pods_of(kube: Client, node: str) -> ListPods:
     return list_pods
 
 
-def _without(listed: Listed | None, step: Step) -> Listed | None:
+def _without_deleted(listed: Listed | None, step: Step) -> Listed | None:
     if listed is None or isinstance(step, DeleteVm):
         return listed
     return replace(listed, images=listed.images - set(step.cached))

@@ -65,8 +65,8 @@ def guard(folder: Path) -> Iterator[bool]:
 
 def held(folder: Path) -> list[Lease]:
     """Return the leases whose holders are alive, and remove the others."""
-    found = (_read(path) for path in sorted(folder.glob(f"*{_SUFFIX}")))
-    return [lease for lease in found if lease is not None]
+    leases = (_read(path) for path in sorted(folder.glob(f"*{_SUFFIX}")))
+    return [lease for lease in leases if lease is not None]
 
 
 def _read(path: Path) -> Lease | None:

@@ -1,4 +1,4 @@
-"""What to delete: a pure function of the observed facts.
+"""Decides what to delete: a pure function of the observed facts.
 
 Only VMs and images of the ledger are ever deleted. An image is deleted when it was not needed for a day, or earlier, least recently
 used first, when the disk is low. Under disk pressure even golden bases that Pods refer to are deleted, but never one that a VM was
@@ -59,8 +59,8 @@ class Facts:
 
 def pod_fact(pod: Pod) -> PodFact:
     """Return the facts of a Pod; one that is finished or being deleted needs no image."""
-    is_over = pod.status.phase in {"Succeeded", "Failed"}
-    if is_over or pod.metadata.deletion_timestamp is not None or not pod.spec.containers:
+    is_finished = pod.status.phase in {"Succeeded", "Failed"}
+    if is_finished or pod.metadata.deletion_timestamp is not None or not pod.spec.containers:
         return PodFact(pod.metadata.uid)
     return PodFact(pod.metadata.uid, pod.spec.containers[0].image)
 
@@ -75,29 +75,29 @@ class ProcessTable:
     tart's own lock does not protect a VM that is being pushed.
     """
 
-    words: frozenset[str] = frozenset()
+    arguments: frozenset[str] = frozenset()
     has_push: bool = False
 
 
 def read_process_table(processes: Iterable[HostProcess], *, tart: str) -> ProcessTable:
     """Read the command lines; `tart` is the name of the agent's own tart."""
-    lines = [process.argv for process in processes]
+    commands = [process.argv for process in processes]
     programs = {"tart", PurePath(tart).name}
     return ProcessTable(
-        words=frozenset(word for line in lines for word in line),
-        has_push=any(_is_push(line, programs) for line in lines),
+        arguments=frozenset(argument for argv in commands for argument in argv),
+        has_push=any(_is_push(argv, programs) for argv in commands),
     )
 
 
-def _is_push(line: tuple[str, ...], programs: set[str]) -> bool:
+def _is_push(argv: tuple[str, ...], programs: set[str]) -> bool:
     """Return whether a command line runs `tart push`, also below a script or an interpreter."""
-    pairs = itertools.pairwise(line)
-    return any(second == _PUSH and PurePath(first).name in programs for first, second in pairs)
+    pairs = itertools.pairwise(argv)
+    return any(verb == _PUSH and PurePath(program).name in programs for program, verb in pairs)
 
 
-KEPT_UNUSED = timedelta(hours=24)
+MAX_UNUSED_AGE = timedelta(hours=24)
 # A record may be younger than the list of Pods that it is compared with.
-YOUNG = timedelta(minutes=5)
+MIN_AGE = timedelta(minutes=5)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -175,7 +175,7 @@ def _orphans(facts: Facts) -> Iterator[DeleteVm]:
 
 def _is_protected(vm: str, facts: Facts) -> bool:
     is_leased = any(vm in lease.vms for lease in facts.leases)
-    is_named = facts.processes is None or vm in facts.processes.words
+    is_named = facts.processes is None or vm in facts.processes.arguments
     return is_leased or is_named or vm in facts.running or _is_young(facts.vms.get(vm), facts.now)
 
 
@@ -187,45 +187,45 @@ def _images(facts: Facts, needed: frozenset[str]) -> Iterator[Step]:
     if facts.leases or facts.processes is None or facts.processes.has_push:
         # An image build or a push may read any image.
         return
-    free = [each for each in _oldest_first(facts) if not _is_in_use(each, facts)]
-    unused = [each for each in free if each.digest not in needed and not each.is_staged]
+    idle = [each for each in _oldest_first(facts) if not _is_in_use(each, facts)]
+    unused = [each for each in idle if each.digest not in needed and not each.is_staged]
     # A Pod may have requested it after the Pods were listed.
     unused = [each for each in unused if not _is_new(each.last_used, facts.now)]
     for record in unused:
         if facts.is_low or facts.needs_space or _is_stale(record, facts.now):
-            yield _delete_whole(record, facts)
+            yield _delete_image(record, facts)
     if facts.is_low:
-        left = facts.goldens - {record.golden for record in unused}
-        kept = [each for each in free if each.digest in needed or each.is_staged]
-        yield from _under_disk_pressure(facts, kept, bases_left=len(left))
+        remaining = facts.goldens - {record.golden for record in unused}
+        retained = [each for each in idle if each.digest in needed or each.is_staged]
+        yield from _under_disk_pressure(facts, retained, remaining_bases=len(remaining))
 
 
 def _under_disk_pressure(
-    facts: Facts, kept: list[ImageRecord], *, bases_left: int
+    facts: Facts, retained: list[ImageRecord], *, remaining_bases: int
 ) -> Iterator[Step]:
     """Yield images in use, for a disk that is low without anything unused: staged images before those that Pods refer to."""
-    bases = [each for each in kept if each.golden in facts.goldens]
+    bases = [each for each in retained if each.golden in facts.goldens]
     # A base that was just made is about to be cloned.
     bases = [each for each in bases if not _is_new(each.pulled_at, facts.now)]
     for record in bases:
         if cached := _cached(record, facts):
             yield DeleteCached(record.digest, cached)
-    idle = [record for record in bases if not _is_cloned(record, facts)]
-    idle.sort(key=lambda record: _is_named(record, facts))
+    idle = [record for record in bases if not _has_clone(record, facts)]
+    idle.sort(key=lambda record: _is_referenced(record, facts))
     # One base is always kept.
-    for record in idle[: max(bases_left - 1, 0)]:
-        yield _delete_whole(record, facts)
+    for record in idle[: max(remaining_bases - 1, 0)]:
+        yield _delete_image(record, facts)
 
 
 def _is_in_use(record: ImageRecord, facts: Facts) -> bool:
     """Return whether an operation with this image is in progress."""
-    words = facts.processes.words if facts.processes is not None else frozenset()
-    is_seen = record.golden in facts.running or record.golden in words
-    return is_seen or record.digest in facts.in_use
+    arguments = facts.processes.arguments if facts.processes is not None else frozenset()
+    is_visible = record.golden in facts.running or record.golden in arguments
+    return is_visible or record.digest in facts.in_use
 
 
 def _is_new(moment: datetime | None, now: datetime) -> bool:
-    return moment is not None and now - moment < YOUNG
+    return moment is not None and now - moment < MIN_AGE
 
 
 def _oldest_first(facts: Facts) -> list[ImageRecord]:
@@ -233,32 +233,32 @@ def _oldest_first(facts: Facts) -> list[ImageRecord]:
 
 
 def _is_stale(record: ImageRecord, now: datetime) -> bool:
-    return now - (record.last_used or _LONG_AGO) >= KEPT_UNUSED
+    return now - (record.last_used or _LONG_AGO) >= MAX_UNUSED_AGE
 
 
 def _is_needed(record: ImageRecord, facts: Facts) -> bool:
-    return _is_named(record, facts) or _is_cloned(record, facts)
+    return _is_referenced(record, facts) or _has_clone(record, facts)
 
 
-def _is_named(record: ImageRecord, facts: Facts) -> bool:
+def _is_referenced(record: ImageRecord, facts: Facts) -> bool:
     """Return whether a Pod refers to this image, by tag or by digest."""
-    return any(_names(pod.image, record) for pod in facts.pods or ())
+    return any(_refers_to(pod.image, record) for pod in facts.pods or ())
 
 
-def _names(image: str, record: ImageRecord) -> bool:
+def _refers_to(image: str, record: ImageRecord) -> bool:
     reference = references.parse(image)
     digest = reference.digest if reference is not None else ""
     return image in record.references or digest == record.digest
 
 
-def _is_cloned(record: ImageRecord, facts: Facts) -> bool:
+def _has_clone(record: ImageRecord, facts: Facts) -> bool:
     return any(
         record.digest == vm.digest or (record.golden and record.golden == vm.golden)
         for vm in facts.vms.values()
     )
 
 
-def _delete_whole(record: ImageRecord, facts: Facts) -> DeleteImage:
+def _delete_image(record: ImageRecord, facts: Facts) -> DeleteImage:
     return DeleteImage(record.digest, record.golden, _cached(record, facts))
 
 

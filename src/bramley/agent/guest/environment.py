@@ -28,7 +28,7 @@ from bramley.api.pod import (
 from bramley.base import errors, log
 
 ADDRESSES = frozenset({"status.podIP", "status.podIPs"})
-_KEYED = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
+_LABEL_OR_ANNOTATION = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
 
 class Unresolved(errors.BramleyError):
@@ -44,37 +44,37 @@ class NodeFacts:
     allocatable: Mapping[str, Quantity] = field(default_factory=dict)
 
 
-def of_field(path: str, pod: Pod, node_facts: NodeFacts, *, label: str) -> str | None:
+def field_value(path: str, pod: Pod, node_facts: NodeFacts, *, label: str) -> str | None:
     """Return a field of the Pod; None while it is unknown, Unresolved if it is not supported."""
-    keyed = _KEYED.fullmatch(path)
-    if keyed is not None:
-        part, key = keyed.groups()
-        values = pod.metadata.labels if part == "labels" else pod.metadata.annotations
+    match = _LABEL_OR_ANNOTATION.fullmatch(path)
+    if match is not None:
+        map_name, key = match.groups()
+        values = pod.metadata.labels if map_name == "labels" else pod.metadata.annotations
         return values.get(key, "")
-    known = _fields(pod, node_facts)
-    if path not in known:
+    fields = _fields(pod, node_facts)
+    if path not in fields:
         raise Unresolved(f"{label}: field {path} is not supported")
-    return known[path] or (None if path in ADDRESSES else "")
+    return fields[path] or (None if path in ADDRESSES else "")
 
 
-def of_resource(
+def resource_value(
     selector: ResourceFieldSelector, pod: Pod, node_facts: NodeFacts, *, label: str
 ) -> str:
     """Return an amount of the container's resources in units of the divisor, rounded up."""
     container = pod_fields.container(pod)
     if selector.container_name not in {"", container.name}:
         raise Unresolved(f"{label}: there is no container {selector.container_name}")
-    side, _, resource = selector.resource.partition(".")
-    given = {"limits": container.resources.limits, "requests": container.resources.requests}
-    if side not in given or not resource:
+    section, _, resource = selector.resource.partition(".")
+    amounts = {"limits": container.resources.limits, "requests": container.resources.requests}
+    if section not in amounts or not resource:
         raise Unresolved(f"{label}: resource {selector.resource} is not supported")
     # Without a limit the downward API returns the Node's allocatable resources.
-    default = node_facts.allocatable.get(resource, "0") if side == "limits" else "0"
-    return _in_units(given[side].get(resource, default), selector.divisor, label)
+    default = node_facts.allocatable.get(resource, "0") if section == "limits" else "0"
+    return _divide(amounts[section].get(resource, default), selector.divisor, label)
 
 
 def _fields(pod: Pod, node_facts: NodeFacts) -> Mapping[str, str]:
-    addresses = [one.ip for one in pod.status.pod_ips]
+    addresses = [address.ip for address in pod.status.pod_ips]
     return {
         "metadata.name": pod.name,
         "metadata.namespace": pod.namespace or "",
@@ -88,7 +88,7 @@ def _fields(pod: Pod, node_facts: NodeFacts) -> Mapping[str, str]:
     }
 
 
-def _in_units(amount: Quantity, divisor: Quantity, label: str) -> str:
+def _divide(amount: Quantity, divisor: Quantity, label: str) -> str:
     try:
         value = quantities.parse(str(amount)).value
         unit = quantities.parse(str(divisor or "1")).value
@@ -117,71 +117,71 @@ async def resolve(pod: Pod, kube: ObjectReader, node_facts: NodeFacts) -> dict[s
 
     The VM's address is known only once it runs: until then variables with it are omitted, see `awaits_address`.
     """
-    objects = _Objects(kube, pod.namespace or "")
+    objects = _ObjectCache(kube, pod.namespace or "")
     container = pod_fields.container(pod)
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for source in container.env_from:
-        found |= await _variables_of_object(source, objects)
+        variables |= await _variables_of_object(source, objects)
     for variable in container.env:
         value = await _value_of(variable, pod, node_facts, objects)
         if value is not None:
-            found[variable.name] = value
-    return found
+            variables[variable.name] = value
+    return variables
 
 
 def awaits_address(pod: Pod) -> bool:
     """Return whether a variable refers to the VM's address, so that the file must be written again once it is known."""
-    sources = [one.value_from for container in pod.spec.containers for one in container.env]
-    paths = {one.field_ref.field_path for one in sources if one and one.field_ref}
+    sources = [source.value_from for container in pod.spec.containers for source in container.env]
+    paths = {source.field_ref.field_path for source in sources if source and source.field_ref}
     return not ADDRESSES.isdisjoint(paths)
 
 
 @dataclass(frozen=True, slots=True)
-class _Objects:
+class _ObjectCache:
     """The Secrets and ConfigMaps of one namespace, each read once."""
 
     kube: ObjectReader
     namespace: str
-    seen: dict[tuple[str, str], ObjectData | None] = field(default_factory=dict)
+    cached: dict[tuple[str, str], ObjectData | None] = field(default_factory=dict)
 
     async def find(
         self, kind: type[Secret | ConfigMap], name: str, label: str
     ) -> ObjectData | None:
         """Return the data of an object, or None if it does not exist."""
         key = (kind.resource.plural, name)
-        if key not in self.seen:
-            self.seen[key] = await self._read(kind, name, label)
-        return self.seen[key]
+        if key not in self.cached:
+            self.cached[key] = await self._read(kind, name, label)
+        return self.cached[key]
 
     async def _read(
         self, kind: type[Secret | ConfigMap], name: str, label: str
     ) -> ObjectData | None:
         try:
-            found = await self.kube.get(kind, name, namespace=self.namespace)
+            obj = await self.kube.get(kind, name, namespace=self.namespace)
         except errors.NotFound:
             return None
         except errors.Forbidden as error:
             # The permission follows the Pod's binding; on a real cluster it may come a moment later.
-            raise Unresolved(f"{label}: the agent may not read it") from error
-        return found.data
+            raise Unresolved(f"{label}: the agent is not allowed to read it") from error
+        return obj.data
 
 
-async def _variables_of_object(source: EnvFromSource, objects: _Objects) -> dict[str, str]:
+async def _variables_of_object(source: EnvFromSource, objects: _ObjectCache) -> dict[str, str]:
     """Return the variables of an `envFrom` entry."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for kind, ref in ((Secret, source.secret_ref), (ConfigMap, source.config_map_ref)):
         if ref is None:
             continue
-        label = f"envFrom {_word(kind)} {objects.namespace}/{ref.name}"
+        label = f"envFrom {_kind_name(kind)} {objects.namespace}/{ref.name}"
         values = await objects.find(kind, ref.name, label)
         if values is None and not ref.optional:
             raise Unresolved(f"{label}: not found")
         for key, value in (values or {}).items():
-            found[f"{source.prefix}{key}"] = _text(value, f"{label} key {key}")
-    return {name: value for name, value in found.items() if _is_usable(name)}
+            variables[f"{source.prefix}{key}"] = _text(value, f"{label} key {key}")
+    return {name: value for name, value in variables.items() if _is_valid_name(name)}
 
 
-def _is_usable(name: str) -> bool:
+def _is_valid_name(name: str) -> bool:
     if _NAME.fullmatch(name):
         return True
     logger.warning("Skipping invalid environment variable name", key=name)
@@ -189,7 +189,7 @@ def _is_usable(name: str) -> bool:
 
 
 async def _value_of(
-    variable: EnvVar, pod: Pod, node_facts: NodeFacts, objects: _Objects
+    variable: EnvVar, pod: Pod, node_facts: NodeFacts, objects: _ObjectCache
 ) -> str | None:
     """Return the value of one variable; None to omit it."""
     label = f"env {variable.name}"
@@ -199,29 +199,29 @@ async def _value_of(
     if source is None:
         return _text(variable.value, label)
     if source.field_ref is not None:
-        return of_field(source.field_ref.field_path, pod, node_facts, label=label)
+        return field_value(source.field_ref.field_path, pod, node_facts, label=label)
     if source.resource_field_ref is not None:
-        return of_resource(source.resource_field_ref, pod, node_facts, label=label)
+        return resource_value(source.resource_field_ref, pod, node_facts, label=label)
     return await _value_of_key(source, objects, label)
 
 
-async def _value_of_key(source: EnvVarSource, objects: _Objects, label: str) -> str | None:
+async def _value_of_key(source: EnvVarSource, objects: _ObjectCache, label: str) -> str | None:
     kind: type[Secret | ConfigMap] = Secret
     ref: KeySelector | None = source.secret_key_ref
     if ref is None:
         kind, ref = ConfigMap, source.config_map_key_ref
     if ref is None:
         raise Unresolved(f"{label}: the source of its value is not supported")
-    what = f"{label}: {_word(kind)} {ref.name}"
-    values = await objects.find(kind, ref.name, what)
+    where = f"{label}: {_kind_name(kind)} {ref.name}"
+    values = await objects.find(kind, ref.name, where)
     if values is not None and ref.key in values:
-        return _text(values[ref.key], f"{what} key {ref.key}")
+        return _text(values[ref.key], f"{where} key {ref.key}")
     if ref.optional:
         return None
-    raise Unresolved(f"{what} not found" if values is None else f"{what} missing key {ref.key}")
+    raise Unresolved(f"{where} not found" if values is None else f"{where} missing key {ref.key}")
 
 
-def _word(kind: type[Secret | ConfigMap]) -> str:
+def _kind_name(kind: type[Secret | ConfigMap]) -> str:
     return kind.resource.kind.lower()
 
 

@@ -54,9 +54,9 @@ class UserData:
         """Create the folders of a VM, or correct the modes of existing ones."""
         self.root.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
         with _open_root(self.root) as root:
-            _make(root, _component(vm), _PRIVATE_FOLDER)
+            _create_folder(root, _component(vm), _PRIVATE_FOLDER)
             with _subfolder(root, vm) as folder:
-                _make(folder, guest.STATUS_SHARE, _WORLD_WRITABLE)
+                _create_folder(folder, guest.STATUS_SHARE, _WORLD_WRITABLE)
         return self.shares(vm)
 
     def shares(self, vm: str) -> Shares:
@@ -97,7 +97,7 @@ class UserData:
         """Return the VMs that have a folder here."""
         try:
             with os.scandir(self.root) as entries:
-                folders = [one.name for one in entries if one.is_dir(follow_symlinks=False)]
+                folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             return []
         return sorted(name for name in folders if not name.startswith(_UNREMOVABLE))
@@ -123,7 +123,7 @@ class UserData:
                     logger.warning("Guest folder not removed", file=name, error=error)
 
     def _renamed(self) -> list[str]:
-        return [one.name for one in self.root.iterdir() if one.name.startswith(_UNREMOVABLE)]
+        return [path.name for path in self.root.iterdir() if path.name.startswith(_UNREMOVABLE)]
 
     async def _remove_or_rename(self, root: int, vm: str) -> None:
         try:
@@ -132,8 +132,8 @@ class UserData:
             raise
         except OSError as error:
             logger.warning("Guest folder not removed", vm=vm, error=error)
-            number = os.stat(vm, dir_fd=root, follow_symlinks=False).st_ino
-            os.rename(vm, f"{_UNREMOVABLE}{number}", src_dir_fd=root, dst_dir_fd=root)
+            inode = os.stat(vm, dir_fd=root, follow_symlinks=False).st_ino
+            os.rename(vm, f"{_UNREMOVABLE}{inode}", src_dir_fd=root, dst_dir_fd=root)
 
     def _replace(self, vm: str, name: str, text: str) -> None:
         try:
@@ -146,14 +146,14 @@ class UserData:
 def open_regular_file(path: str | Path, *, dir_fd: int | None = None) -> BinaryIO | None:
     """Open a file for reading without following a link or blocking; None unless it is a regular file."""
     try:
-        number = os.open(path, _GUEST_FILE, dir_fd=dir_fd)
+        descriptor = os.open(path, _GUEST_FILE, dir_fd=dir_fd)
     except OSError:
         return None
     # Checked on the open file: under its name the guest could replace it between the check and the use.
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         return None
-    return os.fdopen(number, "rb", buffering=0)
+    return os.fdopen(descriptor, "rb", buffering=0)
 
 
 @contextlib.contextmanager
@@ -180,28 +180,28 @@ def _component(name: str) -> str:
     return name
 
 
-def _make(folder: int, name: str, mode: int) -> None:
+def _create_folder(folder: int, name: str, mode: int) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, mode, dir_fd=folder)
-    with _subfolder(folder, name) as made:
+    with _subfolder(folder, name) as created:
         # mkdir applies the umask of the process.
-        os.fchmod(made, mode)
+        os.fchmod(created, mode)
 
 
 def _write(folder: int, name: str, content: bytes) -> None:
-    fresh = f".{name}.new"
+    temporary = f".{name}.new"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(fresh, dir_fd=folder)
-    with os.fdopen(os.open(fresh, _NEW_FILE, _PRIVATE_FILE, dir_fd=folder), "wb") as file:
+        os.unlink(temporary, dir_fd=folder)
+    with os.fdopen(os.open(temporary, _NEW_FILE, _PRIVATE_FILE, dir_fd=folder), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def _read(folder: int, name: str) -> str:
-    number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    with os.fdopen(number, "rb") as file:
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    with os.fdopen(descriptor, "rb") as file:
         return file.read().decode()
 
 
@@ -226,13 +226,13 @@ async def _remove_entry(top: int, name: str, *, is_folder: bool) -> None:
     if not is_folder:
         os.unlink(name, dir_fd=top)
         return
-    with _open_writable(top, name) as below:
-        while entries := _first_entries(below):
+    with _open_writable(top, name) as subfolder:
+        while entries := _first_entries(subfolder):
             for entry, is_inner_folder in entries:
                 if is_inner_folder:
-                    _move_to_top(below, entry, top)
+                    _move_to_top(subfolder, entry, top)
                 else:
-                    os.unlink(entry, dir_fd=below)
+                    os.unlink(entry, dir_fd=subfolder)
             await asyncio.sleep(0)
     os.rmdir(name, dir_fd=top)
 
@@ -241,26 +241,26 @@ def _first_entries(folder: int) -> list[tuple[str, bool]]:
     """Return the first entries of a folder, and which of them are folders; all of them may not fit into memory."""
     with os.scandir(folder) as entries:
         first = itertools.islice(entries, _BATCH)
-        return [(one.name, one.is_dir(follow_symlinks=False)) for one in first]
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in first]
 
 
-def _move_to_top(below: int, name: str, top: int) -> None:
+def _move_to_top(parent: int, name: str, top: int) -> None:
     # Moving a folder needs write permission for it, because its `..` entry changes.
-    with _open_writable(below, name) as inner:
-        number = os.fstat(inner).st_ino
+    with _open_writable(parent, name) as subfolder:
+        inode = os.fstat(subfolder).st_ino
     # Inode numbers are unique while the folder exists, so the name is free.
-    os.rename(name, f"{_MOVED}{number}", src_dir_fd=below, dst_dir_fd=top)
+    os.rename(name, f"{_MOVED}{inode}", src_dir_fd=parent, dst_dir_fd=top)
 
 
 @contextlib.contextmanager
 def _open_writable(folder: int, name: str) -> Iterator[int]:
     """Open a folder and make it writable; the guest may have removed all permissions."""
     try:
-        number = os.open(name, _FOLDER, dir_fd=folder)
+        descriptor = os.open(name, _FOLDER, dir_fd=folder)
     except PermissionError:
         # By name, because it cannot be opened. The guest has ended, so nothing can replace the folder by a link meanwhile.
         os.chmod(name, _PRIVATE_FOLDER, dir_fd=folder)
-        number = os.open(name, _FOLDER, dir_fd=folder)
-    with _closing(number):
-        os.fchmod(number, _PRIVATE_FOLDER)
-        yield number
+        descriptor = os.open(name, _FOLDER, dir_fd=folder)
+    with _closing(descriptor):
+        os.fchmod(descriptor, _PRIVATE_FOLDER)
+        yield descriptor

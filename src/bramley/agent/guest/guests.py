@@ -1,7 +1,7 @@
 """What a Pod's VM shares with its host: variables and token for the guest, and what the guest reports.
 
 Each method may be repeated. The variables are a file of `KEY=value` lines in the format of older guests, made reversible: a newline
-is written as backslash and n, a carriage return as backslash and r. Backslashes just before such a place, or before a letter n or r,
+is written as backslash and n, a carriage return as backslash and r. Backslashes directly before a line end, or before a letter n or r,
 are doubled; all others are kept, because older guests do not know doubled ones.
 """
 
@@ -31,12 +31,12 @@ def render_env_file(values: Mapping[str, str]) -> str:
 
 def escape(value: str) -> str:
     """Return a value on one line."""
-    return _AMBIGUOUS.sub(_doubled, value)
+    return _AMBIGUOUS.sub(_escape_match, value)
 
 
-def _doubled(found: re.Match[str]) -> str:
-    before, end, only = found.groups()
-    return only * 2 if only else f"{before * 2}\\{_LETTERS[end]}"
+def _escape_match(match: re.Match[str]) -> str:
+    backslashes, line_end, before_letter = match.groups()
+    return before_letter * 2 if before_letter else f"{backslashes * 2}\\{_LETTERS[line_end]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,6 @@ class Guests:
         self.tokens.forget(vm)
         if self.logs is not None:
             # Before the folders are removed, which contain the only copy.
-            report.keep_log(self.folders, vm, self.logs)
+            report.copy_log(self.folders, vm, self.logs)
         await self.folders.remove(vm)
         await self.folders.sweep()

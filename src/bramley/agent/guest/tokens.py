@@ -111,7 +111,7 @@ class Tokens:
             # Cleared before the renewals: a VM that is tracked meanwhile must end the wait below.
             self._changed.clear()
             renewals = self._renewals.items()
-            for vm in [name for name, each in renewals if self._left(each) <= timedelta()]:
+            for vm in [name for name, each in renewals if self._time_left(each) <= timedelta()]:
                 await self._renew(vm)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._sleep_seconds()):
@@ -167,17 +167,17 @@ class Tokens:
         renewal.due = due
         renewal.due_monotonic = self.clock.monotonic() + (due - self.clock.now()).total_seconds()
 
-    def _left(self, renewal: _Renewal) -> timedelta:
-        seconds = timedelta(seconds=renewal.due_monotonic - self.clock.monotonic())
-        return min(renewal.due - self.clock.now(), seconds)
+    def _time_left(self, renewal: _Renewal) -> timedelta:
+        monotonic_left = timedelta(seconds=renewal.due_monotonic - self.clock.monotonic())
+        return min(renewal.due - self.clock.now(), monotonic_left)
 
     def _sleep_seconds(self) -> float | None:
         """Return the seconds until the next renewal; None while no VM is tracked."""
         if not self._renewals:
             return None
-        left = max(min(map(self._left, self._renewals.values())), timedelta(0))
+        time_left = max(min(map(self._time_left, self._renewals.values())), timedelta(0))
         # Bounded: a sleep of the host stops its timers, and the time of day may be set.
-        return min(left, MAX_SLEEP).total_seconds()
+        return min(time_left, MAX_SLEEP).total_seconds()
 
 
 class _Claims(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ from bramley.kube.client import Client
 logger = log.get(__name__)
 
 _CONFIG = ".dockerconfigjson"
-_OLD_CONFIG = ".dockercfg"
+_LEGACY_CONFIG = ".dockercfg"
 _DEADLINE = timedelta(seconds=20)
 # Larger than any Secret may be.
 _MAX_FILE_BYTES = 1 << 20
@@ -53,12 +53,12 @@ class Keyring:
     ) -> Credentials | None:
         """Return the first match of the Pod's Secrets in their order, then of this host; None if nothing matches."""
         for name in secrets:
-            found = choose(await self._of_secret(namespace, name), reference)
-            if found is not None:
-                return found
-        return choose(self._of_host(), reference)
+            credentials = choose(await self._secret_entries(namespace, name), reference)
+            if credentials is not None:
+                return credentials
+        return choose(self._host_entries(), reference)
 
-    async def _of_secret(self, namespace: str, name: str) -> Mapping[str, _Entry]:
+    async def _secret_entries(self, namespace: str, name: str) -> Mapping[str, _Entry]:
         try:
             secret = await self._kube.get(core.Secret, name, namespace=namespace)
         except (errors.NotFound, errors.Refused) as error:
@@ -75,7 +75,7 @@ class Keyring:
             )
             return {}
 
-    def _of_host(self) -> Mapping[str, _Entry]:
+    def _host_entries(self) -> Mapping[str, _Entry]:
         if self._host_file is None:
             return {}
         try:
@@ -84,7 +84,7 @@ class Keyring:
         except OSError as error:
             logger.warning("Cannot read the host's registry credentials", error=str(error))
         except msgspec.DecodeError:
-            logger.warning("Cannot read the host's registry credentials", error="it is not JSON")
+            logger.warning("Cannot read the host's registry credentials", error="not valid JSON")
         return {}
 
 
@@ -92,7 +92,7 @@ def choose(entries: Mapping[str, _Entry], reference: Reference) -> Credentials |
     """Return the credentials with the longest key that matches this image."""
     for key in sorted(entries, key=len, reverse=True):
         if _matches(key, reference):
-            for username, password in _pair(entries[key]):
+            for username, password in _login(entries[key]):
                 return Credentials(reference.host, username, Secret(password))
     return None
 
@@ -100,7 +100,7 @@ def choose(entries: Mapping[str, _Entry], reference: Reference) -> Credentials |
 def _read(data: Mapping[str, bytes]) -> Mapping[str, _Entry]:
     if _CONFIG in data:
         return msgspec.json.decode(data[_CONFIG], type=_Config).auths
-    return msgspec.json.decode(data.get(_OLD_CONFIG, b"{}"), type=dict[str, _Entry])
+    return msgspec.json.decode(data.get(_LEGACY_CONFIG, b"{}"), type=dict[str, _Entry])
 
 
 def _matches(key: str, reference: Reference) -> bool:
@@ -115,7 +115,7 @@ def _matches(key: str, reference: Reference) -> bool:
     return not path or f"{reference.path}/".startswith(f"{path}/")
 
 
-def _pair(entry: _Entry) -> Iterator[tuple[str, str]]:
+def _login(entry: _Entry) -> Iterator[tuple[str, str]]:
     """Yield name and password, if the entry has both."""
     if entry.username and entry.password:
         yield entry.username, entry.password

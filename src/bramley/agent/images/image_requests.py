@@ -1,6 +1,6 @@
-"""Image requests and their answers (ready, pulling, or failed for now), and what is remembered between two requests.
+"""Image requests, the states that they return (ready, pulling, or failed for now), and what is stored between two requests.
 
-A request never waits. Its callback is called when the answer may have changed; then the owner requests again. What is remembered
+A request never waits. Its callback is called when the state may have changed; then the owner requests again. What is stored
 is bounded and may be lost: the worst that follows is one more request to a registry.
 """
 
@@ -26,34 +26,34 @@ BackoffKey = tuple[str, str, tuple[str, ...]]
 
 
 class RequestOwners:
-    """Remembers for each image which owners waited for it, and for which its tag was resolved."""
+    """Stores for each image which owners waited for it, and for which its tag was resolved."""
 
     def __init__(self) -> None:
         self._waited: dict[tuple[str, str], None] = {}
         self._resolved: dict[tuple[str, str], None] = {}
 
     def record_wait(self, image: str, owner: str) -> None:
-        """Remember that the owner had to wait."""
-        _remember(self._waited, (image, owner))
+        """Record that the owner had to wait."""
+        _add_bounded(self._waited, (image, owner))
 
     def has_waited(self, image: str, owner: str) -> bool:
         """Return whether the owner had to wait."""
         return (image, owner) in self._waited
 
     def record_resolved(self, image: str, owners: Iterable[str]) -> None:
-        """Remember that the registry resolved the tag for these owners."""
+        """Record that the registry resolved the tag for these owners."""
         for owner in owners:
-            _remember(self._resolved, (image, owner))
+            _add_bounded(self._resolved, (image, owner))
 
     def is_resolved(self, image: str, owner: str) -> bool:
         """Return whether the registry resolved the tag for this owner."""
         return (image, owner) in self._resolved
 
 
-def _remember(known: dict[tuple[str, str], None], entry: tuple[str, str]) -> None:
-    known[entry] = None
-    if len(known) > _MAX_ENTRIES:
-        del known[next(iter(known))]
+def _add_bounded(entries: dict[tuple[str, str], None], entry: tuple[str, str]) -> None:
+    entries[entry] = None
+    if len(entries) > _MAX_ENTRIES:
+        del entries[next(iter(entries))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,17 @@ class PullBackoff:
     def of(self, request: ImageRequest) -> Failed | None:
         """Return the failure of a request while it is backing off."""
         failure = self._failures.get(_backoff_key(request))
-        left = failure.until - self.clock.monotonic() if failure is not None else 0.0
+        remaining = failure.until - self.clock.monotonic() if failure is not None else 0.0
         # A wait below the resolution of the clock would be repeated for ever.
-        if failure is None or left < _MIN_WAIT:
+        if failure is None or remaining < _MIN_WAIT:
             return None
-        return Failed(failure.error, timedelta(seconds=left))
+        return Failed(failure.error, timedelta(seconds=remaining))
 
     def record_failure(self, request: ImageRequest, error: errors.BramleyError) -> None:
         """Count a failure; consecutive failures increase the backoff."""
         key = _backoff_key(request)
-        before = self._failures.pop(key, None)
-        count = before.count + 1 if before is not None else 1
+        previous = self._failures.pop(key, None)
+        count = previous.count + 1 if previous is not None else 1
         until = self.clock.monotonic() + self.backoff.delay(count, self.rng).total_seconds()
         self._failures[key] = _Failure(error, count, until)
         if len(self._failures) > _MAX_ENTRIES:
@@ -141,13 +141,13 @@ class Pulling:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The pull failed; a request after `retry_after` tries again, an earlier one returns this answer."""
+    """The pull failed; a request after `retry_after` tries again, an earlier one returns this state."""
 
     error: errors.BramleyError
     retry_after: timedelta
 
 
-Answer = Ready | Pulling | Failed
+ImageState = Ready | Pulling | Failed
 
 
 def request_of(pod: Pod) -> ImageRequest:
@@ -162,10 +162,10 @@ def request_of(pod: Pod) -> ImageRequest:
     )
 
 
-def policy_of(image: str, given: str) -> PullPolicy:
+def policy_of(image: str, requested: str) -> PullPolicy:
     """Return the pull policy; the default is Always for `latest` and IfNotPresent for other tags, as in Kubernetes."""
-    if given in set(PullPolicy):
-        return PullPolicy(given)
+    if requested in set(PullPolicy):
+        return PullPolicy(requested)
     reference = references.parse(image)
     is_latest = reference and not reference.digest and reference.tag == references.DEFAULT_TAG
     return PullPolicy.ALWAYS if is_latest else PullPolicy.IF_NOT_PRESENT

@@ -77,7 +77,7 @@ class ImageStore:
         folder = references.folder(self.home, reference, "")
         if not folder.is_dir():
             return frozenset()
-        return frozenset(each.name for each in folder.iterdir() if not each.is_symlink())
+        return frozenset(path.name for path in folder.iterdir() if not path.is_symlink())
 
     def lock(self, golden: str) -> asyncio.Lock:
         """Return the lock of one golden base."""
@@ -112,7 +112,7 @@ class ImageStore:
         is_ours = pending is not None and reference.with_digest(digest) not in pending.references
         record = self._put_references(image, reference, digest, is_pulled=is_ours)
         # After the new record: an interruption leaves the tag on two records, never on none.
-        self._move_tag(image, but=digest)
+        self._move_tag(image, owner=digest)
         # Last: until the digest is recorded, the pending record is the only trace of the pull.
         self.ledger.drop_image(_pending(image))
         return record
@@ -142,7 +142,7 @@ class ImageStore:
     def record_golden_complete(self, record: ImageRecord) -> ImageRecord:
         """Record that the golden base is complete, and its size."""
         now = self.clock.now()
-        size = _allocated(self.home / "vms" / record.golden)
+        size = _allocated_bytes(self.home / "vms" / record.golden)
         return self._put(record, size_bytes=size, pulled_at=record.pulled_at or now, last_used=now)
 
     def set_staged(self, record: ImageRecord, *, is_staged: bool) -> None:
@@ -157,20 +157,20 @@ class ImageStore:
     def _put_references(
         self, image: str, reference: Reference, digest: str, *, is_pulled: bool
     ) -> ImageRecord:
-        known = self.ledger.image(digest) or ImageRecord(digest=digest)
-        names = (*known.references, image, reference.with_digest(digest))
+        record = self.ledger.image(digest) or ImageRecord(digest=digest)
+        names = (*record.references, image, reference.with_digest(digest))
         return self._put(
-            known,
+            record,
             references=tuple(dict.fromkeys(names)),
-            is_pulled=known.is_pulled or is_pulled,
+            is_pulled=record.is_pulled or is_pulled,
             last_used=self.clock.now(),
         )
 
-    def _move_tag(self, image: str, *, but: str) -> None:
+    def _move_tag(self, image: str, *, owner: str) -> None:
         for record in self.records():
-            if image in record.references and record.digest != but:
-                rest = tuple(name for name in record.references if name != image)
-                self._put(record, references=rest)
+            if image in record.references and record.digest != owner:
+                others = tuple(name for name in record.references if name != image)
+                self._put(record, references=others)
 
     def _put(self, record: ImageRecord, **changes: object) -> ImageRecord:
         changed = msgspec.structs.replace(record, **changes)
@@ -188,7 +188,7 @@ def _ignoring_full_disk() -> Iterator[None]:
         logger.warning("Image record not written", error=str(error))
 
 
-def _allocated(folder: Path) -> int:
+def _allocated_bytes(folder: Path) -> int:
     """Return the allocated size of a VM's files; 0 if they cannot be read."""
     try:
         return sum(each.stat().st_blocks * 512 for each in folder.iterdir())

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 
-from bramley.agent.images.pull_watch import PullControl, PullWatch, Stalled
+from bramley.agent.images.pull_monitor import PullControl, PullMonitor, Stalled
 from bramley.agent.metrics import CANCELLED, DONE, FAILED, AgentMetrics
 from bramley.agent.tart.driver import Credentials, Tart
 from bramley.agent.tart.failures import NoSpace, Throttled
@@ -73,7 +73,7 @@ class _Retries:
 
     throttled: int
     stalled: int
-    full: int = 1
+    no_space: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Puller:
         self.metrics.image_pull_duration.observe(self.clock.monotonic() - started)
 
     @contextlib.asynccontextmanager
-    async def _registry_turn(self, order: PullOrder) -> AsyncIterator[None]:
+    async def _registry_lock(self, order: PullOrder) -> AsyncIterator[None]:
         queue = self._queues.setdefault(order.reference.host, _RegistryQueue())
         if queue.current is not None and queue.current.is_staged and not order.is_staged:
             # Set before waiting for the lock, which the staged pull holds until it ends.
@@ -122,7 +122,7 @@ class Puller:
         retries = _Retries(self.settings.throttled_retries, self.settings.stalled_retries)
         while True:
             try:
-                async with self._registry_turn(order):
+                async with self._registry_lock(order):
                     return await self._pull_once(order, throttled=retries.throttled)
             except (Preempted, Throttled, Stalled, NoSpace) as error:
                 if not await self._recover(error, retries):
@@ -156,26 +156,26 @@ class Puller:
         """React to a failure and return whether to retry."""
         if isinstance(error, Throttled):
             retries.throttled -= 1
-            return retries.throttled > 0 and await self._pause(retries)
+            return retries.throttled > 0 and await self._back_off(retries)
         if isinstance(error, Stalled):
             # No pause: another tart command would remove the partial download, which the next pull continues.
             self.metrics.tart_timeouts.of("pull").inc()
             retries.stalled -= 1
             return retries.stalled > 0
         if isinstance(error, NoSpace):
-            retries.full -= 1
-            return retries.full >= 0 and self.reclaim is not None and await self.reclaim()
+            retries.no_space -= 1
+            return retries.no_space >= 0 and self.reclaim is not None and await self.reclaim()
         # It was preempted, which costs no retry.
         return True
 
     async def _pull_once(self, order: PullOrder, *, throttled: int) -> None:
         settings, control = self.settings, order.control
         control.reset()
-        watch = PullWatch(control, clock=self.clock, stall=settings.stall, home=self.tart.home)
+        monitor = PullMonitor(control, clock=self.clock, stall=settings.stall, home=self.tart.home)
         concurrency = settings.staging_concurrency if order.is_staged else settings.concurrency
         # Each time the registry throttles, the concurrency is halved.
         concurrency = max(1, concurrency >> (settings.throttled_retries - throttled))
-        await watch.run(
+        await monitor.run(
             self.tart.pull(
                 order.reference.normalized,
                 credentials=order.credentials,
@@ -186,7 +186,7 @@ class Puller:
             )
         )
 
-    async def _pause(self, retries: _Retries) -> bool:
+    async def _back_off(self, retries: _Retries) -> bool:
         failures = self.settings.throttled_retries - retries.throttled
         await asyncio.sleep(self.settings.backoff.delay(failures, self.rng).total_seconds())
         return True

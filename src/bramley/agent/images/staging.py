@@ -17,16 +17,16 @@ from enum import StrEnum
 import msgspec
 
 from bramley.agent.host import Host
+from bramley.agent.images.image_manager import ImageManager
 from bramley.agent.images.image_requests import (
-    Answer,
     Failed,
     ImageRequest,
+    ImageState,
     PullPolicy,
     Ready,
 )
 from bramley.agent.images.image_store import ImageStore
-from bramley.agent.images.images import Images
-from bramley.agent.images.pull_watch import PullControl
+from bramley.agent.images.pull_monitor import PullControl
 from bramley.api import names
 from bramley.api.core import Node
 from bramley.base import errors, log
@@ -131,17 +131,17 @@ class Staging:
     node: str
     kube: Client
     _: KW_ONLY
-    images: Images
+    images: ImageManager
     store: ImageStore
     host: Host
     clock: Clock
     settings: StagingSettings = field(default_factory=StagingSettings)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     # None until the Node was read: before that the requested images are unknown.
-    _text: str | None = None
+    _request_text: str | None = None
     _published: str = ""
     _published_at: float = float("-inf")
-    _current: str = ""
+    _current_text: str = ""
     _finished: dict[str, StagedImage] = field(default_factory=dict)
     _pulling: str = ""
 
@@ -155,8 +155,8 @@ class Staging:
         annotations = new.metadata.annotations
         self._published = annotations.get(names.annotations.STAGED_IMAGES, "")
         text = annotations.get(names.annotations.STAGE_IMAGES, "")
-        if text != self._text:
-            self._text = text
+        if text != self._request_text:
+            self._request_text = text
             self._changed.set()
 
     async def run(self) -> None:
@@ -180,19 +180,19 @@ class Staging:
 
     async def _step(self) -> timedelta | None:
         """Advance the current request; return when to check again, None when all is published."""
-        text = self._text
+        text = self._request_text
         if text is None:
             return None
-        if text != self._current:
+        if text != self._current_text:
             self._finished.clear()
-            self._current = text
+            self._current_text = text
         try:
             request = parse_request(text)
         except errors.BadRequest as error:
-            await self._withdraw(())
+            await self._cancel_unrequested(())
             return await self._publish(StagingReport(request_id(text), message=str(error)))
         # First: one image is pulled at a time, and one that is no longer requested would block the others.
-        await self._withdraw(request.images)
+        await self._cancel_unrequested(request.images)
         statuses = tuple([await self._stage_image(request, image) for image in request.images])
         pause = await self._publish(StagingReport(request_id(text), statuses) if statuses else None)
         is_over = all(image in self._finished for image in request.images)
@@ -203,36 +203,36 @@ class Staging:
             return self._finished[image]
         if self._pulling not in {"", image}:
             return StagedImage(image, State.WAITING)
-        answer = self._request_image(request, image)
-        self._pulling = "" if isinstance(answer, Ready | Failed) else image
-        return await self._image_status(image, answer)
+        image_state = self._request_image(request, image)
+        self._pulling = "" if isinstance(image_state, Ready | Failed) else image
+        return await self._image_status(image, image_state)
 
-    async def _image_status(self, image: str, answer: Answer) -> StagedImage:
-        if isinstance(answer, Ready):
-            self._protect(answer.digest)
-            self._finished[image] = StagedImage(image, State.STAGED, digest=answer.digest)
+    async def _image_status(self, image: str, image_state: ImageState) -> StagedImage:
+        if isinstance(image_state, Ready):
+            self._mark_staged(image_state.digest)
+            self._finished[image] = StagedImage(image, State.STAGED, digest=image_state.digest)
             return self._finished[image]
-        if isinstance(answer, Failed):
-            status = failed_image(image, answer.error)
-            if isinstance(answer.error, errors.Refused):
+        if isinstance(image_state, Failed):
+            status = failed_image(image, image_state.error)
+            if isinstance(image_state.error, errors.Refused):
                 self._finished[image] = status
                 await self.images.remove_partial_downloads()
             return status
-        return StagedImage(image, State.PULLING, percent=answer.percent)
+        return StagedImage(image, State.PULLING, percent=image_state.percent)
 
-    def _request_image(self, request: StagingRequest, image: str) -> Answer:
+    def _request_image(self, request: StagingRequest, image: str) -> ImageState:
         below_floor = self._below_floor()
         if below_floor is not None and self._pulling != image:
             return Failed(below_floor, self.settings.retry)
-        owner = _OWNER + request_id(self._current)
+        owner = _OWNER + request_id(self._current_text)
         image_request = ImageRequest(image, owner, policy=PullPolicy.ALWAYS)
         control = PullControl(limit=self._limit(request), stop_reason=self._below_floor)
         return self.images.request(image_request, on_change=self._changed.set, control=control)
 
     def _limit(self, request: StagingRequest) -> float | None:
         limits = (request.megabytes_per_second, self.settings.megabytes_per_second)
-        given = [limit for limit in limits if limit is not None]
-        return min(given) * _MEGABYTE if given else None
+        configured = [limit for limit in limits if limit is not None]
+        return min(configured) * _MEGABYTE if configured else None
 
     def _below_floor(self) -> BelowFloor | None:
         try:
@@ -244,12 +244,12 @@ class Staging:
         floor = f"{self.settings.floor:.0%}"
         return BelowFloor(f"{space.free_share:.0%} of the disk is free, and {floor} must stay free")
 
-    def _protect(self, digest: str) -> None:
+    def _mark_staged(self, digest: str) -> None:
         for record in self.store.records():
             if record.digest == digest:
                 self.store.set_staged(record, is_staged=True)
 
-    async def _withdraw(self, requested: tuple[str, ...]) -> None:
+    async def _cancel_unrequested(self, requested: tuple[str, ...]) -> None:
         """Cancel the pull of an image that is no longer requested, and remove the protection of staged ones."""
         if self._pulling and self._pulling not in requested:
             await self.images.cancel(self._pulling)
@@ -264,9 +264,9 @@ class Staging:
         if text == self._published:
             return None
         now = self.clock.monotonic()
-        left = self._published_at + self.settings.publish_period.total_seconds() - now
-        if left > _MIN_WAIT:
-            return timedelta(seconds=left)
+        remaining = self._published_at + self.settings.publish_period.total_seconds() - now
+        if remaining > _MIN_WAIT:
+            return timedelta(seconds=remaining)
         # Before the request: one that fails counts for the rate, too.
         self._published_at = now
         annotations = {names.annotations.STAGED_IMAGES: text or None}

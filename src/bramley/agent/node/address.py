@@ -6,16 +6,15 @@ import dataclasses
 import ipaddress
 from datetime import timedelta
 
-from bramley.agent import programs as running
 from bramley.agent.host import Host
-from bramley.agent.programs import Programs
+from bramley.agent.programs import Programs, run_with_timeout
 from bramley.agent.settings import TAILSCALE, Endpoint, Settings
 from bramley.api.names import flags, host
 from bramley.base import errors, log
 
 logger = log.get(__name__)
 
-LIMIT = timedelta(seconds=10)
+TIMEOUT = timedelta(seconds=10)
 
 
 async def with_address(settings: Settings, programs: Programs, host: Host) -> Settings:
@@ -32,18 +31,18 @@ def _replace_address(settings: Settings, address: str) -> Settings:
 
 def _interface_address(host: Host) -> str:
     try:
-        found = host.address()
+        address = host.address()
     except OSError as error:
         logger.warning("Node has no address", error=str(error))
         return ""
-    if not found:
+    if not address:
         logger.warning("Node has no address", reason="no reachable interface is up")
-    return found or ""
+    return address or ""
 
 
 async def _tailnet_address(programs: Programs) -> str:
     """Return the tailnet's address. Without one the agent must not start, because it would listen on all interfaces."""
-    result = await running.run_with_timeout(LIMIT, programs, (host.TAILSCALE_BINARY, "ip", "-4"))
+    result = await run_with_timeout(TIMEOUT, programs, (host.TAILSCALE_BINARY, "ip", "-4"))
     for word in result.stdout.split():
         try:
             return str(ipaddress.IPv4Address(word))

@@ -115,11 +115,11 @@ class NodeController:
     async def _register(self, facts: Facts) -> Node:
         logger.info("Registering Node", node=self.settings.name)
         try:
-            made = await self.kube.create_wire(Node.resource, self._new_node(facts))
+            created = await self.kube.create_wire(Node.resource, self._new_node(facts))
         # Registered meanwhile by an earlier request whose response was lost.
         except errors.AlreadyExists:
             return await self.kube.get(Node, self.settings.name)
-        return msgspec.convert(made, Node)
+        return msgspec.convert(created, Node)
 
     def _new_node(self, facts: Facts) -> dict[str, Any]:
         settings = self.settings

@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from bramley.agent.programs import Finished
+from bramley.agent.programs import ProgramResult
 from bramley.agent.tart import failures
 from bramley.base import errors, log
 
@@ -20,13 +20,13 @@ logger = log.get(__name__)
 
 COMMAND = ("/bin/df", "-k", "/")
 # A little more than tart's own timeout for the guest agent.
-LIMIT = timedelta(seconds=12)
+TIMEOUT = timedelta(seconds=12)
 
 
 class GuestExec(Protocol):
     """Runs commands in guests; implemented by `tart.driver.Tart`."""
 
-    async def exec(self, vm: str, argv: Sequence[str], *, limit: timedelta) -> Finished:
+    async def exec(self, vm: str, argv: Sequence[str], *, limit: timedelta) -> ProgramResult:
         """Run a command in the guest of a VM."""
         ...
 
@@ -44,26 +44,26 @@ async def probe_guests(guests: GuestExec, vms: Iterable[str]) -> ProbeResults:
     """Probe these guests concurrently."""
     names = sorted(vms)
     results = await asyncio.gather(*(_probe_guest(guests, vm) for vm in names))
-    finished = {vm: done for vm, done in zip(names, results, strict=True) if done is not None}
-    responsive = frozenset(vm for vm, done in finished.items() if done.code == 0)
-    fills = {vm: used_percent(finished[vm].stdout) for vm in responsive}
+    finished = {vm: result for vm, result in zip(names, results, strict=True) if result is not None}
+    responsive = frozenset(vm for vm, result in finished.items() if result.code == 0)
+    disks = {vm: used_percent(finished[vm].stdout) for vm in responsive}
     return ProbeResults(
-        disks={vm: used for vm, used in fills.items() if used is not None},
+        disks={vm: used for vm, used in disks.items() if used is not None},
         responsive=responsive,
         unresponsive=frozenset(finished) - responsive,
     )
 
 
-async def _probe_guest(guests: GuestExec, vm: str) -> Finished | None:
-    """Return the result of the command; None if it says nothing about the guest."""
+async def _probe_guest(guests: GuestExec, vm: str) -> ProgramResult | None:
+    """Return the result of the command; None if it does not show whether the guest responds."""
     try:
-        done = await guests.exec(vm, COMMAND, limit=LIMIT)
+        result = await guests.exec(vm, COMMAND, limit=TIMEOUT)
     except errors.TimedOut:
-        return Finished(code=-1)
+        return ProgramResult(code=-1)
     except errors.BramleyError:
         return None
-    is_over = failures.is_not_running(done) or failures.is_missing(done)
-    return None if is_over else done
+    has_ended = failures.is_not_running(result) or failures.is_missing(result)
+    return None if has_ended else result
 
 
 def used_percent(output: str) -> float | None:
@@ -71,9 +71,9 @@ def used_percent(output: str) -> float | None:
     lines = output.strip().splitlines()
     if len(lines) < 2:
         return None
-    for word in lines[-1].split():
-        number = word.removesuffix("%")
-        if number != word and number.isdecimal():
+    for column in lines[-1].split():
+        number = column.removesuffix("%")
+        if number != column and number.isdecimal():
             return float(number)
     return None
 
@@ -113,11 +113,11 @@ class GuestProbes:
             return first.disks
         await asyncio.sleep(RECHECK_AFTER.total_seconds())
         # A VM that has ended meanwhile is not probed again.
-        again = await probe_guests(self.guests, suspects.intersection(self.running()))
-        self.sink.record(responsive=again.responsive)
-        if again.unresponsive and await self._is_tart_healthy():
-            self.sink.record(unresponsive=again.unresponsive)
-        return {**first.disks, **again.disks}
+        second = await probe_guests(self.guests, suspects.intersection(self.running()))
+        self.sink.record(responsive=second.responsive)
+        if second.unresponsive and await self._is_tart_healthy():
+            self.sink.record(unresponsive=second.unresponsive)
+        return {**first.disks, **second.disks}
 
     async def _is_tart_healthy(self) -> bool:
         try:

@@ -52,10 +52,10 @@ class Probe(Generic[A]):
     async def run(self) -> None:
         """Check periodically until cancelled."""
         while True:
-            began = asyncio.get_running_loop().time()
+            started = asyncio.get_running_loop().time()
             await self.run_once()
-            took = asyncio.get_running_loop().time() - began
-            await asyncio.sleep(self._pause(took))
+            elapsed = asyncio.get_running_loop().time() - started
+            await asyncio.sleep(self._pause(elapsed))
 
     async def run_once(self) -> None:
         """Check now."""
@@ -64,21 +64,21 @@ class Probe(Generic[A]):
             async with asyncio.timeout(self.timings.limit.total_seconds()):
                 self.value = await self.probe()
         except (errors.BramleyError, OSError, TimeoutError) as error:
-            self._failed(str(error) or "timed out")
+            self._record_failure(str(error) or "timed out")
         else:
             self._failures = 0
             self.error = ""
         if (self.value, self.error) != before:
             self.on_change()
 
-    def _pause(self, took: float) -> float:
+    def _pause(self, elapsed: float) -> float:
         """Return the seconds until the next check; the duration of the last one does not delay it."""
         recheck = self.timings.recheck.total_seconds()
-        return (
-            recheck if self._failures else max(self.timings.every.total_seconds() - took, recheck)
-        )
+        if self._failures:
+            return recheck
+        return max(self.timings.every.total_seconds() - elapsed, recheck)
 
-    def _failed(self, message: str) -> None:
+    def _record_failure(self, message: str) -> None:
         self._failures += 1
         logger.warning("Probe failed", probe=self.name, failures=self._failures, error=message)
         if self.error != "" or self._failures > 1:
@@ -108,7 +108,7 @@ class Tart(GuestExec, Protocol):
 class Metrics(Protocol):
     """The metrics that the probes set."""
 
-    def guest_disks(self, percents: Mapping[str, float]) -> None:
+    def set_guest_disks(self, percents: Mapping[str, float]) -> None:
         """Set the disk usage of all running guests."""
         ...
 
@@ -142,19 +142,19 @@ class HostProbes:
     _session: Probe[None] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        changed = self.on_change
+        on_change = self.on_change
         self._guest_probes = GuestProbes(
             self.tart, self.liveness, running=self.running_vms, check_tart=self._check_tart
         )
-        self._tart = Probe("tart", self._probe_tart, on_change=changed, timings=SLOW)
+        self._tart = Probe("tart", self._probe_tart, on_change=on_change, timings=SLOW)
         self._space = Probe("host disk", self._measure_host_disk, on_change=_ignore)
         self._guests = Probe("guest disks", self._probe_guests, on_change=_ignore, timings=SLOW)
-        self._slots = Probe("slots", _sequence_of(self.leaks), on_change=changed, timings=FAST)
-        self._images = Probe("images", _sequence_of(self.images), on_change=changed, timings=FAST)
+        self._slots = Probe("slots", _probe_of(self.leaks), on_change=on_change, timings=FAST)
+        self._images = Probe("images", _probe_of(self.images), on_change=on_change, timings=FAST)
         # Restarted, not only checked: a Node that is not ready gets no Pods, so no start of a VM would do it.
         if self.session is not None:
             ensure = self.session.ensure
-            self._session = Probe("GUI session", ensure, on_change=changed, timings=SLOW)
+            self._session = Probe("GUI session", ensure, on_change=on_change, timings=SLOW)
 
     def runnables(self) -> Iterator[Coroutine[Any, Any, object]]:
         """Yield the probes; each runs until it is cancelled."""
@@ -205,7 +205,7 @@ class HostProbes:
 
     async def _probe_guests(self) -> Mapping[str, float]:
         measured = await self._guest_probes.probe()
-        self.metrics.guest_disks(measured)
+        self.metrics.set_guest_disks(measured)
         return measured
 
     def _boot_id(self) -> str:
@@ -215,9 +215,9 @@ class HostProbes:
             return ""
 
 
-def _sequence_of(find: Callable[[], Sequence[A]]) -> Callable[[], Awaitable[Sequence[A]]]:
+def _probe_of(read: Callable[[], Sequence[A]]) -> Callable[[], Awaitable[Sequence[A]]]:
     async def probe() -> Sequence[A]:
-        return tuple(find())
+        return tuple(read())
 
     return probe
 

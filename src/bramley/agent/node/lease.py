@@ -55,7 +55,7 @@ class LeaseController:
         """Renew until cancelled."""
         failures = 0
         while True:
-            began = self.clock.monotonic()
+            started = self.clock.monotonic()
             try:
                 async with asyncio.timeout(self.timings.limit.total_seconds()):
                     await self.renew()
@@ -66,7 +66,7 @@ class LeaseController:
                 failures += 1
                 reason = str(error) or "timed out"
                 logger.warning("Lease not renewed", node=self.node, failures=failures, error=reason)
-            await asyncio.sleep(self._pause(failures, self.clock.monotonic() - began))
+            await asyncio.sleep(self._pause(failures, self.clock.monotonic() - started))
 
     def expired_reason(self) -> str:
         """Return why the Lease is not valid; empty if it is."""
@@ -84,14 +84,14 @@ class LeaseController:
                 Lease, self.node, self._body(), namespace=groups.NODE_LEASE_NAMESPACE
             )
         except errors.NotFound:
-            made = {
+            body = {
                 "apiVersion": Lease.resource.api_version,
                 "kind": Lease.resource.kind,
                 **self._body(named=True),
             }
-            await self.kube.create_wire(Lease.resource, made, namespace=groups.NODE_LEASE_NAMESPACE)
+            await self.kube.create_wire(Lease.resource, body, namespace=groups.NODE_LEASE_NAMESPACE)
             return
-        self._owner_uid = next((one.uid for one in lease.metadata.owner_references), "")
+        self._owner_uid = next((owner.uid for owner in lease.metadata.owner_references), "")
 
     def _body(self, *, named: bool = False) -> dict[str, Any]:
         metadata: dict[str, Any] = {"name": self.node} if named else {}
@@ -112,7 +112,7 @@ class LeaseController:
         }
         return {"spec": spec} | ({"metadata": metadata} if metadata else {})
 
-    def _pause(self, failures: int, took: float) -> float:
+    def _pause(self, failures: int, elapsed: float) -> float:
         if failures:
             return self.timings.retry.delay(failures, self.rng).total_seconds()
-        return max(self.timings.every.total_seconds() - took, 0.0)
+        return max(self.timings.every.total_seconds() - elapsed, 0.0)

@@ -75,11 +75,11 @@ def metadata_patch(
     return changes
 
 
-def _label_changes(known: Mapping[str, str], desired: Mapping[str, str]) -> dict[str, str | None]:
+def _label_changes(current: Mapping[str, str], desired: Mapping[str, str]) -> dict[str, str | None]:
     missing: dict[str, str | None] = {
-        key: value for key, value in desired.items() if known.get(key) != value
+        key: value for key, value in desired.items() if current.get(key) != value
     }
-    stale = {key: None for key in known if key.startswith(labels.PREFIX) and key not in desired}
+    stale = {key: None for key in current if key.startswith(labels.PREFIX) and key not in desired}
     return missing | stale
 
 
@@ -164,9 +164,9 @@ def _conditions(
     desired.append(
         pressure or _condition(types.DISK_PRESSURE, "False", agent.NODE_HAS_SUFFICIENT_DISK)
     )
-    for one in desired:
-        (kept,) = conditions.put([old for old in before if old.type == one.type], one, now=now)
-        yield msgspec.structs.replace(kept, last_heartbeat_time=now)
+    for new in desired:
+        (updated,) = conditions.put([old for old in before if old.type == new.type], new, now=now)
+        yield msgspec.structs.replace(updated, last_heartbeat_time=now)
 
 
 def _ready(facts: Facts) -> NodeCondition:
@@ -230,9 +230,9 @@ def _endpoints(facts: Facts) -> NodeDaemonEndpoints:
 
 def _images(images: Sequence[ImageRecord]) -> list[ContainerImage]:
     largest = sorted(images, key=lambda image: (-image.size_bytes, image.digest))
-    named = [
+    listed = [
         ContainerImage(names=list(image.references), size_bytes=image.size_bytes)
         for image in largest
         if image.references
     ]
-    return named[:MAX_IMAGES]
+    return listed[:MAX_IMAGES]

@@ -21,7 +21,7 @@ BSD_SIZE = _BSD.size
 _TASK = struct.Struct("=6Q12i")
 TASK_SIZE = _TASK.size
 _ZOMBIE = 5
-_START = "%a %b %d %H:%M:%S %Y"
+_START_FORMAT = "%a %b %d %H:%M:%S %Y"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,17 @@ class TaskInfo:
     cpu_ticks: int
 
 
-def bsd_info(answer: bytes) -> BsdInfo:
+def bsd_info(raw: bytes) -> BsdInfo:
     """Parse struct proc_bsdinfo."""
-    fields = _BSD.unpack(answer)
+    fields = _BSD.unpack(raw)
     return BsdInfo(
         is_zombie=fields[1] == _ZOMBIE, parent=int(fields[4]), start_seconds=int(fields[20])
     )
 
 
-def task_info(answer: bytes) -> TaskInfo:
+def task_info(raw: bytes) -> TaskInfo:
     """Parse struct proc_taskinfo."""
-    fields = _TASK.unpack(answer)
+    fields = _TASK.unpack(raw)
     return TaskInfo(resident_bytes=int(fields[1]), cpu_ticks=int(fields[2]) + int(fields[3]))
 
 
@@ -60,18 +60,18 @@ def ticks_to_timedelta(ticks: int, *, numerator: int, denominator: int) -> timed
     return timedelta(microseconds=ticks * numerator / denominator / 1000)
 
 
-def arguments(answer: bytes) -> tuple[str, ...]:
+def arguments(raw: bytes) -> tuple[str, ...]:
     """Parse KERN_PROCARGS2: the number of arguments, the program's path, NUL bytes, then the NUL-terminated arguments."""
-    (count,) = struct.unpack_from("=i", answer)
-    _, _, rest = answer[4:].partition(b"\0")
-    words = rest.lstrip(b"\0").split(b"\0")
-    return tuple(os.fsdecode(word) for word in words[:count])
+    (count,) = struct.unpack_from("=i", raw)
+    _, _, rest = raw[4:].partition(b"\0")
+    argv = rest.lstrip(b"\0").split(b"\0")
+    return tuple(os.fsdecode(argument) for argument in argv[:count])
 
 
 def parse_start(text: str) -> int | None:
     """Parse the output of `ps -o lstart=` in UTC and without a locale; None if it is not a date."""
     try:
-        return calendar.timegm(time.strptime(" ".join(text.split()), _START))
+        return calendar.timegm(time.strptime(" ".join(text.split()), _START_FORMAT))
     except ValueError:
         return None
 
@@ -103,22 +103,22 @@ class DarwinHost(system.PosixHost):
 
     def boot_id(self) -> str:
         """Return the kernel's id of this boot."""
-        answer = ctypes.create_string_buffer(64)
-        size = ctypes.c_size_t(len(answer))
+        buffer = ctypes.create_string_buffer(64)
+        size = ctypes.c_size_t(len(buffer))
         self._check(
-            self._library.sysctlbyname(_BOOT_SESSION, answer, ctypes.byref(size), None, 0),
+            self._library.sysctlbyname(_BOOT_SESSION, buffer, ctypes.byref(size), None, 0),
             "boot id",
         )
-        return answer.value.decode()
+        return buffer.value.decode()
 
     def processes(self) -> list[HostProcess]:
         """Return the processes whose arguments are readable: those of our own user, or all for root."""
         buffer = ctypes.create_string_buffer(_MAX_ARGUMENT_BYTES)
-        found = ((pid, self._arguments(pid, buffer)) for pid in self._pids())
-        return [HostProcess(pid, argv) for pid, argv in found if argv]
+        processes = ((pid, self._arguments(pid, buffer)) for pid in self._pids())
+        return [HostProcess(pid, argv) for pid, argv in processes if argv]
 
     def guest_processes(self) -> list[HostProcess]:
-        """Return the processes that hold a VM."""
+        """Return the processes that run a VM."""
         return system.guest_processes_of(self.processes())
 
     def usage(self, pid: int) -> Usage | None:
@@ -127,8 +127,8 @@ class DarwinHost(system.PosixHost):
             return None
         infos = {each: self._bsd(each) for each in self._pids()}
         parents = {each: info.parent for each, info in infos.items() if info is not None}
-        family = system.descendants(pid, parents)
-        tasks = [task for each in family if (task := self._task(each)) is not None]
+        pids = system.descendants(pid, parents)
+        tasks = [task for each in pids if (task := self._task(each)) is not None]
         ticks = sum(task.cpu_ticks for task in tasks)
         return Usage(self._duration(ticks), sum(task.resident_bytes for task in tasks))
 
@@ -146,24 +146,24 @@ class DarwinHost(system.PosixHost):
         return start is None or abs(info.start_seconds - start) <= _ROUNDING_SECONDS
 
     def _pids(self) -> list[int]:
-        answer = (ctypes.c_int * _MAX_PIDS)()
-        count = self._library.proc_listallpids(answer, ctypes.sizeof(answer))
+        pids = (ctypes.c_int * _MAX_PIDS)()
+        count = self._library.proc_listallpids(pids, ctypes.sizeof(pids))
         self._check(min(count, 0), "the list of processes")
-        return [pid for pid in answer[:count] if pid > 0]
+        return [pid for pid in pids[:count] if pid > 0]
 
     def _bsd(self, pid: int) -> BsdInfo | None:
-        answer = self._about(pid, _PIDTBSDINFO, BSD_SIZE)
-        info = bsd_info(answer) if answer else None
+        raw = self._pid_info(pid, _PIDTBSDINFO, BSD_SIZE)
+        info = bsd_info(raw) if raw else None
         return None if info is None or info.is_zombie else info
 
     def _task(self, pid: int) -> TaskInfo | None:
-        answer = self._about(pid, _PIDTASKINFO, TASK_SIZE)
-        return task_info(answer) if answer else None
+        raw = self._pid_info(pid, _PIDTASKINFO, TASK_SIZE)
+        return task_info(raw) if raw else None
 
-    def _about(self, pid: int, flavour: int, size: int) -> bytes | None:
-        answer = ctypes.create_string_buffer(size)
-        filled = self._library.proc_pidinfo(pid, flavour, ctypes.c_uint64(0), answer, size)
-        return answer.raw if filled == size else None
+    def _pid_info(self, pid: int, flavour: int, size: int) -> bytes | None:
+        buffer = ctypes.create_string_buffer(size)
+        written = self._library.proc_pidinfo(pid, flavour, ctypes.c_uint64(0), buffer, size)
+        return buffer.raw if written == size else None
 
     def _arguments(self, pid: int, buffer: ctypes.Array[ctypes.c_char]) -> tuple[str, ...]:
         name = (ctypes.c_int * 3)(_CTL_KERN, _KERN_PROCARGS2, pid)

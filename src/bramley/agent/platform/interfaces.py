@@ -12,7 +12,7 @@ from dataclasses import dataclass
 _IP_BOUND_IF = 25
 
 
-def bind_towards(connection: socket.socket, address: str) -> None:
+def bind_to_interface_of(connection: socket.socket, address: str) -> None:
     """Bind a socket to the interface of a guest's network; needed only on macOS, elsewhere routes suffice."""
     if sys.platform == "darwin":
         name = interface_of(all_interfaces(DARWIN), address)

@@ -43,28 +43,28 @@ class LinuxHost(system.PosixHost):
 
     def processes(self) -> list[HostProcess]:
         """Return all processes that have arguments; kernel threads have none."""
-        found = ((pid, split_arguments(self._cmdline(pid))) for pid in self._pids())
-        return [HostProcess(pid, argv) for pid, argv in found if argv]
+        processes = ((pid, split_arguments(self._cmdline(pid))) for pid in self._pids())
+        return [HostProcess(pid, argv) for pid, argv in processes if argv]
 
     def guest_processes(self) -> list[HostProcess]:
-        """Return the processes that hold a VM of this TART_HOME."""
+        """Return the processes that run a VM of this TART_HOME."""
         lines = ((pid, self._cmdline(pid)) for pid in self._pids())
         # Filtered before the arguments are split, which is most of the work.
-        likely = (
-            HostProcess(pid, split_arguments(line))
-            for pid, line in lines
-            if system.may_hold_vm(line)
+        candidates = (
+            HostProcess(pid, split_arguments(command_line))
+            for pid, command_line in lines
+            if system.may_run_vm(command_line)
         )
         return [
-            each for each in system.guest_processes_of(likely) if self._is_of_our_home(each.pid)
+            each for each in system.guest_processes_of(candidates) if self._has_our_home(each.pid)
         ]
 
     def usage(self, pid: int) -> Usage | None:
         """Return the usage of a process and its descendants."""
         if self._stat(pid) is None:
             return None
-        family = system.descendants(pid, self._parents())
-        stats = [stat for each in family if (stat := self._stat(each)) is not None]
+        pids = system.descendants(pid, self._parents())
+        stats = [stat for each in pids if (stat := self._stat(each)) is not None]
         seconds = sum(stat.cpu_ticks for stat in stats) / os.sysconf("SC_CLK_TCK")
         pages = sum(stat.resident_pages for stat in stats)
         return Usage(timedelta(seconds=seconds), pages * os.sysconf("SC_PAGE_SIZE"))
@@ -84,11 +84,11 @@ class LinuxHost(system.PosixHost):
 
     def _parents(self) -> dict[int, int]:
         """Return the parent of each process; only that field is parsed, because there are hundreds of processes."""
-        found = {}
+        parents = {}
         for pid in self._pids():
             with contextlib.suppress(OSError):
-                found[pid] = int(self._read(pid, "stat").rpartition(b")")[2].split(None, 2)[1])
-        return found
+                parents[pid] = int(self._read(pid, "stat").rpartition(b")")[2].split(None, 2)[1])
+        return parents
 
     def _stat(self, pid: int) -> ProcessStat | None:
         with contextlib.suppress(OSError):
@@ -114,7 +114,7 @@ class LinuxHost(system.PosixHost):
             os.close(handle)
         return b"".join(parts)
 
-    def _is_of_our_home(self, pid: int) -> bool:
+    def _has_our_home(self, pid: int) -> bool:
         """Return whether a VM's process has our TART_HOME; True if its environment is not readable."""
         if self._tart_home is None:
             return True

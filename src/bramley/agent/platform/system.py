@@ -27,19 +27,19 @@ _RUN = "run"
 _INTERPRETERS = ("sh", "bash", "dash", "zsh", "python")
 
 
-def may_hold_vm(line: bytes) -> bool:
-    """Return whether a raw command line may belong to a process that holds a VM."""
-    return _TART.encode() in line or GUEST_SERVICE.encode() in line
+def may_run_vm(command_line: bytes) -> bool:
+    """Return whether a raw command line may belong to a process that runs a VM."""
+    return _TART.encode() in command_line or GUEST_SERVICE.encode() in command_line
 
 
 def guest_processes_of(processes: Iterable[HostProcess]) -> list[HostProcess]:
-    """Return the processes that hold a VM, without the interpreter on their command lines."""
-    found = ((each.pid, without_interpreter(each.argv)) for each in processes)
-    return [HostProcess(pid, argv) for pid, argv in found if holds_vm(argv)]
+    """Return the processes that run a VM, without the interpreter on their command lines."""
+    candidates = ((each.pid, without_interpreter(each.argv)) for each in processes)
+    return [HostProcess(pid, argv) for pid, argv in candidates if runs_vm(argv)]
 
 
-def holds_vm(argv: Sequence[str]) -> bool:
-    """Return whether a program with this command line holds a VM."""
+def runs_vm(argv: Sequence[str]) -> bool:
+    """Return whether a program with this command line runs a VM."""
     program = argv[0].rpartition("/")[2] if argv else ""
     return program == GUEST_SERVICE or (program == _TART and argv[1:2] == (_RUN,))
 
@@ -48,12 +48,12 @@ def without_interpreter(argv: Sequence[str]) -> tuple[str, ...]:
     """Return the command line without the interpreter; empty if it runs `-c` code instead of a script."""
     if not argv or not argv[0].rpartition("/")[2].startswith(_INTERPRETERS):
         return tuple(argv)
-    words = argv[1:]
-    while words and words[0].startswith("-"):
-        if words[0] == "-c":
+    rest = argv[1:]
+    while rest and rest[0].startswith("-"):
+        if rest[0] == "-c":
             return ()
-        words = words[1:]
-    return tuple(words)
+        rest = rest[1:]
+    return tuple(rest)
 
 
 class System(Host, Protocol):
@@ -95,7 +95,7 @@ def descendants(root: int, parents: Mapping[int, int]) -> list[int]:
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
-    found = [root]
-    for pid in found:
-        found.extend(each for each in children.get(pid, ()) if each not in found)
-    return found
+    pids = [root]
+    for pid in pids:
+        pids.extend(each for each in children.get(pid, ()) if each not in pids)
+    return pids

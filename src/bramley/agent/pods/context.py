@@ -17,8 +17,8 @@ from bramley.agent.guest.guests import Guests
 from bramley.agent.gui_session import GuiSession
 from bramley.agent.host import Host
 from bramley.agent.host_clock import HostClock
-from bramley.agent.images.image_requests import Answer
-from bramley.agent.images.images import Images
+from bramley.agent.images.image_manager import ImageManager
+from bramley.agent.images.image_requests import ImageState
 from bramley.agent.ledger import Ledger, VmRecord
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.metrics_proxy import MetricsProxy
@@ -42,7 +42,7 @@ from bramley.runtime.writes import FencedKube
 
 logger = log.get(__name__)
 
-RETRIES = Backoff(timedelta(seconds=1), timedelta(minutes=1))
+RETRY_BACKOFF = Backoff(timedelta(seconds=1), timedelta(minutes=1))
 
 
 @dataclass(slots=True)
@@ -61,8 +61,8 @@ class PodState:
     gone_since: float | None = None
     active_since: float | None = None
 
-    def is_first(self, message: str) -> bool:
-        """Return whether this message is new, and remember it."""
+    def record_once(self, message: str) -> bool:
+        """Store the message and return whether it is new."""
         is_new = message not in self.recorded
         self.recorded.add(message)
         return is_new
@@ -96,7 +96,7 @@ class PodStates:
         """Count a failed attempt and return the backoff before the next one."""
         state = self.of(uid)
         state.failures += 1
-        delay = RETRIES.delay(state.failures, self.rng)
+        delay = RETRY_BACKOFF.delay(state.failures, self.rng)
         state.not_before = self.clock.monotonic() + delay.total_seconds()
         return delay
 
@@ -107,8 +107,8 @@ class PodStates:
 
     def backoff_left(self, uid: str) -> timedelta:
         """Return how long the next attempt still has to wait."""
-        left = self.of(uid).not_before - self.clock.monotonic()
-        return timedelta(seconds=max(left, 0.0))
+        seconds = self.of(uid).not_before - self.clock.monotonic()
+        return timedelta(seconds=max(seconds, 0.0))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class PodDeps:
     tart: Tart
     runs: Runs
     host: Host
-    images: Images
+    images: ImageManager
     data: UserData
     guests: Guests
     gui_session: GuiSession | None
@@ -177,7 +177,7 @@ class PodContext:
     ref: PodRef
     # Whether the Pod was read from the server in this sync. A cache may be older than what an earlier agent wrote.
     is_live_read: bool = False
-    image: Answer | None = None
+    image: ImageState | None = None
 
     @property
     def vm(self) -> str:
@@ -256,18 +256,18 @@ class PodContext:
         """Publish why there is no VM yet, and return when to retry."""
         delay = self.deps.states.record_failure(self.uid) if retry_after is None else retry_after
         self.state.is_failing = True
-        why = str(error) or type(error).__name__
-        logger.warning("VM creation failed", vm=self.vm, error=why, retry_after=delay)
-        self.record_warning(events.CREATE_FAILED, why)
+        message = str(error) or type(error).__name__
+        logger.warning("VM creation failed", vm=self.vm, error=message, retry_after=delay)
+        self.record_warning(events.CREATE_FAILED, message)
         failed = status.waiting(
             self.pod,
             self.status_facts(),
             reason=events.CREATE_FAILED,
-            message=why,
+            message=message,
             is_failing=True,
         )
         await self.publish_status(failed)
-        return CheckAgain(delay, why)
+        return CheckAgain(delay, message)
 
 
 StepFunction = Callable[[PodContext], Awaitable[Outcome | None]]

@@ -19,7 +19,7 @@ from bramley.runtime.manager import Manager
 SPARE_WORKERS = 16
 # Every step has its own, shorter deadline; this one is the last resort.
 DEADLINE = timedelta(minutes=15)
-RETRIES = Backoff(timedelta(milliseconds=200), timedelta(seconds=30))
+RETRY_BACKOFF = Backoff(timedelta(milliseconds=200), timedelta(seconds=30))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class PodController:
     async def remove_vm(self, vm: str) -> None:
         """Remove a VM whose Pod is gone, with all its resources; a VM without a record or with a live Pod is left alone."""
         record = self.deps.ledger.vm(vm)
-        present = {pod.uid for pod in self.deps.pods.all()}
-        if record is not None and record.uid not in present:
+        uids = {pod.uid for pod in self.deps.pods.all()}
+        if record is not None and record.uid not in uids:
             await self.reconciler.sync(record_ref(record))
 
 
@@ -47,7 +47,7 @@ def add_to_manager(manager: Manager, deps: PodDeps) -> PodController:
     manager.informer(Pod, _bound_to(deps.node)).on_change(deps.deletion_watcher.on_change)
     reconciler = PodReconciler(deps)
     settings = ControllerSettings(
-        workers=SPARE_WORKERS + deps.slots.limit, deadline=DEADLINE, backoff=RETRIES
+        workers=SPARE_WORKERS + deps.slots.limit, deadline=DEADLINE, backoff=RETRY_BACKOFF
     )
     manager.add(
         Controller(reconciler, settings)

@@ -69,8 +69,8 @@ def deadline_left(pod: Pod | None, deps: PodDeps) -> timedelta | None:
 
 def is_past_deadline(pod: Pod | None, deps: PodDeps) -> bool:
     """Return whether a Pod's active deadline has passed."""
-    left = deadline_left(pod, deps)
-    return left is not None and left <= timedelta()
+    remaining = deadline_left(pod, deps)
+    return remaining is not None and remaining <= timedelta()
 
 
 def was_past_deadline(pod: Pod, at: datetime, deps: PodDeps) -> bool:
@@ -85,18 +85,18 @@ def claiming_uids(deps: PodDeps) -> set[str]:
     return {each.uid for each in active} - deps.states.failing_uids()
 
 
-def image_of(answer: image_requests.Answer) -> Image:
+def image_of(state: image_requests.ImageState) -> Image:
     """Return the state of an image as `decide` uses it."""
-    if isinstance(answer, image_requests.Ready):
+    if isinstance(state, image_requests.Ready):
         return Image.READY
-    return Image.PULLING if isinstance(answer, image_requests.Pulling) else Image.FAILED
+    return Image.PULLING if isinstance(state, image_requests.Pulling) else Image.FAILED
 
 
 def process_of(vm: str, record: VmRecord | None, deps: PodDeps) -> Process:
     """Return the state of a VM's run. A VM that none of our supervisors started is visible only by its lock."""
     if deps.runs.is_alive(vm) or deps.slots.is_held(vm):
         return Process.ALIVE
-    ended = deps.runs.ended(vm)
+    ended = deps.runs.find_exit(vm)
     if ended is None:
         return Process.NONE
     return Process.REFUSED if start_failure(vm, record, deps) else Process.ENDED
@@ -104,7 +104,7 @@ def process_of(vm: str, record: VmRecord | None, deps: PodDeps) -> Process:
 
 def start_failure(vm: str, record: VmRecord | None, deps: PodDeps) -> failures.TartFailed | None:
     """Return why a run failed to start, if it ended at once and its guest has reported nothing."""
-    ended = deps.runs.ended(vm)
+    ended = deps.runs.find_exit(vm)
     # A run that was killed by a signal may have booted its guest.
     if ended is None or ended.code is None or ended.code <= 0 or ended.at is None:
         return None
@@ -142,12 +142,12 @@ def legacy_vm(pod: Pod, record: VmRecord | None, deps: PodDeps) -> str | None:
     vm = vm_names.legacy_of_pod(pod.namespace or "", pod.name)
     if deps.ledger.vm(vm) is not None or not has_bundle(vm, deps):
         return None
-    claims = [
+    pods = [
         each
         for each in deps.pods.all()
         if vm_names.legacy_of_pod(each.namespace or "", each.name) == vm
     ]
-    return vm if len(claims) <= 1 else None
+    return vm if len(pods) <= 1 else None
 
 
 def _phase(pod: Pod | None) -> Phase:
@@ -157,16 +157,16 @@ def _phase(pod: Pod | None) -> Phase:
 
 def _clone_may_appear(ref: PodRef, record: VmRecord | None, deps: PodDeps) -> bool:
     """Return whether a clone that an earlier agent started may still appear: `tart clone` survives a killed agent."""
-    state, longest = deps.states.of(ref.uid), deps.tart.deadlines.clone
+    state, deadline = deps.states.of(ref.uid), deps.tart.deadlines.clone
     if record is None:
         # A Pod without a record is first adopted, or gets our finalizer.
         is_lost = ref.pod is None and _is_unreadable(ref.vm, deps)
         since = deps.clock.monotonic() - (state.gone_since or deps.clock.monotonic())
-        return is_lost and since < longest.total_seconds()
+        return is_lost and since < deadline.total_seconds()
     if record.golden or record.created_at is None or state.claimed_at is not None:
         # The clone is complete, or existed when it was adopted, or was started by this agent and ends with its call.
         return False
-    return deps.clock.age(record.created_at) < longest
+    return deps.clock.age(record.created_at) < deadline
 
 
 def _is_unreadable(vm: str, deps: PodDeps) -> bool:
@@ -185,7 +185,7 @@ def _has_slot(ref: PodRef, record: VmRecord | None, process: Process, deps: PodD
     if finalizers.VM_CLEANUP not in pod.metadata.finalizers:
         # The finalizer comes before anything is created.
         return True
-    return slots.has_room_for_claim(vm, of=claiming_uids(deps))
+    return slots.has_room_for_claim(vm, uids=claiming_uids(deps))
 
 
 def _has_predecessor(ref: PodRef, deps: PodDeps) -> bool:

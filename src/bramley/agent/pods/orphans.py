@@ -39,18 +39,18 @@ class Orphans:
         """Remove orphans until cancelled, each in its own task, so that one that fails blocks no other."""
         async with asyncio.TaskGroup() as group:
             while True:
-                for orphan in self.found():
+                for orphan in self.find():
                     if orphan.vm not in self._in_progress:
                         self._in_progress.add(orphan.vm)
                         group.create_task(self._handle(orphan), name=orphan.vm)
                 await asyncio.sleep(PERIOD.total_seconds())
 
-    def found(self) -> list[PodRef]:
+    def find(self) -> list[PodRef]:
         """Return the records that belong to no known Pod."""
         pods = self.deps.pods.all()
         uids = {pod.uid for pod in pods}
-        known = [each for each in self.deps.ledger.vms().values() if each.uid not in uids]
-        orphans = [*map(record_ref, known), *self._unreadable(pods)]
+        records = [each for each in self.deps.ledger.vms().values() if each.uid not in uids]
+        orphans = [*map(record_ref, records), *self._unreadable(pods)]
         # Drop the in-memory state of all other Pods that are gone, so that it does not grow.
         kept = uids | {orphan.uid for orphan in orphans} | self.reconciler.in_progress
         for uid in self.deps.states.uids() - kept:
@@ -69,7 +69,7 @@ class Orphans:
     async def _handle(self, orphan: PodRef) -> None:
         try:
             with Captured() as captured:
-                if await self._is_certain(orphan):
+                if await self._may_be_removed(orphan):
                     await self._remove(orphan)
             if captured.error is not None:
                 logger.warning("Orphan not removed", vm=orphan.vm, error=str(captured.error))
@@ -83,8 +83,8 @@ class Orphans:
         else:
             logger.info("Removed orphan", vm=orphan.vm, pod=str(orphan.key))
 
-    async def _is_certain(self, orphan: PodRef) -> bool:
-        """Return whether the Pod is certainly gone."""
+    async def _may_be_removed(self, orphan: PodRef) -> bool:
+        """Return whether the Pod is confirmed to be gone, and its VM has ended or was given time to."""
         if orphan.key.name and not await self._is_gone(orphan):
             return False
         state, now = self.deps.states.of(orphan.uid), self.deps.clock.monotonic()

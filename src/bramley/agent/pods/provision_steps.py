@@ -33,14 +33,14 @@ SESSION_MAX_AGE = timedelta(seconds=5)
 
 async def reject(context: PodContext) -> Outcome:
     """Fail a Pod that cannot run as a VM. It has no finalizer of ours, so nothing blocks its deletion."""
-    why = pod_fields.unsupported(context.pod) or ""
-    return await _fail(context, agent.UNSUPPORTED, why)
+    message = pod_fields.unsupported(context.pod) or ""
+    return await _fail(context, agent.UNSUPPORTED, message)
 
 
 async def expire(context: PodContext) -> Outcome:
     """Fail a Pod whose active deadline passed before it had a VM."""
-    why = "activeDeadlineSeconds passed before a VM could be created"
-    return await _fail(context, agent.DEADLINE_EXCEEDED, why)
+    message = "activeDeadlineSeconds passed before a VM could be created"
+    return await _fail(context, agent.DEADLINE_EXCEEDED, message)
 
 
 async def add_finalizer(context: PodContext) -> Outcome:
@@ -56,9 +56,9 @@ async def add_finalizer(context: PodContext) -> Outcome:
 async def adopt(context: PodContext) -> Outcome | None:
     """Record a VM as started that has no record of its start; it is monitored until it ends and never booted again."""
     deps, pod = context.deps, context.pod
-    known = deps.ledger.find_by_uid(context.uid)
-    vm = observation.legacy_vm(pod, known, deps) or context.vm
-    record = known or _new_record(context, vm)
+    existing = deps.ledger.find_by_uid(context.uid)
+    vm = observation.legacy_vm(pod, existing, deps) or context.vm
+    record = existing or _new_record(context, vm)
     exists = observation.has_bundle(vm, deps) or deps.runs.exists(vm)
     deps.ledger.put(
         msgspec.structs.replace(
@@ -71,7 +71,7 @@ async def adopt(context: PodContext) -> Outcome | None:
             started_at=record.started_at or pod.status.start_time or deps.clock.now(),
         )
     )
-    logger.warning("Adopted VM", vm=vm, state=known.state if known else "unknown")
+    logger.warning("Adopted VM", vm=vm, state=existing.state if existing else "unknown")
     context.record_event(
         events.ADOPTED_VM, f"VM {vm} was not started by this agent and is monitored until it ends"
     )
@@ -85,12 +85,12 @@ async def claim(context: PodContext) -> Outcome | None:
     state.claimed_at = deps.clock.monotonic()
     # Before anything is created, so that a crash leaves nothing that the ledger does not know.
     deps.ledger.put(_new_record(context, context.vm))
-    if state.is_first(events.CREATING_VM):
+    if state.record_once(events.CREATING_VM):
         _record_creation(context)
-    if not pod_fields.never_restarts(pod) and state.is_first(events.RUNS_ONCE):
+    if not pod_fields.never_restarts(pod) and state.record_once(events.RUNS_ONCE):
         policy = pod.spec.restart_policy or "Always"
         context.record_warning(
-            events.RUNS_ONCE, f"a VM runs once: restartPolicy {policy} is taken as Never"
+            events.RUNS_ONCE, f"a VM runs once: restartPolicy {policy} is treated as Never"
         )
     return None
 
@@ -101,7 +101,7 @@ async def clone(context: PodContext) -> Outcome | None:
     if not isinstance(image, image_requests.Ready):
         return None
     size = pod_fields.vm_size(context.pod)
-    work = _with_session_check(context, _make_disk(context, image, size))
+    work = _with_session_check(context, _create_disk(context, image, size))
     if not await deps.deletion_watcher.run_unless_deleted(context.key, context.uid, work):
         return CheckAgain(timedelta(), "the Pod is being deleted")
     deps.ledger.put(
@@ -110,16 +110,16 @@ async def clone(context: PodContext) -> Outcome | None:
         )
     )
     pool = pod_fields.pool(context.pod)
-    deps.metrics.provisioned(pool, _provisioning_seconds(context), is_warm=image.is_warm)
+    deps.metrics.observe_provisioning(pool, _provisioning_seconds(context), is_warm=image.is_warm)
     context.record_event(events.CLONED_VM, f"Cloned VM {context.vm} from {image.golden}")
     return None
 
 
 async def start(context: PodContext) -> Outcome | None:
-    """Run the VM, after the record says so: from then on this disk counts as used, whatever happens."""
+    """Record the VM as started, then run it: from the record on, this disk counts as used, whatever happens."""
     deps = context.deps
-    prepared = _prepare(context)
-    if not await deps.deletion_watcher.run_unless_deleted(context.key, context.uid, prepared):
+    preparation = _prepare(context)
+    if not await deps.deletion_watcher.run_unless_deleted(context.key, context.uid, preparation):
         return CheckAgain(timedelta(), "the Pod is being deleted")
     # Other VMs may have started meanwhile. There must be no await between this check and the record, which takes the slot.
     is_deleted = deps.deletion_watcher.is_deleted(context.key, context.uid)
@@ -160,7 +160,7 @@ async def _fail(context: PodContext, reason: str, message: str) -> Outcome:
     return Settled()
 
 
-async def _make_disk(
+async def _create_disk(
     context: PodContext, image: image_requests.Ready, size: pod_fields.VmSize
 ) -> None:
     tart, vm = context.deps.tart, context.vm

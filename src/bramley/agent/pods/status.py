@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from bramley.agent.runs import Ended
+from bramley.agent.runs import RunExit
 from bramley.api import conditions
 from bramley.api.meta import ConditionStatus, K
 from bramley.api.names import agent, events
@@ -41,7 +41,7 @@ INITIALIZED, CONTAINERS_READY, READY = "Initialized", "ContainersReady", "Ready"
 MAX_MESSAGE_LENGTH = 4096
 CONFLICT_RETRIES = 5
 CONFLICT_PAUSE_SECONDS = 0.05
-_HIGHEST_EXIT_CODE = 255
+_MAX_EXIT_CODE = 255
 _SIGNALLED = 128
 # Required by the API even when they are empty; clients print them.
 _REQUIRED: Mapping[str, Any] = {
@@ -73,13 +73,11 @@ class Exit:
     signal: int = 0
 
 
-def exit_of(reported: int | None, ended: Ended | None) -> Exit:
+def exit_of(reported: int | None, ended: RunExit | None) -> Exit:
     """Return the exit: the guest's own report takes precedence over tart's exit code; a lost run is a failure."""
-    if reported is not None and 0 <= reported <= _HIGHEST_EXIT_CODE:
-        clean = reported == 0
-        return Exit(
-            SUCCEEDED if clean else FAILED, reported, agent.COMPLETED if clean else agent.ERROR
-        )
+    if reported is not None and 0 <= reported <= _MAX_EXIT_CODE:
+        phase, reason = (SUCCEEDED, agent.COMPLETED) if reported == 0 else (FAILED, agent.ERROR)
+        return Exit(phase, reported, reason)
     if ended is None or ended.code is None:
         return Exit(FAILED, 1, agent.RUN_LOST)
     if ended.code == 0:
@@ -94,7 +92,7 @@ def waiting(
     pod: Pod, facts: Facts, *, reason: str, message: str = "", is_failing: bool = False
 ) -> PodStatus:
     """Return the status of a VM that does not run yet; a failure is also set on the Pod, where `kubectl describe` begins."""
-    state = ContainerState(waiting=ContainerStateWaiting(reason=reason, message=_short(message)))
+    state = ContainerState(waiting=ContainerStateWaiting(reason=reason, message=_truncate(message)))
     return _status(
         pod,
         facts,
@@ -122,7 +120,7 @@ def running(
         return waiting(
             pod, facts, reason=agent.BOOTING, message="the VM runs, its guest has no address yet"
         )
-    state = ContainerState(running=ContainerStateRunning(started_at=_seconds(started_at)))
+    state = ContainerState(running=ContainerStateRunning(started_at=_whole_seconds(started_at)))
     container = msgspec.structs.replace(_container(pod, facts, state), ready=not is_unresponsive)
     ready: ConditionStatus = "False" if is_unresponsive else "True"
     reason = events.GUEST_SILENT if is_unresponsive else ""
@@ -163,9 +161,9 @@ def terminated(
         exit_code=exit.code,
         signal=exit.signal,
         reason=exit.reason,
-        message=_short(message),
-        started_at=_seconds(started_at),
-        finished_at=_seconds(finished_at),
+        message=_truncate(message),
+        started_at=_whole_seconds(started_at),
+        finished_at=_whole_seconds(finished_at),
         container_id=agent.container_id(facts.vm) if facts.vm else "",
     )
     return _status(
@@ -196,14 +194,14 @@ def body(pod: Pod, status: PodStatus) -> dict[str, Any]:
     """Return the body to apply: the status, with the uid so that it applies to exactly this Pod."""
     wire = msgspec.to_builtins(status)
     if "containerStatuses" in wire:
-        wire["containerStatuses"] = [{**_REQUIRED, **one} for one in wire["containerStatuses"]]
+        wire["containerStatuses"] = [{**_REQUIRED, **each} for each in wire["containerStatuses"]]
     return {"metadata": {"uid": pod.uid}, "status": wire}
 
 
 def is_published(pod: Pod, status: PodStatus) -> bool:
     """Return whether the Pod as last read already has this status, so that nothing needs to be written."""
-    known = [conditions.find(pod.status.conditions, one.type) for one in status.conditions]
-    return list(map(_comparable, known)) == list(
+    current = [conditions.find(pod.status.conditions, new.type) for new in status.conditions]
+    return list(map(_comparable, current)) == list(
         map(_comparable, status.conditions)
     ) and _owned_fields(pod.status) == _owned_fields(status)
 
@@ -277,27 +275,27 @@ def _status(
     return PodStatus(
         phase=phase,
         reason=reason,
-        message=_short(message),
+        message=_truncate(message),
         conditions=conditions,
         host_ip=facts.host,
         # The API validates these as IP addresses; the single field may be a name.
         host_ips=[HostIP(ip=facts.host)] if _is_address(facts.host) else [],
         pod_ip=address,
         pod_ips=[PodIP(ip=address)] if address else [],
-        start_time=pod.status.start_time or _seconds(facts.now),
+        start_time=pod.status.start_time or _whole_seconds(facts.now),
         container_statuses=containers,
     )
 
 
 def _container(pod: Pod, facts: Facts, state: ContainerState) -> ContainerStatus:
-    one = pod.spec.containers[0]
-    runs, has_run = state.running is not None, state.waiting is None
+    container = pod.spec.containers[0]
+    is_running, has_run = state.running is not None, state.waiting is None
     return ContainerStatus(
-        name=one.name,
-        image=one.image,
+        name=container.name,
+        image=container.image,
         image_id=facts.digest,
-        ready=runs,
-        started=runs,
+        ready=is_running,
+        started=is_running,
         state=state,
         container_id=agent.container_id(facts.vm) if facts.vm and has_run else "",
     )
@@ -315,10 +313,10 @@ def _conditions(
 
 
 def _final_conditions(pod: Pod, facts: Facts, phase: str) -> list[PodCondition]:
-    is_good = phase == SUCCEEDED
-    reason = "PodCompleted" if is_good else "PodFailed"
+    has_succeeded = phase == SUCCEEDED
+    reason = "PodCompleted" if has_succeeded else "PodFailed"
     desired = [
-        PodCondition(type=INITIALIZED, status="True", reason=reason if is_good else ""),
+        PodCondition(type=INITIALIZED, status="True", reason=reason if has_succeeded else ""),
         PodCondition(type=CONTAINERS_READY, status="False", reason=reason),
         PodCondition(type=READY, status="False", reason=reason),
     ]
@@ -329,10 +327,10 @@ def _with_transition_times(
     pod: Pod, facts: Facts, desired: list[PodCondition]
 ) -> list[PodCondition]:
     """Return the conditions with the times of their last transition."""
-    known = pod.status.conditions
+    current = pod.status.conditions
     return [
-        conditions.put([old for old in known if old.type == one.type], one, now=facts.now)[0]
-        for one in desired
+        conditions.put([old for old in current if old.type == new.type], new, now=facts.now)[0]
+        for new in desired
     ]
 
 
@@ -355,11 +353,11 @@ def _owned_fields(status: PodStatus) -> PodStatus:
     )
 
 
-def _seconds(when: datetime | None) -> datetime | None:
+def _whole_seconds(when: datetime | None) -> datetime | None:
     return None if when is None else when.replace(microsecond=0)
 
 
-def _short(message: str) -> str:
+def _truncate(message: str) -> str:
     return (
         message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[: MAX_MESSAGE_LENGTH - 1]}…"
     )

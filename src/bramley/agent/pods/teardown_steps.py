@@ -18,7 +18,7 @@ from bramley.agent.ledger import VmRecord, VmState
 from bramley.agent.pods import observation, status
 from bramley.agent.pods.context import EXPECTED_ERRORS, PodContext
 from bramley.agent.pods.decision import Process
-from bramley.agent.runs import Ended
+from bramley.agent.runs import RunExit
 from bramley.api.names import agent, events, finalizers, guest
 from bramley.base import errors, log
 from bramley.runtime.keys import key_of
@@ -43,7 +43,7 @@ _SIGNALLED = 128
 class VmExit:
     """The facts of an exit: how the run ended, what the guest reported, when, and why the agent ended it, if it did."""
 
-    ended: Ended | None
+    ended: RunExit | None
     reported: Report
     at: datetime
     was_past_deadline: bool = False
@@ -130,7 +130,7 @@ async def stop_vm(context: PodContext) -> Outcome | None:
 async def record_exit(context: PodContext) -> Outcome | None:
     """Write the exit to the ledger, before any evidence of it is removed."""
     deps, record = context.deps, context.record
-    ended, reported = deps.runs.ended(context.vm), deps.guests.report(context.vm)
+    ended, reported = deps.runs.find_exit(context.vm), deps.guests.report(context.vm)
     at = finished_at(ended, reported, started=record.started_at, now=deps.clock.now())
     vm_exit = VmExit(
         ended=ended,
@@ -216,8 +216,8 @@ async def remove_finalizer(context: PodContext) -> Outcome | None:
         await context.deps.kube.remove_finalizer(pod, finalizers.VM_CLEANUP)
     except errors.NotFound:
         return Settled()
-    left = [each for each in pod.metadata.finalizers if each != finalizers.VM_CLEANUP]
-    metadata = msgspec.structs.replace(pod.metadata, finalizers=left)
+    remaining = [each for each in pod.metadata.finalizers if each != finalizers.VM_CLEANUP]
+    metadata = msgspec.structs.replace(pod.metadata, finalizers=remaining)
     context.replace_pod(msgspec.structs.replace(pod, metadata=metadata))
     return None
 

@@ -35,9 +35,9 @@ async def idle(context: PodContext) -> Outcome:
 
 async def await_predecessor(context: PodContext) -> Outcome:
     """Wait until the resources of an earlier Pod of the same name are removed."""
-    why = "the VM of an earlier Pod of the same name is being removed"
-    await context.publish_waiting(events.CREATING_VM, why)
-    return CheckAgain(BOOT_POLL, why)
+    message = "the VM of an earlier Pod of the same name is being removed"
+    await context.publish_waiting(events.CREATING_VM, message)
+    return CheckAgain(BOOT_POLL, message)
 
 
 async def await_slot(context: PodContext) -> Outcome:
@@ -45,25 +45,25 @@ async def await_slot(context: PodContext) -> Outcome:
     deps = context.deps
     claimed = deps.slots.claimed(observation.claiming_uids(deps))
     taken = ", ".join(sorted((deps.slots.occupied() | claimed) - {context.vm}))
-    why = f"all VM slots of this host are taken: {taken or 'by processes of other programs'}"
-    if context.state.is_first(agent.AWAITING_SLOT):
-        context.record_warning(agent.AWAITING_SLOT, why)
-    await context.publish_waiting(agent.AWAITING_SLOT, why)
-    return CheckAgain(SLOT_POLL, why)
+    message = f"all VM slots of this host are taken: {taken or 'by processes of other programs'}"
+    if context.state.record_once(agent.AWAITING_SLOT):
+        context.record_warning(agent.AWAITING_SLOT, message)
+    await context.publish_waiting(agent.AWAITING_SLOT, message)
+    return CheckAgain(SLOT_POLL, message)
 
 
 async def await_image(context: PodContext) -> Outcome:
     """Wait for the image and publish the progress, or why it failed."""
-    answer, image = context.image, pod_fields.container(context.pod).image
-    if isinstance(answer, image_requests.Failed):
-        return await context.report_failure(answer.error, answer.retry_after)
+    image_state, image = context.image, pod_fields.container(context.pod).image
+    if isinstance(image_state, image_requests.Failed):
+        return await context.report_failure(image_state.error, image_state.retry_after)
     context.state.is_failing = False
-    percent = answer.percent if isinstance(answer, image_requests.Pulling) else None
-    why = f"Pulling image {image}{'' if percent is None else f', {_rounded(percent)} %'}"
-    if context.state.is_first(why):
-        context.record_event(events.PULLING_IMAGE, why)
-    await context.publish_waiting(events.PULLING_IMAGE, why)
-    return CheckAgain(IMAGE_POLL, why)
+    percent = image_state.percent if isinstance(image_state, image_requests.Pulling) else None
+    message = f"Pulling image {image}{'' if percent is None else f', {_rounded(percent)} %'}"
+    if context.state.record_once(message):
+        context.record_event(events.PULLING_IMAGE, message)
+    await context.publish_waiting(events.PULLING_IMAGE, message)
+    return CheckAgain(IMAGE_POLL, message)
 
 
 async def await_retry(context: PodContext) -> Outcome:
@@ -81,8 +81,8 @@ async def await_shutdown(context: PodContext) -> Outcome:
     context.deps.exit_watcher.watch(context.vm, context.key)
     requested_at = context.state.shutdown_requested_at or 0.0
     grace = pod_fields.grace(context.pod).total_seconds()
-    left = timedelta(seconds=requested_at + grace - context.deps.clock.monotonic())
-    return CheckAgain(min(max(left, _MIN_POLL), _poll(context)), "the guest shuts down")
+    remaining = timedelta(seconds=requested_at + grace - context.deps.clock.monotonic())
+    return CheckAgain(min(max(remaining, _MIN_POLL), _poll(context)), "the guest shuts down")
 
 
 async def monitor(context: PodContext) -> Outcome:
@@ -133,10 +133,10 @@ async def _publish_running(context: PodContext, *, ip: str | None = None) -> Non
 
 async def _address(context: PodContext) -> str:
     pod = context.pod
-    known = pod.status.pod_ip
+    published = pod.status.pod_ip
     # The Node's own address is published where it proxies the guest's metrics; it is not the guest's.
-    if pod.status.phase == status.RUNNING and known not in {"", context.deps.host_address}:
-        return known
+    if pod.status.phase == status.RUNNING and published not in {"", context.deps.host_address}:
+        return published
     try:
         return await context.deps.tart.ip(context.vm, timedelta()) or ""
     except EXPECTED_ERRORS as error:

@@ -91,9 +91,9 @@ class PodDeletionWatcher:
         return True
 
     def _remove(self, key: Key, work: _Work) -> None:
-        left = [each for each in self._in_progress.get(key, ()) if each is not work]
-        if left:
-            self._in_progress[key] = left
+        remaining = [each for each in self._in_progress.get(key, ()) if each is not work]
+        if remaining:
+            self._in_progress[key] = remaining
         else:
             self._in_progress.pop(key, None)
 

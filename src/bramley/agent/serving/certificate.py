@@ -23,7 +23,7 @@ logger = log.get(__name__)
 
 LIFETIME = timedelta(days=365)
 OPENSSL = "openssl"
-_WITHIN = timedelta(seconds=30)
+_OPENSSL_TIMEOUT = timedelta(seconds=30)
 _HOSTS, _RENEWAL = "hosts: ", "renewal: "
 # Works with the OpenSSL of Linux and the LibreSSL of macOS, which supports fewer flags.
 _REQUEST = """[req]
@@ -121,17 +121,17 @@ class SelfSigned:
 
     async def _openssl(self, *arguments: str) -> str:
         try:
-            done = await run_with_timeout(_WITHIN, self.programs, (OPENSSL, *arguments))
+            result = await run_with_timeout(_OPENSSL_TIMEOUT, self.programs, (OPENSSL, *arguments))
         except ProgramMissing as error:
             raise CertificateNotCreated(
                 f"{error}; configure a certificate with --tls-cert-file"
             ) from error
-        if done.code or "-----BEGIN" not in done.stdout:
+        if result.code or "-----BEGIN" not in result.stdout:
             raise CertificateNotCreated(
-                f"{OPENSSL} {arguments[0]} created no certificate ({done.stderr.strip()[-200:]}); "
+                f"{OPENSSL} {arguments[0]} created no certificate ({result.stderr.strip()[-200:]}); "
                 "configure one with --tls-cert-file and --tls-key-file"
             )
-        return done.stdout[done.stdout.index("-----BEGIN") :]
+        return result.stdout[result.stdout.index("-----BEGIN") :]
 
 
 def _renewal(now: datetime, lifetime: timedelta) -> str:

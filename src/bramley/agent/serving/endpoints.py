@@ -67,13 +67,13 @@ class Endpoints:
 
 
 def _settings(settings: Settings, serving: Serving) -> server.Settings:
-    named = (settings.node.name, settings.node.address, serving.endpoint.host)
+    hosts = (settings.node.name, settings.node.address, serving.endpoint.host)
     return server.Settings(
         node=settings.node.name,
         host=serving.endpoint.host,
         port=serving.endpoint.port,
         folder=settings.folders.state / "serving",
-        names=tuple(dict.fromkeys(name for name in named if name)),
+        names=tuple(dict.fromkeys(host for host in hosts if host)),
         certificate=serving.certificate,
         key=serving.key,
         client_authority=serving.client_authority,

@@ -69,7 +69,7 @@ class LogFile:
     def __init__(self, open_file: Open, times: LineTimes, *, rotates: bool) -> None:
         self._open_file = open_file
         self._times = times
-        self._renews = rotates
+        self._rotates = rotates
         self._file: BinaryIO | None = None
         self._offset = 0
         self._rest = b""
@@ -86,24 +86,24 @@ class LogFile:
         if not chunk:
             return
         start = self._offset - len(chunk) - len(self._rest)
-        text, self._rest, at = self._rest + chunk, b"", 0
+        text, self._rest, position = self._rest + chunk, b"", 0
         while True:
-            end = text.find(b"\n", at, at + MAX_LINE_BYTES + 1)
-            if end < 0 and len(text) - at <= MAX_LINE_BYTES:
+            end = text.find(b"\n", position, position + MAX_LINE_BYTES + 1)
+            if end < 0 and len(text) - position <= MAX_LINE_BYTES:
                 break
-            stop = at + MAX_LINE_BYTES if end < 0 else end
-            yield self._line(text[at:stop], start + at, now)
-            at = stop + (end >= 0)
-        self._rest = text[at:]
+            stop = position + MAX_LINE_BYTES if end < 0 else end
+            yield self._line(text[position:stop], start + position, now)
+            position = stop + (end >= 0)
+        self._rest = text[position:]
 
-    def all_lines(self, now: datetime, *, rest: bool) -> Iterator[Line]:
+    def all_lines(self, now: datetime, *, partial: bool) -> Iterator[Line]:
         """Yield lines up to the end of the file; bounded, because the file may grow faster than it is read."""
         for _ in range(_MAX_READS):
             before = self._offset
             yield from self.new_lines(now)
             if self._offset == before:
                 break
-        if rest:
+        if partial:
             yield from self.last_line(now)
 
     def last_line(self, now: datetime) -> Iterator[Line]:
@@ -113,8 +113,8 @@ class LogFile:
             self._rest = b""
 
     def _line(self, text: bytes, start: int, now: datetime) -> Line:
-        shown = _SCREEN.sub(b"vnc://REDACTED", text.removesuffix(b"\r"))
-        return Line(self._times.at(start, now), shown)
+        redacted = _SCREEN.sub(b"vnc://REDACTED", text.removesuffix(b"\r"))
+        return Line(self._times.at(start, now), redacted)
 
     def _read(self) -> bytes:
         if self._file is None:
@@ -128,7 +128,7 @@ class LogFile:
         chunk = os.pread(self._file.fileno(), _READ_BYTES, self._offset)
         self._offset += len(chunk)
         # Only at the end of the old file: its last lines come before those of its successor.
-        return chunk if chunk or not self._was_replaced() else self._read()
+        return chunk if chunk or not self._open_successor() else self._read()
 
     def _open(self) -> None:
         self._file = self._open_file()
@@ -139,21 +139,21 @@ class LogFile:
         if size > MAX_BACKLOG_BYTES:
             self._offset = _line_start(self._file.fileno(), size - MAX_BACKLOG_BYTES)
 
-    def _was_replaced(self) -> bool:
+    def _open_successor(self) -> bool:
         """Switch to the file that has the name now, if it is a different one and not empty; return whether it did."""
-        fresh = self._open_file() if self._renews else None
-        if fresh is None or self._file is None:
+        successor = self._open_file() if self._rotates else None
+        if successor is None or self._file is None:
             return False
-        ours, theirs = os.fstat(self._file.fileno()), os.fstat(fresh.fileno())
+        ours, theirs = os.fstat(self._file.fileno()), os.fstat(successor.fileno())
         if ours.st_ino == theirs.st_ino or not theirs.st_size:
-            fresh.close()
+            successor.close()
             return False
         self._file.close()
-        self._file, self._offset, self._rest = fresh, 0, b""
+        self._file, self._offset, self._rest = successor, 0, b""
         return True
 
 
-def _line_start(number: int, offset: int) -> int:
+def _line_start(descriptor: int, offset: int) -> int:
     """Return the start of the next line, if it is within the length of a line."""
-    found = os.pread(number, MAX_LINE_BYTES, offset).find(b"\n")
-    return offset + found + 1
+    newline = os.pread(descriptor, MAX_LINE_BYTES, offset).find(b"\n")
+    return offset + newline + 1

@@ -22,7 +22,7 @@ def log_request(
 ) -> LogRequest:
     """Parse the options; BadRequest for an invalid value, Unprocessable for one out of range."""
     namespace, pod, container = path_parts
-    since_seconds = _count(query, "sinceSeconds", least=1)
+    since_seconds = _count(query, "sinceSeconds", minimum=1)
     since_time = _time(query.get("sinceTime", ""))
     if since_seconds is not None and since_time is not None:
         raise Unprocessable("at most one of sinceTime or sinceSeconds may be specified")
@@ -35,9 +35,9 @@ def log_request(
         follow=_flag(query, "follow"),
         previous=_flag(query, "previous"),
         timestamps=_flag(query, "timestamps"),
-        tail_lines=_count(query, "tailLines", least=0),
+        tail_lines=_count(query, "tailLines", minimum=0),
         since=since_time,
-        limit_bytes=_count(query, "limitBytes", least=1),
+        limit_bytes=_count(query, "limitBytes", minimum=1),
     )
 
 
@@ -45,15 +45,15 @@ async def encode(
     batches: AsyncGenerator[Sequence[Line], None], request: LogRequest
 ) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of a log response, up to the requested limit."""
-    left = request.limit_bytes
+    remaining = request.limit_bytes
     async for lines in batches:
         chunk = b"".join(_encode_line(line, request) for line in lines)
-        if left is not None:
-            chunk = chunk[:left]
-            left -= len(chunk)
+        if remaining is not None:
+            chunk = chunk[:remaining]
+            remaining -= len(chunk)
         if chunk:
             yield chunk
-        if left == 0:
+        if remaining == 0:
             return
 
 
@@ -73,15 +73,15 @@ def _flag(query: Mapping[str, str], name: str) -> bool:
     return text in _TRUE
 
 
-def _count(query: Mapping[str, str], name: str, *, least: int) -> int | None:
+def _count(query: Mapping[str, str], name: str, *, minimum: int) -> int | None:
     text = query.get(name, "")
     if not text:
         return None
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
         raise errors.BadRequest(f"{name} is not a number")
-    if int(text) < least:
-        raise Unprocessable(f"{name} must be at least {least}")
+    if int(text) < minimum:
+        raise Unprocessable(f"{name} must be at least {minimum}")
     return int(text)
 
 
@@ -89,9 +89,9 @@ def _time(text: str) -> datetime | None:
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+        time = None
+    if time is None or time.tzinfo is None:
         raise errors.BadRequest("sinceTime is not a time")
-    return found
+    return time

@@ -32,7 +32,7 @@ from bramley.base.clock import Clock
 SCAN_PERIOD = timedelta(seconds=1)
 _FOLLOW_SECONDS = 0.3
 _BATCH_LINES = 200
-_OVER = frozenset({VmState.ENDED, VmState.REPORTED})
+_ENDED = frozenset({VmState.ENDED, VmState.REPORTED})
 _NOT_STARTED = frozenset({VmState.CLAIMED, VmState.CLONED})
 _FINISHED = frozenset({"Succeeded", "Failed"})
 _CREATING = "ContainerCreating"
@@ -92,9 +92,9 @@ class PodLogs:
         for vm, record in records.items():
             if record.state not in _NOT_STARTED:
                 self._record_times(vm)
-            if record.state in _OVER and vm not in self._copied:
+            if record.state in _ENDED and vm not in self._copied:
                 self._copied.add(vm)
-                report.keep_log(self.user_data, vm, self.log_dir)
+                report.copy_log(self.user_data, vm, self.log_dir)
         for vm in [vm for vm in self._times if vm not in records]:
             del self._times[vm]
         self._copied &= records.keys()
@@ -105,10 +105,10 @@ class PodLogs:
         for file, times in files:
             if file is not None:
                 with file:
-                    facts = os.fstat(file.fileno())
+                    stat = os.fstat(file.fileno())
                 # A guest controls the dates of its files; a date in the future, or one that cannot be represented, is clamped.
-                changed = min(max(facts.st_mtime, 0.0), now.timestamp())
-                times.record(facts.st_size, datetime.fromtimestamp(changed, UTC))
+                modified = min(max(stat.st_mtime, 0.0), now.timestamp())
+                times.record(stat.st_size, datetime.fromtimestamp(modified, UTC))
         return vm_times
 
     async def _lines(self, vm: str, request: LogRequest) -> AsyncGenerator[Sequence[Line], None]:
@@ -118,48 +118,48 @@ class PodLogs:
             LogFile(lambda: self._open_guest(vm), times.guest, rotates=False),
         )
         try:
-            follows = request.follow and not self._is_over(vm)
+            follows = request.follow and not self._has_ended(vm)
             now = self.clock.now()
-            backlog = [each.all_lines(now, rest=not follows) for each in logs]
+            backlog = [each.all_lines(now, partial=not follows) for each in logs]
             merged = heapq.merge(*backlog, key=attrgetter("at"))
             async for batch in _batched(_selected(merged, request)):
                 yield batch
             while follows:
                 # Checked before reading: lines written until the VM's end must be read after it.
-                follows = not self._is_over(vm)
-                yield sorted(self._new_lines(logs, rest=not follows), key=attrgetter("at"))
+                follows = not self._has_ended(vm)
+                yield sorted(self._new_lines(logs, partial=not follows), key=attrgetter("at"))
                 await asyncio.sleep(_FOLLOW_SECONDS if follows else 0)
         finally:
             for each in logs:
                 each.close()
 
-    def _new_lines(self, logs: Sequence[LogFile], *, rest: bool) -> Iterator[Line]:
+    def _new_lines(self, logs: Sequence[LogFile], *, partial: bool) -> Iterator[Line]:
         now = self.clock.now()
         for each in logs:
-            yield from each.all_lines(now, rest=True) if rest else each.new_lines(now)
+            yield from each.all_lines(now, partial=True) if partial else each.new_lines(now)
 
     def _record(self, uid: str) -> VmRecord | None:
         return next((each for each in self.records().values() if each.uid == uid), None)
 
-    def _is_over(self, vm: str) -> bool:
+    def _has_ended(self, vm: str) -> bool:
         record = self.records().get(vm)
-        return record is None or record.state in _OVER
+        return record is None or record.state in _ENDED
 
     def _open_tart(self, vm: str) -> BinaryIO | None:
         return open_regular_file(self.log_dir / f"{vm}.log")
 
     def _open_guest(self, vm: str) -> BinaryIO | None:
-        found = self.user_data.open_guest_file(vm, guest.LOG_FILE)
-        return found or open_regular_file(report.kept_log_path(self.log_dir, vm))
+        file = self.user_data.open_guest_file(vm, guest.LOG_FILE)
+        return file or open_regular_file(report.log_copy_path(self.log_dir, vm))
 
 
 def _selected(lines: Iterable[Line], request: LogRequest) -> Iterable[Line]:
     since, tail = request.since, request.tail_lines
-    chosen = lines if since is None else (each for each in lines if each.at >= since)
+    lines_since = lines if since is None else (each for each in lines if each.at >= since)
     if tail is None:
-        return chosen
+        return lines_since
     # The backlog has no more lines than bytes, so a larger number from the client would only cost memory.
-    return deque(chosen, maxlen=min(tail, MAX_BACKLOG_BYTES))
+    return deque(lines_since, maxlen=min(tail, MAX_BACKLOG_BYTES))
 
 
 async def _batched(lines: Iterable[Line]) -> AsyncGenerator[Sequence[Line], None]:

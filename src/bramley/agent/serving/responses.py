@@ -33,15 +33,15 @@ def error_response(error: Exception | None) -> web.Response:
     """Return the response for an error; an unexpected one is logged and returned without details."""
     if isinstance(error, web.HTTPException):
         return text_error(error.status, error.reason)
-    known: tuple[tuple[type[Exception], int], ...] = (
+    statuses: tuple[tuple[type[Exception], int], ...] = (
         (errors.NotFound, 404),
         (Unprocessable, 422),
         (errors.Refused, 400),
         (TooManyStreams, 429),
         (errors.Unavailable, 503),
     )
-    for kind, code in known:
-        if isinstance(error, kind):
+    for error_type, code in statuses:
+        if isinstance(error, error_type):
             return text_error(code, str(error))
     logger.error("Kubelet endpoint request failed", exc=error)
     return text_error(500, "Internal Server Error")
@@ -86,7 +86,7 @@ def summary(usage: NodeUsage) -> web.Response:
             "node": {
                 "nodeName": usage.node,
                 "startTime": _time(usage.started_at),
-                **_used(usage.used),
+                **_cpu_and_memory(usage.used),
                 **_disk(usage),
             },
             "pods": [_pod(each) for each in usage.pods],
@@ -97,7 +97,7 @@ def summary(usage: NodeUsage) -> web.Response:
 
 def _pod(each: PodUsage) -> dict[str, Any]:
     started = {"startTime": _time(each.started_at)} if each.started_at else {}
-    used = _used(each.used)
+    used = _cpu_and_memory(each.used)
     return {
         "podRef": {"name": each.pod, "namespace": each.namespace, "uid": each.uid},
         **started,
@@ -106,7 +106,7 @@ def _pod(each: PodUsage) -> dict[str, Any]:
     }
 
 
-def _used(used: UsageSample) -> dict[str, Any]:
+def _cpu_and_memory(used: UsageSample) -> dict[str, Any]:
     cpu: dict[str, Any] = {"time": _time(used.at)}
     if used.cores is not None:
         cpu["usageNanoCores"] = round(used.cores * _NANO)
@@ -138,26 +138,26 @@ def resource_metrics(usage: NodeUsage) -> web.Response:
 
 
 def _metrics(usage: NodeUsage) -> Iterator[str]:
-    of_pods = [(_labels(each), each) for each in usage.pods]
-    of_containers = [(_labels(each, container=each.container), each) for each in usage.pods]
+    pods = [(_labels(each), each) for each in usage.pods]
+    containers = [(_labels(each, container=each.container), each) for each in usage.pods]
     node = [("", usage)]
-    for scope, found in (("container", of_containers), ("node", node), ("pod", of_pods)):
+    for scope, usages in (("container", containers), ("node", node), ("pod", pods)):
         yield from _family(
             f"{scope}_cpu_usage_seconds_total",
             "counter",
-            [(labels, f"{each.used.cpu_seconds:.9f}", each.used.at) for labels, each in found],
+            [(labels, f"{each.used.cpu_seconds:.9f}", each.used.at) for labels, each in usages],
         )
         yield from _family(
             f"{scope}_memory_working_set_bytes",
             "gauge",
-            [(labels, str(each.used.memory_bytes), each.used.at) for labels, each in found],
+            [(labels, str(each.used.memory_bytes), each.used.at) for labels, each in usages],
         )
     yield from _family(
         "container_start_time_seconds",
         "gauge",
         [
             (labels, f"{each.started_at.timestamp():.3f}", each.used.at)
-            for labels, each in of_containers
+            for labels, each in containers
             if each.started_at
         ],
     )
@@ -168,11 +168,11 @@ def _family(name: str, kind: str, samples: list[tuple[str, str, datetime | None]
     if samples:
         yield f"# TYPE {name} {kind}\n"
     for labels, value, at in samples:
-        when = f" {round(at.timestamp() * 1000)}" if at else ""
-        yield f"{name}{labels} {value}{when}\n"
+        timestamp = f" {round(at.timestamp() * 1000)}" if at else ""
+        yield f"{name}{labels} {value}{timestamp}\n"
 
 
-def _labels(each: PodUsage, **more: str) -> str:
-    named = {**more, "namespace": each.namespace, "pod": each.pod}
+def _labels(each: PodUsage, **extra: str) -> str:
+    labels = {**extra, "namespace": each.namespace, "pod": each.pod}
     # Kubernetes names contain nothing that needs escaping.
-    return "{" + ",".join(f'{key}="{value}"' for key, value in named.items()) + "}"
+    return "{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}"

@@ -37,7 +37,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ConnectionLimits:
     """The maximum number of connections, and how long one may be open without a request in progress."""
 
     max_connections: int = 128
@@ -47,7 +47,7 @@ class Bounds:
 class ConnectionLimiter:
     """Closes connections that are idle for too long or exceed the maximum number."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: ConnectionLimits) -> None:
         self._bounds = bounds
         self._busy: set[Hashable] = set()
         self._idle_since: dict[Any, float] = {}
@@ -75,16 +75,16 @@ class ConnectionLimiter:
 
     def close_excess(self, connections: list[Any], now: float) -> int:
         """Close connections that are idle for too long, then the longest idle ones above the maximum; return how many."""
-        idle = [one for one in connections if one not in self._busy]
-        self._idle_since = {one: self._idle_since.get(one, now) for one in idle}
+        idle = [connection for connection in connections if connection not in self._busy]
+        self._idle_since = {each: self._idle_since.get(each, now) for each in idle}
         limit = self._bounds.idle.total_seconds()
         idle.sort(key=self._idle_since.__getitem__)
-        expired = [one for one in idle if now - self._idle_since[one] >= limit]
+        expired = [connection for connection in idle if now - self._idle_since[connection] >= limit]
         surplus = max(0, len(connections) - self._bounds.max_connections)
         to_close = idle[: max(len(expired), surplus)]
-        for one in to_close:
-            del self._idle_since[one]
-            one.force_close()
+        for connection in to_close:
+            del self._idle_since[connection]
+            connection.force_close()
         return len(to_close)
 
 
@@ -104,8 +104,8 @@ class Settings:
     key: Path | None = None
     client_authority: Path | None = None
     auth: auth.Settings = field(default_factory=auth.Settings)
-    connections: Bounds = field(default_factory=Bounds)
-    streams: int = 32
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    max_streams: int = 32
     # The stream of a client that reads nothing for this long is aborted.
     send_deadline: timedelta = timedelta(seconds=30)
     handshake_deadline: timedelta = timedelta(seconds=10)
@@ -160,12 +160,12 @@ class Server:
 
     @asynccontextmanager
     async def _listening(self, runner: web.AppRunner) -> AsyncIterator[None]:
-        host, port, serve = self._settings.host, self._settings.port, runner.server
-        if serve is None:
+        host, port, protocol_factory = self._settings.host, self._settings.port, runner.server
+        if protocol_factory is None:
             raise RuntimeError("the AppRunner was not set up")
         try:
-            listening = await asyncio.get_running_loop().create_server(
-                serve,
+            server = await asyncio.get_running_loop().create_server(
+                protocol_factory,
                 host or None,
                 port,
                 ssl=self._context,
@@ -174,14 +174,14 @@ class Server:
             )
         except OSError as error:
             raise cannot_listen(host, port, error) from error
-        self.port = listening.sockets[0].getsockname()[1]
+        self.port = server.sockets[0].getsockname()[1]
         logger.info("Serving kubelet endpoints", host=host, port=self.port)
         # Only now: `port` is valid, and the port is published on the Node.
         self.ready.set()
         try:
             yield
         finally:
-            listening.close()
+            server.close()
 
     # TLS
 
@@ -244,7 +244,7 @@ class Server:
     # Requests
 
     def _app(self) -> web.Application:
-        app = web.Application(middlewares=[self._boundary])
+        app = web.Application(middlewares=[self._middleware])
         for path, handler in self._routes().items():
             app.router.add_get(path, handler)
         return app
@@ -258,7 +258,7 @@ class Server:
         }
 
     @web.middleware
-    async def _boundary(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Authorize every request, and convert every error into a response."""
         with self._connection_limiter.request_in_progress(request.protocol):
             with Captured() as caught:
@@ -301,7 +301,7 @@ class Server:
 
     @contextlib.contextmanager
     def _stream(self) -> Generator[None, None, None]:
-        if self._streams >= self._settings.streams:
+        if self._streams >= self._settings.max_streams:
             raise responses.TooManyStreams("too many log streams are open")
         self._streams += 1
         try:

@@ -71,27 +71,27 @@ class StatsProvider:
         before, self._samples = self._samples, {}
         for vm, record in self.records().items():
             if record.state is VmState.STARTED and (pid := self.process(vm)) is not None:
-                found = self._measured(pid, before.get(vm))
-                if found is not None:
-                    self._samples[vm] = found
+                sample = self._measure(pid, before.get(vm))
+                if sample is not None:
+                    self._samples[vm] = sample
         for vm, last in before.items():
             now = self._samples.get(vm)
             if now is None or now.pid != last.pid:
                 # The Node's counter must not decrease when a VM ends.
                 self._ended_cpu += last.used.cpu_seconds
-        own = self._own.used if self._own else None
-        self._own = _Sample(0, _used(self.own(), own, self.clock.now()))
+        previous = self._own.used if self._own else None
+        self._own = _Sample(0, _usage_sample(self.own(), previous, self.clock.now()))
 
     def usage(self) -> NodeUsage:
         """Return the last measurement."""
         records = self.records()
         vms = {vm: each.used for vm, each in self._samples.items() if vm in records}
-        found = [self._pod(records[vm], used) for vm, used in vms.items()]
+        pods = [self._pod(records[vm], used) for vm, used in vms.items()]
         return NodeUsage(
             node=self.node,
             started_at=self._started,
             used=self._total(),
-            pods=sorted(found, key=lambda each: (each.namespace, each.pod)),
+            pods=sorted(pods, key=lambda each: (each.namespace, each.pod)),
             disk=self._space(),
         )
 
@@ -108,26 +108,26 @@ class StatsProvider:
         )
 
     def _total(self) -> UsageSample:
-        own = [self._own] if self._own else []
-        each = [sample.used for sample in (*self._samples.values(), *own)]
-        rates = [used.cores for used in each if used.cores is not None]
+        agent_sample = [self._own] if self._own else []
+        samples = [sample.used for sample in (*self._samples.values(), *agent_sample)]
+        rates = [used.cores for used in samples if used.cores is not None]
         return UsageSample(
-            at=max((used.at for used in each), default=self.clock.now()),
-            cpu_seconds=self._ended_cpu + sum(used.cpu_seconds for used in each),
+            at=max((used.at for used in samples), default=self.clock.now()),
+            cpu_seconds=self._ended_cpu + sum(used.cpu_seconds for used in samples),
             cores=sum(rates) if rates else None,
-            memory_bytes=sum(used.memory_bytes for used in each),
+            memory_bytes=sum(used.memory_bytes for used in samples),
         )
 
-    def _measured(self, pid: int, before: _Sample | None) -> _Sample | None:
+    def _measure(self, pid: int, before: _Sample | None) -> _Sample | None:
         try:
-            found = self.host.usage(pid)
+            usage = self.host.usage(pid)
         except OSError:
             return None
-        if found is None:
+        if usage is None:
             return None
         at = self.clock.now()
         last = before.used if before is not None and before.pid == pid else None
-        return _Sample(pid, _used(found, last, at))
+        return _Sample(pid, _usage_sample(usage, last, at))
 
     def _space(self) -> Space | None:
         if self.disk is None:
@@ -141,16 +141,16 @@ class StatsProvider:
 def own_usage() -> Usage:
     """Return the usage of this process without its children, which are counted with the VMs."""
     unit = 1 if sys.platform == "darwin" else 1024
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return Usage(timedelta(seconds=time.process_time()), most)
+    max_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return Usage(timedelta(seconds=time.process_time()), max_resident_bytes)
 
 
-def _used(found: Usage, last: UsageSample | None, at: datetime) -> UsageSample:
-    cpu, cores = found.cpu.total_seconds(), None
+def _usage_sample(usage: Usage, last: UsageSample | None, at: datetime) -> UsageSample:
+    cpu, cores = usage.cpu.total_seconds(), None
     if last is not None and at > last.at:
         # The time of a child that has ended is lost; the counter must not decrease by it.
         cpu = max(cpu, last.cpu_seconds)
         cores = (cpu - last.cpu_seconds) / (at - last.at).total_seconds()
     elif last is not None:
         cores = last.cores
-    return UsageSample(at, cpu, cores, found.resident_bytes)
+    return UsageSample(at, cpu, cores, usage.resident_bytes)

@@ -19,7 +19,7 @@ from prometheus_client import Counter
 
 from bramley.agent import programs
 from bramley.agent.host import Host
-from bramley.agent.programs import Finished, Programs
+from bramley.agent.programs import ProgramResult, Programs
 from bramley.agent.runs import Run, Runs
 from bramley.agent.tart import failures, output, references
 from bramley.agent.tart.output import ListedVm, VmFacts
@@ -59,9 +59,9 @@ class RunOptions:
     root_disk: str = EPHEMERAL_DISK_OPTIONS
 
 
-def tart_environment(home: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
+def tart_environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment of every tart: its home, and the setting that keeps it from pruning images."""
-    return {"TART_HOME": str(home), "TART_NO_AUTO_PRUNE": "1", **(more or {})}
+    return {"TART_HOME": str(home), "TART_NO_AUTO_PRUNE": "1", **(extra or {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +140,12 @@ class Tart:
         limit: timedelta | None = None,
     ) -> None:
         """Pull an image into the cache; returns at once if it is cached. A paced pull passes its own `limit`."""
-        more = ("--concurrency", str(concurrency)) if concurrency else ()
+        options = ("--concurrency", str(concurrency)) if concurrency else ()
         # With CI set tart prints its progress in lines.
         environment = {"CI": "1", **(credentials.environment() if credentials else {})}
         finished = await self._run(
             "pull",
-            (image, *more),
+            (image, *options),
             limit=limit or self.deadlines.pull,
             environment=environment,
             on_line=on_line,
@@ -211,7 +211,7 @@ class Tart:
         if failures.is_missing(finished):
             return None
         _check_exit("get", finished)
-        return output.facts(finished.stdout)
+        return output.parse_get(finished.stdout)
 
     async def list(self) -> Sequence[ListedVm]:
         """Return local VMs and cached images; retried once, because tart fails if a VM is deleted meanwhile."""
@@ -229,9 +229,9 @@ class Tart:
         if "no IP address found" in finished.stderr or failures.is_missing(finished):
             return None
         _check_exit("ip", finished)
-        return output.address(finished.stdout)
+        return output.parse_ip(finished.stdout)
 
-    async def exec(self, vm: str, argv: Sequence[str], limit: timedelta) -> Finished:
+    async def exec(self, vm: str, argv: Sequence[str], limit: timedelta) -> ProgramResult:
         """Run a command in the guest. The exit code is the guest's or tart's; the two cannot always be distinguished."""
         return await self._run("exec", (vm, *argv), limit=limit)
 
@@ -266,13 +266,13 @@ class Tart:
         reference = references.parse(image)
         if reference is None:
             return None
-        at = references.folder(self.home, reference, reference.digest or reference.tag)
+        path = references.folder(self.home, reference, reference.digest or reference.tag)
         # Tags are links to digests.
-        digest = reference.digest or at.resolve().name
-        is_complete = (at / _CONFIG).exists()
+        digest = reference.digest or path.resolve().name
+        is_complete = (path / _CONFIG).exists()
         return digest if digest.startswith("sha256:") and is_complete else None
 
-    def has(self, vm: str) -> bool:
+    def has_vm(self, vm: str) -> bool:
         """Return whether there is a complete VM of this name."""
         return references.is_bundle(self._bundle(vm))
 
@@ -288,7 +288,7 @@ class Tart:
     async def _list(self) -> Sequence[ListedVm]:
         finished = await self._run("list", ("--format", "json"), limit=self.deadlines.list)
         _check_exit("list", finished)
-        return output.listed(finished.stdout)
+        return output.parse_list(finished.stdout)
 
     async def _run(
         self,
@@ -299,7 +299,7 @@ class Tart:
         environment: dict[str, str] | None = None,
         on_line: Callable[[str], None] | None = None,
         gate: asyncio.Event | None = None,
-    ) -> Finished:
+    ) -> ProgramResult:
         verb = "--version" if operation == "version" else operation
         try:
             return await programs.run_with_timeout(
@@ -342,10 +342,10 @@ class Tart:
 
     def _remove_incomplete(self, name: str) -> None:
         """Remove the folder of an incomplete VM, which tart does not recognize."""
-        if "/" not in name and not self.has(name):
+        if "/" not in name and not self.has_vm(name):
             shutil.rmtree(self._bundle(name), ignore_errors=True)
 
 
-def _check_exit(operation: str, finished: Finished) -> None:
+def _check_exit(operation: str, finished: ProgramResult) -> None:
     if finished.code != 0:
         raise failures.failure(operation, finished)

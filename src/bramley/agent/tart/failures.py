@@ -6,7 +6,7 @@ that was killed at its deadline is `errors.TimedOut`.
 
 from __future__ import annotations
 
-from bramley.agent.programs import Finished
+from bramley.agent.programs import ProgramResult
 from bramley.base import errors
 
 
@@ -58,7 +58,7 @@ class UnreadableOutput(TartFailed):
 
 _MISSING = "does not exist"
 _NOT_RUNNING = "is not running"
-_HALF_MADE = ("is missing some of its files", "missing files for a supported layout")
+_INCOMPLETE = ("is missing some of its files", "missing files for a supported layout")
 
 # Matched in this order: a full disk or a missing session is the cause of the other messages in the same output.
 _FRAGMENTS: tuple[tuple[type[TartFailed], tuple[str, ...]], ...] = (
@@ -91,7 +91,7 @@ _FRAGMENTS: tuple[tuple[type[TartFailed], tuple[str, ...]], ...] = (
     ),
     (AlreadyRunning, ("is already running", "Failed to lock auxiliary storage")),
     (IsRunning, ('" is running',)),
-    (IncompleteVm, _HALF_MADE),
+    (IncompleteVm, _INCOMPLETE),
     (Throttled, ("code: 429", "code: 500", "code: 502", "code: 503", "code: 504")),
     (
         Unusable,
@@ -107,17 +107,17 @@ _FRAGMENTS: tuple[tuple[type[TartFailed], tuple[str, ...]], ...] = (
 _USAGE = 64
 
 
-def failure(operation: str, finished: Finished) -> TartFailed:
+def failure(operation: str, finished: ProgramResult) -> TartFailed:
     """Return the error for a command that failed."""
     return _kind(finished)(operation, code=finished.code, stderr=finished.stderr.strip())
 
 
-def is_missing(finished: Finished) -> bool:
+def is_missing(finished: ProgramResult) -> bool:
     """Return whether tart reported that the VM or image does not exist; a shell's "not found" has another exit code."""
     return finished.code == 2 and _MISSING in finished.stderr
 
 
-def is_not_running(finished: Finished) -> bool:
+def is_not_running(finished: ProgramResult) -> bool:
     """Return whether tart reported that the VM does not run."""
     return finished.code == 2 and _NOT_RUNNING in finished.stderr
 
@@ -126,10 +126,10 @@ def start_failure(code: int, output: str) -> TartFailed | None:
     """Return why a `tart run` failed to start, by its exit code and last output; None if it did not fail."""
     if code == 0:
         return None
-    return failure("run", Finished(code=code, stderr=output))
+    return failure("run", ProgramResult(code=code, stderr=output))
 
 
-def _kind(finished: Finished) -> type[TartFailed]:
+def _kind(finished: ProgramResult) -> type[TartFailed]:
     if finished.code == _USAGE:
         return Unusable
     if finished.code < 0:

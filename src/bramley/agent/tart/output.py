@@ -34,7 +34,7 @@ _SUSPENDED = "suspended"
 _MAX_QUOTED = 200
 
 
-def listed(text: str) -> list[ListedVm]:
+def parse_list(text: str) -> list[ListedVm]:
     """Parse `tart list --format json`."""
     rows = _json("list", text)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -45,7 +45,7 @@ def listed(text: str) -> list[ListedVm]:
         raise _unreadable("list", text) from error
 
 
-def facts(text: str) -> VmFacts:
+def parse_get(text: str) -> VmFacts:
     """Parse `tart get --format json`."""
     row = _json("get", text)
     try:
@@ -59,7 +59,7 @@ def facts(text: str) -> VmFacts:
         raise _unreadable("get", text) from error
 
 
-def address(text: str) -> str:
+def parse_ip(text: str) -> str:
     """Parse `tart ip`."""
     try:
         return str(ipaddress.IPv4Address(text.strip()))
@@ -71,11 +71,11 @@ def _row(row: dict[str, Any]) -> ListedVm:
     return ListedVm(
         name=str(row["Name"]),
         is_local=str(row["Source"]).lower() == _LOCAL,
-        size_gb=_size(row.get("Size")),
+        size_gb=_parse_size(row.get("Size")),
     )
 
 
-def _size(value: object) -> float:
+def _parse_size(value: object) -> float:
     """Return a size that may be a number or a string; a missing or invalid one is 0."""
     try:
         return float(value)  # type: ignore[arg-type]

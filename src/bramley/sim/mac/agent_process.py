@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from bramley.agent.host import HostProcess, Space, Usage
 from bramley.agent.platform import system
-from bramley.agent.programs import Finished
+from bramley.agent.programs import ProgramResult
 from bramley.kube.transport import Request, Response, Stream, Transport
 from bramley.sim.mac.processes import Call, Process
 from bramley.sim.mac.runs import SimulatedRuns
@@ -129,7 +129,7 @@ class SimulatedPrograms:
         stdin: bytes = b"",
         on_line: Callable[[str], None] | None = None,
         gate: asyncio.Event | None = None,
-    ) -> Finished:
+    ) -> ProgramResult:
         """Run a program to its end; cancelling kills its group, unless it is the agent that died."""
         agent = self._agent
         label = _verb_name(argv)
@@ -146,7 +146,7 @@ class SimulatedPrograms:
                 agent.mac.table.kill_group(process.group)
             raise
         await agent.checkpoint(f"after {label}")
-        return Finished(code, _text(pipes.stdout), _text(pipes.stderr))
+        return ProgramResult(code, _text(pipes.stdout), _text(pipes.stderr))
 
 
 @dataclass(slots=True)
@@ -208,7 +208,7 @@ class SimulatedHost:
     def guest_processes(self) -> list[HostProcess]:
         """Return the processes of guests and of the tarts that run them."""
         living = self._mac.table.living()
-        return [HostProcess(each.pid, each.argv) for each in living if system.holds_vm(each.argv)]
+        return [HostProcess(each.pid, each.argv) for each in living if system.runs_vm(each.argv)]
 
     def processes(self) -> list[HostProcess]:
         """Return all processes."""

@@ -84,7 +84,7 @@ class MacFolder:
         return [
             pid
             for pid, argv in self._running()
-            if _script(argv).startswith(places) and _holds_vm(argv)
+            if _script(argv).startswith(places) and _runs_vm(argv)
         ]
 
     def processes(self) -> list[int]:
@@ -114,8 +114,8 @@ def _script(argv: tuple[str, ...]) -> str:
     return next((word for word in argv[1:] if not word.startswith("-")), "")
 
 
-def _holds_vm(argv: tuple[str, ...]) -> bool:
-    return system.holds_vm(system.without_interpreter(argv))
+def _runs_vm(argv: tuple[str, ...]) -> bool:
+    return system.runs_vm(system.without_interpreter(argv))
 
 
 def _install(path: Path, content: str) -> None:

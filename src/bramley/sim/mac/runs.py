@@ -7,8 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bramley.agent.runs import Ended, Run
-from bramley.agent.vm_logs import redacted
+from bramley.agent.runs import Run, RunExit
+from bramley.agent.vm_logs import redact
 from bramley.base import errors
 from bramley.sim.mac.processes import Call, Process
 
@@ -27,7 +27,7 @@ class Supervised:
     run: Run
     supervisor: Process | None = None
     tart: Process | None = None
-    ended: Ended | None = None
+    ended: RunExit | None = None
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
 
     @property
@@ -62,14 +62,14 @@ class SimulatedRuns:
         """Return whether the run is alive."""
         return vm in self._runs and self._runs[vm].is_alive
 
-    def ended(self, vm: str) -> Ended | None:
+    def find_exit(self, vm: str) -> RunExit | None:
         """Return how the run ended; without an exit code if its supervisor is lost."""
         supervised = self._runs.get(vm)
         if supervised is None or supervised.is_alive:
             return None
-        return supervised.ended or Ended(None, None)
+        return supervised.ended or RunExit(None, None)
 
-    async def wait(self, vm: str) -> Ended:
+    async def wait(self, vm: str) -> RunExit:
         """Wait until the run has ended."""
         supervised = self._runs.get(vm)
         if supervised is None:
@@ -78,7 +78,7 @@ class SimulatedRuns:
             if process is not None:
                 await asyncio.shield(process.ended)
         await self._agent.block_if_dead()
-        return supervised.ended or Ended(None, None)
+        return supervised.ended or RunExit(None, None)
 
     def kill(self, vm: str) -> None:
         """Kill tart; its supervisor records the end."""
@@ -90,7 +90,7 @@ class SimulatedRuns:
     def output_tail(self, vm: str) -> str:
         """Return the last lines of tart."""
         supervised = self._runs.get(vm)
-        return redacted("\n".join(supervised.lines)) if supervised else ""
+        return redact("\n".join(supervised.lines)) if supervised else ""
 
     def forget(self, vm: str) -> None:
         """Remove a run; Conflict while it is alive."""
@@ -113,7 +113,7 @@ async def _supervise(mac: SimulatedMac, supervised: Supervised) -> int:
     if supervised.tart is None:
         raise RuntimeError("a supervisor was started without its tart")
     code = await asyncio.shield(supervised.tart.ended)
-    supervised.ended = Ended(code, mac.clock.now())
+    supervised.ended = RunExit(code, mac.clock.now())
     return 0
 
 

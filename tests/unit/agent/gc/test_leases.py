@@ -65,4 +65,4 @@ def test_running_push_is_recognised_by_its_command_line(
     evidence = plan.read_process_table([HostProcess(1, line)], tart="/opt/mytart")
 
     assert evidence.has_push is expected
-    assert evidence.words == set(line)
+    assert evidence.arguments == set(line)

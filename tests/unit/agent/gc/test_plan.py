@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bramley.agent.gc.leases import Lease
 from bramley.agent.gc.plan import (
-    KEPT_UNUSED,
+    MAX_UNUSED_AGE,
     DeleteCached,
     DeleteImage,
     DeleteVm,
@@ -170,7 +170,7 @@ def test_image_unused_for_a_day_is_deleted_with_base_and_cache() -> None:
 
 
 def test_unused_image_is_kept_for_a_day() -> None:
-    young = an_image("a", last_used=NOW - KEPT_UNUSED + timedelta(seconds=1))
+    young = an_image("a", last_used=NOW - MAX_UNUSED_AGE + timedelta(seconds=1))
 
     assert steps(with_images(young)) == ()
 

@@ -171,7 +171,7 @@ async def test_error_names_the_missing_object(field: str) -> None:
 
 
 async def test_forbidden_object_is_retried_like_a_missing_one() -> None:
-    with pytest.raises(Unresolved, match=r"^env A: secret s: the agent may not read it$"):
+    with pytest.raises(Unresolved, match=r"^env A: secret s: the agent is not allowed to read it$"):
         await value_of(from_secret("s", "k"), Objects(forbidden=frozenset({"s"})))
 
 

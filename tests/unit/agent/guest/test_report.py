@@ -11,7 +11,7 @@ import pytest
 from bramley.agent.guest import report
 from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.report import Report
-from bramley.agent.runs import Ended
+from bramley.agent.runs import RunExit
 
 VM = "ns-build-0123456789ab"
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -72,8 +72,8 @@ def test_without_a_report_there_is_none(folders: UserData) -> None:
 @pytest.mark.parametrize(
     ("ended", "at", "finished"),
     [
-        (Ended(0, NOON - MINUTE), NOON - 2 * MINUTE, NOON - MINUTE),
-        (Ended(None, None), NOON - 2 * MINUTE, NOON - 2 * MINUTE),
+        (RunExit(0, NOON - MINUTE), NOON - 2 * MINUTE, NOON - MINUTE),
+        (RunExit(None, None), NOON - 2 * MINUTE, NOON - 2 * MINUTE),
         (None, NOON - 2 * MINUTE, NOON - 2 * MINUTE),
         (None, None, NOON),
         (None, NOON + MINUTE, NOON),
@@ -81,7 +81,7 @@ def test_without_a_report_there_is_none(folders: UserData) -> None:
     ],
 )
 def test_finish_time_comes_from_the_most_reliable_source(
-    ended: Ended | None, at: datetime | None, finished: datetime
+    ended: RunExit | None, at: datetime | None, finished: datetime
 ) -> None:
     started = NOON - timedelta(hours=1)
 
@@ -114,18 +114,18 @@ def test_first_line_that_is_cut_is_left_out(folders: UserData) -> None:
 
     tail = write_log(folders, long * 100)
 
-    assert tail == (long * (report.LONGEST_TAIL // len(long))).decode()
-    assert len(tail) <= report.LONGEST_TAIL
+    assert tail == (long * (report.MAX_TAIL_BYTES // len(long))).decode()
+    assert len(tail) <= report.MAX_TAIL_BYTES
 
 
 def test_first_line_that_just_fits_is_kept(folders: UserData) -> None:
     line = b"x" * 1023 + b"\n"
 
-    assert len(write_log(folders, line * 100)) == report.LONGEST_TAIL
+    assert len(write_log(folders, line * 100)) == report.MAX_TAIL_BYTES
 
 
 def test_end_of_an_endless_line_is_returned(folders: UserData) -> None:
-    assert write_log(folders, b"x" * 200_000) == "x" * report.LONGEST_TAIL
+    assert write_log(folders, b"x" * 200_000) == "x" * report.MAX_TAIL_BYTES
 
 
 def test_bytes_that_are_not_utf8_are_replaced(folders: UserData) -> None:

@@ -12,15 +12,15 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from bramley.agent.images.image_manager import ImageManager
 from bramley.agent.images.image_requests import (
-    Answer,
     Failed,
     ImageRequest,
+    ImageState,
     PullBackoff,
     Ready,
 )
 from bramley.agent.images.image_store import ImageStore
-from bramley.agent.images.images import Images
 from bramley.agent.images.puller import Puller, PullSettings, Reclaim
 from bramley.agent.ledger import Ledger
 from bramley.agent.metrics import AgentMetrics
@@ -68,13 +68,13 @@ class ImageWorld:
     tart: Tart
     ledger: Ledger
     store: ImageStore
-    images: Images
+    images: ImageManager
     metrics: AgentMetrics
     keys: FakeKeys
     calls: list[str]
     changes: list[str] = field(default_factory=list)
 
-    def ask(self, image: str, owner: str = "pod-1", **more: Any) -> Answer:
+    def ask(self, image: str, owner: str = "pod-1", **more: Any) -> ImageState:
         request = ImageRequest(image, owner, **more)
         return self.images.request(request, on_change=lambda: self.changes.append(owner))
 
@@ -162,7 +162,7 @@ def assemble(
         reclaim=reclaim,
         settings=settings or PullSettings(),
     )
-    images = Images(
+    images = ImageManager(
         tart=tart,
         ledger=ledger,
         store=store,

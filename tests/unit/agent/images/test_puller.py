@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bramley.agent.images.image_requests import ImageRequest, Pulling, Ready
-from bramley.agent.images.pull_watch import PullControl, Stalled
+from bramley.agent.images.pull_monitor import PullControl, Stalled
 from bramley.agent.images.puller import PullSettings
 from bramley.agent.tart.failures import NoSpace, Throttled
 from tests.unit.agent.images.image_world import ImageWorld, image_world, pinned, until

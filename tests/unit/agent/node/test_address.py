@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bramley.agent.node import address
-from bramley.agent.programs import Finished
+from bramley.agent.programs import ProgramResult
 from bramley.agent.settings import Endpoint, NodeSettings, Serving, Settings
 from bramley.base import errors
 from tests.unit.agent.node.worlds import Host, Programs
@@ -41,7 +41,7 @@ async def test_without_an_interface_the_agent_runs_without_an_address() -> None:
 
 
 async def test_on_the_tailnet_metrics_health_and_logs_listen_there_only() -> None:
-    programs = Programs({TAILSCALE: Finished(0, "100.64.0.11\n")})
+    programs = Programs({TAILSCALE: ProgramResult(0, "100.64.0.11\n")})
 
     with_address = await address.with_address(chosen("tailscale"), programs, Host())
 
@@ -58,7 +58,7 @@ async def test_on_the_tailnet_metrics_health_and_logs_listen_there_only() -> Non
 
 
 async def test_configured_bind_address_is_kept() -> None:
-    programs = Programs({TAILSCALE: Finished(0, "100.64.0.11\n")})
+    programs = Programs({TAILSCALE: ProgramResult(0, "100.64.0.11\n")})
     own = Endpoint("127.0.0.1", 9000)
 
     with_address = await address.with_address(chosen("tailscale", metrics=own), programs, Host())
@@ -67,9 +67,9 @@ async def test_configured_bind_address_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [Finished(1, "", "tailscaled is not running"), Finished(0, "fd7a::1\n")]
+    "answer", [ProgramResult(1, "", "tailscaled is not running"), ProgramResult(0, "fd7a::1\n")]
 )
-async def test_without_a_tailnet_the_start_fails(answer: Finished) -> None:
+async def test_without_a_tailnet_the_start_fails(answer: ProgramResult) -> None:
     programs = Programs({TAILSCALE: answer})
 
     with pytest.raises(errors.BadConfiguration, match="--node-ip-source tailscale"):

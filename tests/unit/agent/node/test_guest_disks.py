@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from bramley.agent.node import guest_probes
-from bramley.agent.programs import Finished
+from bramley.agent.programs import ProgramResult
 from bramley.base import errors
 
 MACOS = """\
@@ -24,15 +24,15 @@ class Guests:
     def __init__(self, **output: str | int | None) -> None:
         self.output = output
 
-    async def exec(self, vm: str, argv: Sequence[str], *, limit: timedelta) -> Finished:
+    async def exec(self, vm: str, argv: Sequence[str], *, limit: timedelta) -> ProgramResult:
         assert tuple(argv) == ("/bin/df", "-k", "/")
         answer = self.output[vm]
         if answer is None:
             await asyncio.sleep(limit.total_seconds())
             raise errors.TimedOut("no answer")
         if isinstance(answer, int):
-            return Finished(answer)
-        return Finished(0, answer)
+            return ProgramResult(answer)
+        return ProgramResult(0, answer)
 
 
 @pytest.mark.parametrize(
@@ -58,24 +58,24 @@ async def test_guests_are_probed_concurrently_and_silent_ones_are_left_out() -> 
 
     assert results.disks == {"a": 25.0, "c": 93.0}
     assert (set(results.responsive), set(results.unresponsive)) == ({"a", "c"}, {"b", "d"})
-    assert asyncio.get_running_loop().time() - began == guest_probes.LIMIT.total_seconds()
+    assert asyncio.get_running_loop().time() - began == guest_probes.TIMEOUT.total_seconds()
 
 
 @pytest.mark.parametrize(
     "output",
     [
-        Finished(2, stderr='VM "a" is not running'),
-        Finished(2, stderr='the specified VM "a" does not exist'),
+        ProgramResult(2, stderr='VM "a" is not running'),
+        ProgramResult(2, stderr='the specified VM "a" does not exist'),
         errors.Unavailable("no process can be started now"),
     ],
     ids=["has ended", "is gone", "cannot be probed"],
 )
 async def test_failure_outside_the_guest_is_neither_an_answer_nor_silence(
-    output: Finished | errors.BramleyError,
+    output: ProgramResult | errors.BramleyError,
 ) -> None:
     class Tart:
-        async def exec(self, *_: object, **__: object) -> Finished:
-            if isinstance(output, Finished):
+        async def exec(self, *_: object, **__: object) -> ProgramResult:
+            if isinstance(output, ProgramResult):
                 return output
             raise output
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from bramley.agent.node import guest_probes
 from bramley.agent.node.guest_probes import GuestProbes
-from bramley.agent.programs import Finished
+from bramley.agent.programs import ProgramResult
 from bramley.base import errors
 
 
@@ -28,14 +28,14 @@ class Mac:
     def probes(self) -> GuestProbes:
         return GuestProbes(self, self, running=lambda: self.silences, check_tart=self.check_tart)
 
-    async def exec(self, vm: str, argv: Sequence[str], *, limit: timedelta) -> Finished:
+    async def exec(self, vm: str, argv: Sequence[str], *, limit: timedelta) -> ProgramResult:
         assert tuple(argv) == guest_probes.COMMAND
         self.probed.append(vm)
         self.silences[vm] -= 1
         if self.silences[vm] >= 0:
             await asyncio.sleep(limit.total_seconds())
             raise errors.TimedOut("the guest does not answer")
-        return Finished(0, "Filesystem\n/dev/disk 5% /")
+        return ProgramResult(0, "Filesystem\n/dev/disk 5% /")
 
     async def check_tart(self) -> None:
         self.checks += 1
@@ -59,7 +59,7 @@ async def test_guest_that_misses_two_probes_is_unresponsive() -> None:
     assert (mac.unresponsive, mac.responsive, disks) == ({"a"}, {"b"}, {"b": 5.0})
     assert mac.probed == ["a", "b", "a"]
     # With the minute until the probe begins, these are the 90 s.
-    limit, doubt = guest_probes.LIMIT.total_seconds(), guest_probes.RECHECK_AFTER.total_seconds()
+    limit, doubt = guest_probes.TIMEOUT.total_seconds(), guest_probes.RECHECK_AFTER.total_seconds()
     assert asyncio.get_running_loop().time() - began == 2 * limit + doubt <= 29
 
 
@@ -93,7 +93,7 @@ async def test_guest_that_ended_meanwhile_is_not_probed_again() -> None:
     mac = Mac({"a": 9}, known={"a"})
     async with asyncio.TaskGroup() as group:
         group.create_task(mac.probes().probe())
-        await asyncio.sleep(guest_probes.LIMIT.total_seconds() + 1)
+        await asyncio.sleep(guest_probes.TIMEOUT.total_seconds() + 1)
         del mac.silences["a"]
 
     assert (mac.unresponsive, mac.probed) == (set(), ["a"])

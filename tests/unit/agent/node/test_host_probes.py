@@ -47,7 +47,7 @@ class LivenessSink:
 class Metrics:
     """Metrics that record nothing."""
 
-    def guest_disks(self, percents: Mapping[str, float]) -> None:
+    def set_guest_disks(self, percents: Mapping[str, float]) -> None:
         assert not percents
 
 

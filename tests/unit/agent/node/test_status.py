@@ -88,11 +88,11 @@ def test_disk_pressure_begins_as_false() -> None:
 
 
 def test_leaked_slot_is_reported_with_its_evidence_and_not_allocatable() -> None:
-    facts = Facts(leaks=["process 7 holds a VM"])
+    facts = Facts(leaks=["process 7 runs a VM"])
 
     leaked = condition(facts, "SlotLeaked")
 
-    assert (leaked.status, leaked.message) == ("True", "process 7 holds a VM")
+    assert (leaked.status, leaked.message) == ("True", "process 7 runs a VM")
     assert (node_status(facts).capacity["pods"], node_status(facts).allocatable["pods"]) == (
         "2",
         "1",

@@ -15,7 +15,7 @@ from typing import Any
 from bramley.agent.host import HostProcess, Space, Usage
 from bramley.agent.node.controller import NodeController
 from bramley.agent.node.status import Facts
-from bramley.agent.programs import Finished, ProgramMissing
+from bramley.agent.programs import ProgramMissing, ProgramResult
 from bramley.agent.settings import NodeSettings
 from bramley.api.core import Node
 from bramley.app import embedded
@@ -25,7 +25,7 @@ from bramley.kube.transport import Request, Response, Stream
 from tests import virtual_time
 
 NAME = "mac-1"
-Answer = Finished | BaseException | Callable[[], Finished]
+Answer = ProgramResult | BaseException | Callable[[], ProgramResult]
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Programs:
         stdin: bytes = b"",  # noqa: ARG002
         on_line: Callable[[str], None] | None = None,  # noqa: ARG002
         gate: asyncio.Event | None = None,  # noqa: ARG002
-    ) -> Finished:
+    ) -> ProgramResult:
         line = " ".join(argv)
         self.calls.append(line)
         if any(part in line for part in self.hanging):
@@ -90,7 +90,7 @@ class Programs:
         return sum(part in line for line in self.calls)
 
 
-def _given(answer: Answer) -> Finished:
+def _given(answer: Answer) -> ProgramResult:
     if isinstance(answer, BaseException):
         raise answer
     return answer() if callable(answer) else answer

@@ -133,7 +133,7 @@ async def test_pull_of_one_pod_delays_neither_deletion_nor_boot_of_another(tmp_p
 
 
 async def test_504_pods_finished_and_deleted_are_gone(tmp_path: Path) -> None:
-    """Finished Pods that are deleted later with a grace period do not stay in Terminating."""
+    """ProgramResult Pods that are deleted later with a grace period do not stay in Terminating."""
     async with a_world(tmp_path, work=5.0) as world:
         await world.kube.create(with_finalizers(a_pod(), finalizers.VM_CLEANUP, OTHERS))
         await world.until_phase("Running")

@@ -10,7 +10,7 @@ from bramley.agent.guest.report import Report, finished_at
 from bramley.agent.ledger import VmRecord, VmState
 from bramley.agent.pods import status, teardown_steps
 from bramley.agent.pods.teardown_steps import VmExit
-from bramley.agent.runs import Ended
+from bramley.agent.runs import RunExit
 from bramley.api.names import agent
 
 BEGAN = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -35,7 +35,7 @@ def end(
     was_rebooted: bool = False,
 ) -> VmRecord:
     at = BEGAN + timedelta(minutes=minutes)
-    ended = None if code is None else Ended(code, at)
+    ended = None if code is None else RunExit(code, at)
     report = Report(reported, at if reported is not None else None)
     known = VmExit(
         ended=ended,

@@ -139,7 +139,7 @@ async def test_guest_that_outlives_its_tart_is_reported_as_a_leak(tmp_path: Path
 
         assert not await world.event_messages(events.CREATE_FAILED)
         assert len(leaks) == 1
-        assert "no record explains" in leaks[0]
+        assert "not in the ledger" in leaks[0]
         assert await world.phase("two") == "Pending"
         assert max(world.guest_counts) == 2
 

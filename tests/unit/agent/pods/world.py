@@ -23,9 +23,9 @@ from bramley.agent.guest.tokens import Tokens
 from bramley.agent.gui_session import GuiSession
 from bramley.agent.host_clock import HostClock
 from bramley.agent.images.credentials import Keyring
+from bramley.agent.images.image_manager import ImageManager
 from bramley.agent.images.image_requests import PullBackoff
 from bramley.agent.images.image_store import ImageStore
-from bramley.agent.images.images import Images
 from bramley.agent.images.puller import Puller
 from bramley.agent.ledger import Ledger
 from bramley.agent.metrics import AgentMetrics
@@ -242,9 +242,9 @@ class World:
 
     def _images(
         self, side: AgentProcess, kube: Client, tart: Tart, ledger: Ledger, metrics: AgentMetrics
-    ) -> Images:
+    ) -> ImageManager:
         clock, rng = self.mac.clock, random.Random(8)
-        return Images(
+        return ImageManager(
             tart=tart,
             ledger=ledger,
             store=ImageStore(ledger, self.mac.folders.tart_home, clock),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bramley.agent.processes import SystemPrograms
-from bramley.agent.programs import Finished
+from bramley.agent.programs import ProgramResult
 from bramley.agent.serving.certificate import SelfSigned
 from bramley.base import errors
 
@@ -34,8 +34,8 @@ class Clock:
 class Broken:
     """An openssl that does not work."""
 
-    async def run(self, argv: Sequence[str], **_options: Any) -> Finished:
-        return Finished(1, stderr=f"{argv[1]}: unknown option")
+    async def run(self, argv: Sequence[str], **_options: Any) -> ProgramResult:
+        return ProgramResult(1, stderr=f"{argv[1]}: unknown option")
 
 
 def a_pair(folder: Path, clock: Clock, hosts: tuple[str, ...] = HOSTS) -> SelfSigned:

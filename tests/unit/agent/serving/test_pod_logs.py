@@ -134,7 +134,7 @@ async def test_followed_log_ends_with_the_vm_and_loses_nothing(tmp_path: Path) -
         write(host.guest, "why it failed")
         # As the agent does: the record has the end, then everything is removed.
         host.state = VmState.ENDED
-        report.keep_log(host.data, VM, tmp_path)
+        report.copy_log(host.data, VM, tmp_path)
         await host.data.remove(VM)
         host.state = None
 
@@ -153,7 +153,7 @@ async def test_kept_log_of_a_guest_is_not_sent_twice(tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(follow())
         await asyncio.sleep(5)
-        report.keep_log(host.data, VM, tmp_path)
+        report.copy_log(host.data, VM, tmp_path)
         await host.data.remove(VM)
         await asyncio.sleep(5)
         host.state = VmState.ENDED
@@ -175,7 +175,7 @@ async def test_removing_a_guest_keeps_its_log(tmp_path: Path) -> None:
 
     await Guests(kube, host.data, tokens, node_facts=node_facts, logs=tmp_path).remove(VM)
 
-    assert report.kept_log_path(tmp_path, VM).read_text() == "why\n"
+    assert report.log_copy_path(tmp_path, VM).read_text() == "why\n"
     assert host.data.vms() == []
 
 
@@ -189,7 +189,7 @@ async def test_log_of_a_finished_pod_outlives_its_vm(tmp_path: Path) -> None:
     host.state, host.phase = None, "Failed"
 
     assert await read(logs.batches(log_request(follow=True))) == ["done", "exit 3"]
-    kept = report.kept_log_path(tmp_path, VM)
+    kept = report.log_copy_path(tmp_path, VM)
     assert kept.stat().st_mode & 0o777 == 0o600
 
 
@@ -225,8 +225,8 @@ async def test_link_in_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
     host.guest.symlink_to(secret)
 
     assert await read(host.logs.batches(log_request())) == []
-    report.keep_log(host.data, VM, tmp_path)
-    assert not report.kept_log_path(tmp_path, VM).exists()
+    report.copy_log(host.data, VM, tmp_path)
+    assert not report.log_copy_path(tmp_path, VM).exists()
 
 
 @pytest.fixture
@@ -246,8 +246,8 @@ async def test_log_dated_in_the_far_future_is_read(
     host.logs.scan()
 
     assert await read(host.logs.batches(log_request())) == ["late"]
-    report.keep_log(host.data, VM, any_date_folder)
-    kept = report.kept_log_path(any_date_folder, VM)
+    report.copy_log(host.data, VM, any_date_folder)
+    kept = report.log_copy_path(any_date_folder, VM)
     assert kept.read_text() == "late\n"
     assert kept.stat().st_mtime <= time.time()
 
@@ -279,7 +279,7 @@ def a_file(path: Path) -> LogFile:
 
 
 def texts(file: LogFile) -> list[bytes]:
-    return [line.text for line in file.all_lines(datetime.now(UTC), rest=True)]
+    return [line.text for line in file.all_lines(datetime.now(UTC), partial=True)]
 
 
 async def test_endless_line_is_split(tmp_path: Path) -> None:

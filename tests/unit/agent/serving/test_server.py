@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from bramley.agent.processes import SystemPrograms
-from bramley.agent.serving.server import Bounds, ConnectionLimiter, Server, Settings
+from bramley.agent.serving.server import ConnectionLimiter, ConnectionLimits, Server, Settings
 from bramley.app import embedded
 from bramley.base import errors
 from bramley.base.clock import SystemClock
@@ -197,7 +197,7 @@ async def test_failed_log_is_not_a_complete_response(tmp_path: Path) -> None:
 
 
 async def test_number_of_log_streams_is_limited(tmp_path: Path) -> None:
-    async with scene(tmp_path, streams=1) as stage:
+    async with scene(tmp_path, max_streams=1) as stage:
         url, headers = stage.url(f"{LOG}?follow=true"), stage.headers(READER)
         async with stage.session.get(url, headers=headers) as answer:
             await answer.content.readline()
@@ -208,7 +208,7 @@ async def test_number_of_log_streams_is_limited(tmp_path: Path) -> None:
 
 
 async def test_slow_request_is_disconnected(tmp_path: Path) -> None:
-    bounds = Bounds(max_connections=2, idle=timedelta(seconds=1))
+    bounds = ConnectionLimits(max_connections=2, idle=timedelta(seconds=1))
     async with scene(tmp_path, connections=bounds) as stage:
         began = time.monotonic()
         reader, writer = await asyncio.open_connection(
@@ -225,7 +225,10 @@ async def test_slow_request_is_disconnected(tmp_path: Path) -> None:
 
 
 def test_idle_connection_is_closed_after_its_timeout() -> None:
-    limiter, connection = ConnectionLimiter(Bounds(idle=timedelta(seconds=10))), Connection()
+    limiter, connection = (
+        ConnectionLimiter(ConnectionLimits(idle=timedelta(seconds=10))),
+        Connection(),
+    )
 
     assert [limiter.close_excess([connection], now) for now in (0.0, 9.9)] == [0, 0]
     with limiter.request_in_progress(connection):
@@ -236,7 +239,7 @@ def test_idle_connection_is_closed_after_its_timeout() -> None:
 
 def test_longest_idle_connections_are_closed_first() -> None:
     limiter, connections = (
-        ConnectionLimiter(Bounds(max_connections=2, idle=timedelta(seconds=10))),
+        ConnectionLimiter(ConnectionLimits(max_connections=2, idle=timedelta(seconds=10))),
         [Connection() for _ in range(4)],
     )
     limiter.close_excess(connections[:1], 0.0)

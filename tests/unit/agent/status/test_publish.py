@@ -13,7 +13,7 @@ import pytest
 
 from bramley.agent.pods import status
 from bramley.agent.pods.status import Facts
-from bramley.agent.runs import Ended
+from bramley.agent.runs import RunExit
 from bramley.api import conditions
 from bramley.api.meta import K
 from bramley.api.pod import Pod, PodStatus
@@ -45,7 +45,7 @@ def ended(pod: Pod) -> PodStatus:
     return status.terminated(
         pod,
         facts(),
-        exit=status.exit_of(3, Ended(0, NOON)),
+        exit=status.exit_of(3, RunExit(0, NOON)),
         started_at=NOON,
         finished_at=NOON + timedelta(minutes=1),
     )

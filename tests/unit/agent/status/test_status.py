@@ -10,7 +10,7 @@ import pytest
 
 from bramley.agent.pods import status
 from bramley.agent.pods.status import Exit, Facts
-from bramley.agent.runs import Ended
+from bramley.agent.runs import RunExit
 from bramley.api import conditions
 from bramley.api.pod import Pod, PodStatus
 
@@ -51,21 +51,21 @@ def wire(pod_status: PodStatus) -> Json:
 @pytest.mark.parametrize(
     ("reported", "ended", "exit"),
     [
-        (0, Ended(0, NOON), Exit("Succeeded", 0, "Completed")),
-        (3, Ended(0, NOON), Exit("Failed", 3, "Error")),
-        (143, Ended(-15, NOON), Exit("Failed", 143, "Error")),
-        (0, Ended(1, NOON), Exit("Succeeded", 0, "Completed")),
+        (0, RunExit(0, NOON), Exit("Succeeded", 0, "Completed")),
+        (3, RunExit(0, NOON), Exit("Failed", 3, "Error")),
+        (143, RunExit(-15, NOON), Exit("Failed", 143, "Error")),
+        (0, RunExit(1, NOON), Exit("Succeeded", 0, "Completed")),
         (0, None, Exit("Succeeded", 0, "Completed")),
-        (None, Ended(0, NOON), Exit("Succeeded", 0, "TartRunExited")),
-        (None, Ended(2, NOON), Exit("Failed", 2, "TartRunFailed")),
-        (None, Ended(-9, NOON), Exit("Failed", 137, "TartRunFailed", signal=9)),
-        (None, Ended(None, None), Exit("Failed", 1, "TartRunLost")),
+        (None, RunExit(0, NOON), Exit("Succeeded", 0, "TartRunExited")),
+        (None, RunExit(2, NOON), Exit("Failed", 2, "TartRunFailed")),
+        (None, RunExit(-9, NOON), Exit("Failed", 137, "TartRunFailed", signal=9)),
+        (None, RunExit(None, None), Exit("Failed", 1, "TartRunLost")),
         (None, None, Exit("Failed", 1, "TartRunLost")),
-        (256, Ended(0, NOON), Exit("Succeeded", 0, "TartRunExited")),
-        (-1, Ended(0, NOON), Exit("Succeeded", 0, "TartRunExited")),
+        (256, RunExit(0, NOON), Exit("Succeeded", 0, "TartRunExited")),
+        (-1, RunExit(0, NOON), Exit("Succeeded", 0, "TartRunExited")),
     ],
 )
-def test_exit_of_report_and_run(reported: int | None, ended: Ended | None, exit: Exit) -> None:
+def test_exit_of_report_and_run(reported: int | None, ended: RunExit | None, exit: Exit) -> None:
     assert status.exit_of(reported, ended) == exit
 
 
@@ -206,7 +206,7 @@ def test_exit_code_of_zero_is_written_out() -> None:
 
 
 def test_rejected_pod_has_no_container_statuses() -> None:
-    pod_status = status.rejected(a_pod(), FACTS, message="a VM has no init containers")
+    pod_status = status.rejected(a_pod(), FACTS, message="initContainers are not supported for VMs")
 
     assert (pod_status.phase, pod_status.reason) == ("Failed", "UnsupportedPod")
     assert pod_status.container_statuses == []

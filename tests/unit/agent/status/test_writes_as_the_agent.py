@@ -190,7 +190,9 @@ async def test_unsupported_pod_is_rejected_without_a_finalizer() -> None:
         await bind_pod(world.admin, "daemon", "mac-a", namespace="ns", **spec)
         pod = await world.agent.get(Pod, "daemon", namespace="ns")
 
-        rejected = status.rejected(pod, facts(), message="the Pod has 2 containers, a VM is one")
+        rejected = status.rejected(
+            pod, facts(), message="the Pod has 2 containers; VMs support one"
+        )
         found = await status.publish(world.agent, pod, rejected)
 
         assert found is not None

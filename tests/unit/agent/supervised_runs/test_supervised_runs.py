@@ -180,12 +180,12 @@ async def test_run_without_a_pid_yet_may_be_alive(tmp_path: Path) -> None:
 
     assert runs.exists(VM)
     assert runs.is_alive(VM)
-    assert runs.ended(VM) is None
+    assert runs.find_exit(VM) is None
 
     long_ago = SystemClock().now().timestamp() - 60
     os.utime(tmp_path / "state/runs" / VM / "run", (long_ago, long_ago))
     assert not runs.is_alive(VM)
-    ended = runs.ended(VM)
+    ended = runs.find_exit(VM)
     assert ended is not None
     assert ended.code is None
 
@@ -222,7 +222,7 @@ async def test_run_whose_log_cannot_be_opened_is_not_started(tmp_path: Path) -> 
 
     # Otherwise it would count as a run that was lost, and the Pod would fail for a full disk.
     assert not runs.exists(VM)
-    assert runs.ended(VM) is None
+    assert runs.find_exit(VM) is None
 
 
 async def test_supervisors_leave_no_zombie_behind(tmp_path: Path) -> None:

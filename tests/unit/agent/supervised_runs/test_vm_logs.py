@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.vm_logs import Limits, VmLogs, redacted
+from bramley.agent.vm_logs import Limits, VmLogs, redact
 from bramley.base.clock import SystemClock
 
 LIMITS = Limits(max_log_bytes=1000, max_total_bytes=2500, max_age=timedelta(days=7))
@@ -126,4 +126,4 @@ async def test_logs_are_rotated_periodically(tmp_path: Path) -> None:
     ],
 )
 def test_vnc_passwords_are_redacted(text: str, shown: str) -> None:
-    assert redacted(text) == shown
+    assert redact(text) == shown

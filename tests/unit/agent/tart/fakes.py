@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter
 
-from bramley.agent.programs import Finished
+from bramley.agent.programs import ProgramResult
 from bramley.agent.tart.driver import Deadlines, Tart
 from bramley.api.names import metrics as names
 from bramley.base import metrics
@@ -24,7 +24,7 @@ class Hung:
 class Programs:
     """Results by the verb of the command line; the results of a list are used in turn."""
 
-    def __init__(self, **answers: Finished | Hung | list[Finished]) -> None:
+    def __init__(self, **answers: ProgramResult | Hung | list[ProgramResult]) -> None:
         self.answers = answers
         self.calls: list[tuple[str, ...]] = []
         self.environments: list[Mapping[str, str]] = []
@@ -38,10 +38,10 @@ class Programs:
         stdin: bytes = b"",  # noqa: ARG002
         on_line: Callable[[str], None] | None = None,
         gate: asyncio.Event | None = None,  # noqa: ARG002
-    ) -> Finished:
+    ) -> ProgramResult:
         self.calls.append(tuple(argv))
         self.environments.append(environment or {})
-        answer = self.answers.get(argv[1].removeprefix("--"), Finished(0))
+        answer = self.answers.get(argv[1].removeprefix("--"), ProgramResult(0))
         if isinstance(answer, Hung):
             try:
                 await asyncio.get_running_loop().create_future()
@@ -50,7 +50,7 @@ class Programs:
                 raise
         if isinstance(answer, list):
             answer = answer.pop(0)
-        assert isinstance(answer, Finished)
+        assert isinstance(answer, ProgramResult)
         for line in answer.stdout.splitlines():
             if on_line:
                 on_line(line)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.programs import Finished, ProgramMissing
+from bramley.agent.programs import ProgramMissing, ProgramResult
 from bramley.agent.tart import failures
 from bramley.agent.tart.driver import Credentials, RunOptions, Share
 from bramley.agent.tart.output import ListedVm, VmFacts
@@ -13,14 +13,14 @@ from bramley.base import errors
 from bramley.base.secret import Secret
 from tests.unit.agent.tart.fakes import BINARY, Programs, a_tart, a_vm_on_disk
 
-MISSING = Finished(2, stderr='the specified VM "vm" does not exist\n')
+MISSING = ProgramResult(2, stderr='the specified VM "vm" does not exist\n')
 DIGEST = "sha256:" + "ab" * 32
 
 
 async def test_pull_reports_its_lines_and_gets_credentials_by_environment_only(
     tmp_path: Path,
 ) -> None:
-    programs = Programs(pull=Finished(0, stdout="pulling disk...\n5%\n100%\n"))
+    programs = Programs(pull=ProgramResult(0, stdout="pulling disk...\n5%\n100%\n"))
     lines: list[str] = []
 
     await a_tart(tmp_path, programs).pull(
@@ -84,9 +84,9 @@ async def test_nothing_is_set_without_a_size_or_identity(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "finished", [Finished(0), MISSING, Finished(2, stderr='VM "vm" is not running\n')]
+    "finished", [ProgramResult(0), MISSING, ProgramResult(2, stderr='VM "vm" is not running\n')]
 )
-async def test_stopping_a_stopped_vm_succeeds(tmp_path: Path, finished: Finished) -> None:
+async def test_stopping_a_stopped_vm_succeeds(tmp_path: Path, finished: ProgramResult) -> None:
     programs = Programs(stop=finished)
 
     await a_tart(tmp_path, programs).stop("vm", timedelta(seconds=30))
@@ -101,12 +101,12 @@ async def test_deleting_a_missing_vm_succeeds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "finished",
     [
-        Finished(127, stderr="/usr/local/bin/tart: exec: tart.app: not found\n"),
-        Finished(1, stderr="sh: tart: command not found\n"),
-        Finished(127, stderr="env: tart does not exist\n"),
+        ProgramResult(127, stderr="/usr/local/bin/tart: exec: tart.app: not found\n"),
+        ProgramResult(1, stderr="sh: tart: command not found\n"),
+        ProgramResult(127, stderr="env: tart does not exist\n"),
     ],
 )
-async def test_missing_program_is_not_a_missing_vm(tmp_path: Path, finished: Finished) -> None:
+async def test_missing_program_is_not_a_missing_vm(tmp_path: Path, finished: ProgramResult) -> None:
     tart = a_tart(tmp_path, Programs(delete=finished, get=finished))
 
     with pytest.raises(failures.TartFailed):
@@ -128,12 +128,12 @@ async def test_tart_that_is_not_installed_is_an_error(tmp_path: Path) -> None:
     "finished",
     [
         MISSING,
-        Finished(1, stderr="VM is missing some of its files (config.json)\n"),
-        Finished(1, stderr="missing files for a supported layout\n"),
+        ProgramResult(1, stderr="VM is missing some of its files (config.json)\n"),
+        ProgramResult(1, stderr="missing files for a supported layout\n"),
     ],
 )
 async def test_incomplete_vm_that_tart_does_not_list_is_removed(
-    tmp_path: Path, finished: Finished
+    tmp_path: Path, finished: ProgramResult
 ) -> None:
     folder = a_vm_on_disk(tmp_path, "vm", "disk.img")
 
@@ -159,7 +159,7 @@ async def test_deleting_an_image_that_is_gone_touches_no_vm(tmp_path: Path) -> N
 
 
 async def test_running_vm_is_not_deleted(tmp_path: Path) -> None:
-    finished = Finished(1, stderr='VM "vm" is running\n')
+    finished = ProgramResult(1, stderr='VM "vm" is running\n')
 
     with pytest.raises(failures.IsRunning):
         await a_tart(tmp_path, Programs(delete=finished)).delete("vm")
@@ -168,7 +168,7 @@ async def test_running_vm_is_not_deleted(tmp_path: Path) -> None:
 async def test_facts_are_read_with_any_type_of_size(tmp_path: Path) -> None:
     stdout = '{"CPU" : 4, "Size" : "12.345", "Disk" : 50, "Memory" : 8192, "State" : "suspended", "X" : []}'
 
-    facts = await a_tart(tmp_path, Programs(get=Finished(0, stdout=stdout))).get("vm")
+    facts = await a_tart(tmp_path, Programs(get=ProgramResult(0, stdout=stdout))).get("vm")
 
     assert facts == VmFacts(cpu=4, memory_mb=8192, disk_gb=50, is_suspended=True)
 
@@ -184,7 +184,7 @@ async def test_lists_of_old_and_new_releases_are_read(tmp_path: Path) -> None:
       {"Source":"local","Name":"vm","Running":true}
     ]"""
 
-    listed = await a_tart(tmp_path, Programs(list=Finished(0, stdout=stdout))).list()
+    listed = await a_tart(tmp_path, Programs(list=ProgramResult(0, stdout=stdout))).list()
 
     assert listed == [
         ListedVm("ghcr.io/a/b:1", is_local=False, size_gb=12),
@@ -194,14 +194,14 @@ async def test_lists_of_old_and_new_releases_are_read(tmp_path: Path) -> None:
 
 
 async def test_failed_list_is_retried_once(tmp_path: Path) -> None:
-    failing, fine = Finished(1, stderr="Error: no such file"), Finished(0, stdout="[]")
+    failing, fine = ProgramResult(1, stderr="Error: no such file"), ProgramResult(0, stdout="[]")
     programs = Programs(list=[failing, fine])
 
     assert await a_tart(tmp_path, programs).list() == []
 
 
 async def test_list_that_fails_twice_is_an_error(tmp_path: Path) -> None:
-    failing = Finished(1, stderr="Error: no such file")
+    failing = ProgramResult(1, stderr="Error: no such file")
 
     with pytest.raises(failures.TartFailed, match="no such file"):
         await a_tart(tmp_path, Programs(list=[failing, failing])).list()
@@ -209,7 +209,7 @@ async def test_list_that_fails_twice_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stdout", ["", "{}", "[1]", '[{"Name":"a"}]', "Usage: tart"])
 async def test_error_for_an_invalid_list_names_the_command(tmp_path: Path, stdout: str) -> None:
-    finished = Finished(0, stdout=stdout)
+    finished = ProgramResult(0, stdout=stdout)
 
     with pytest.raises(failures.UnreadableOutput, match="tart list"):
         await a_tart(tmp_path, Programs(list=[finished, finished])).list()
@@ -218,12 +218,12 @@ async def test_error_for_an_invalid_list_names_the_command(tmp_path: Path, stdou
 @pytest.mark.parametrize("stdout", ["", "[]", "null", '{"CPU":"x","Memory":1}'])
 async def test_error_for_invalid_facts_names_the_command(tmp_path: Path, stdout: str) -> None:
     with pytest.raises(failures.UnreadableOutput, match="tart get"):
-        await a_tart(tmp_path, Programs(get=Finished(0, stdout=stdout))).get("vm")
+        await a_tart(tmp_path, Programs(get=ProgramResult(0, stdout=stdout))).get("vm")
 
 
 async def test_address_is_parsed_or_missing(tmp_path: Path) -> None:
-    none = Finished(1, stderr="no IP address found, is your VM running?\n")
-    programs = Programs(ip=[Finished(0, stdout="192.168.64.7\n"), none, MISSING])
+    none = ProgramResult(1, stderr="no IP address found, is your VM running?\n")
+    programs = Programs(ip=[ProgramResult(0, stdout="192.168.64.7\n"), none, MISSING])
     tart = a_tart(tmp_path, programs)
 
     found = [await tart.ip("vm", timedelta(seconds=2)) for _ in range(3)]
@@ -234,20 +234,22 @@ async def test_address_is_parsed_or_missing(tmp_path: Path) -> None:
 
 async def test_invalid_address_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(failures.UnreadableOutput, match="tart ip"):
-        await a_tart(tmp_path, Programs(ip=Finished(0, stdout="later\n"))).ip("vm", timedelta(0))
+        await a_tart(tmp_path, Programs(ip=ProgramResult(0, stdout="later\n"))).ip(
+            "vm", timedelta(0)
+        )
 
 
 async def test_exit_code_of_the_guests_command_is_returned(tmp_path: Path) -> None:
-    programs = Programs(exec=Finished(3, stdout="out", stderr="err"))
+    programs = Programs(exec=ProgramResult(3, stdout="out", stderr="err"))
 
     finished = await a_tart(tmp_path, programs).exec("vm", ["/bin/df", "-k"], timedelta(seconds=5))
 
-    assert finished == Finished(3, stdout="out", stderr="err")
+    assert finished == ProgramResult(3, stdout="out", stderr="err")
     assert programs.calls == [(BINARY, "exec", "vm", "/bin/df", "-k")]
 
 
 async def test_version_is_read(tmp_path: Path) -> None:
-    programs = Programs(version=Finished(0, stdout="2.32.1\n"))
+    programs = Programs(version=ProgramResult(0, stdout="2.32.1\n"))
 
     assert await a_tart(tmp_path, programs).version() == "2.32.1"
 
@@ -269,7 +271,7 @@ def test_vm_exists_when_all_its_files_do(tmp_path: Path) -> None:
     a_vm_on_disk(tmp_path, "half", "config.json", "disk.img")
     tart = a_tart(tmp_path, Programs())
 
-    assert [tart.has(name) for name in ("whole", "half", "none")] == [True, False, False]
+    assert [tart.has_vm(name) for name in ("whole", "half", "none")] == [True, False, False]
 
 
 def cached(home: Path, host: str) -> Path:

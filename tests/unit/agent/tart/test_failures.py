@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bramley.agent.programs import Finished
+from bramley.agent.programs import ProgramResult
 from bramley.agent.tart import failures, references
 from bramley.agent.tart.failures import (
     AlreadyRunning,
@@ -48,7 +48,7 @@ OUTPUTS: list[tuple[int, str, type[TartFailed]]] = [
 def test_failure_is_classified_by_exit_code_and_output(
     code: int, text: str, kind: type[TartFailed]
 ) -> None:
-    found = failures.failure("clone", Finished(code, stderr=text))
+    found = failures.failure("clone", ProgramResult(code, stderr=text))
 
     assert type(found) is kind
     assert (found.operation, found.code, found.stderr) == ("clone", code, text)

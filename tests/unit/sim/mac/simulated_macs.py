@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bramley.agent.programs import Finished
+from bramley.agent.programs import ProgramResult
 from bramley.agent.runs import Run
 from bramley.sim.mac.agent_process import AgentProcess
 from bramley.sim.mac.mac import SimulatedMac
@@ -26,7 +26,7 @@ class AgentOnMac:
     mac: SimulatedMac
     agent: AgentProcess
 
-    async def tart(self, *words: str) -> Finished:
+    async def tart(self, *words: str) -> ProgramResult:
         return await self.agent.programs.run(("tart", *words), environment=self.environment)
 
     @property

@@ -107,7 +107,7 @@ async def test_death_around_the_start_of_a_run_is_seen_by_the_next_agent(
 
         assert (runs.exists(vm), runs.is_alive(vm)) == (exists, is_alive)
         lost = exists and not is_alive
-        ended = runs.ended(vm)
+        ended = runs.find_exit(vm)
         assert (ended is not None and ended.code is None) == lost
 
 

@@ -13,13 +13,13 @@ from tests.unit.sim.mac.simulated_macs import now, simulated_mac
 async def test_run_ends_with_its_guest_and_has_its_end_time(tmp_path: Path) -> None:
     async with simulated_mac(tmp_path, work=5) as host:
         vm = await host.running_vm()
-        assert host.agent.runs.ended(vm) is None
+        assert host.agent.runs.find_exit(vm) is None
 
         ended = await host.agent.runs.wait(vm)
 
         assert ended.code == 0
         assert ended.at == host.mac.clock.now()
-        assert host.agent.runs.ended(vm) == ended
+        assert host.agent.runs.find_exit(vm) == ended
         assert host.agent.runs.output_tail(vm) == "guest has stopped the virtual machine"
         log = host.mac.folders.vm_logs / "vm.log"
         assert log.read_text() == "guest has stopped the virtual machine\n"
@@ -47,7 +47,7 @@ async def test_next_agent_reads_the_result_of_a_run_of_a_dead_agent(tmp_path: Pa
         await asyncio.sleep(100)
         host.next_agent()
 
-        ended = host.agent.runs.ended(vm)
+        ended = host.agent.runs.find_exit(vm)
 
         assert ended is not None
         assert ended.code == 0
@@ -153,7 +153,7 @@ async def test_waiting_for_a_run_that_never_began_is_an_error(tmp_path: Path) ->
     async with simulated_mac(tmp_path) as host:
         with pytest.raises(errors.NotFound):
             await host.agent.runs.wait("unknown")
-        assert host.agent.runs.ended("unknown") is None
+        assert host.agent.runs.find_exit("unknown") is None
 
 
 async def test_usage_of_a_process_grows_with_its_age(tmp_path: Path) -> None:

@@ -3,14 +3,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bramley.agent.programs import Finished
+from bramley.agent.programs import ProgramResult
 from tests.unit.sim.mac.simulated_macs import AgentOnMac, simulated_mac
 
 PRINT = ("sudo", "-n", "launchctl", "print", "gui/501")
 KICKSTART = ("sudo", "-n", "launchctl", "kickstart", "-k", "system/com.apple.loginwindow")
 
 
-async def run(host: AgentOnMac, *argv: str) -> Finished:
+async def run(host: AgentOnMac, *argv: str) -> ProgramResult:
     return await host.agent.programs.run(argv)
 
 

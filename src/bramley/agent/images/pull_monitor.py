@@ -1,4 +1,4 @@
-"""The watch over one pull: cancels it when it stalls or must stop, and pauses and resumes it to keep a rate limit.
+"""Monitors one pull: cancels it when it stalls or must stop, and pauses and resumes it to keep a rate limit.
 
 Tart has no rate limit, so its process is paused (SIGSTOP) and resumed; while it is paused the socket buffer fills and the sender
 waits. Tart prints whole percents only, half a gigabyte of a large image. Between two of them the load is estimated from the speed
@@ -153,19 +153,19 @@ class PullControl:
         self.gate.set()
 
 
-class PullWatch:
-    """Watches one attempt of a pull."""
+class PullMonitor:
+    """Monitors one attempt of a pull."""
 
     def __init__(self, control: PullControl, *, clock: Clock, stall: timedelta, home: Path) -> None:
-        self._watched = control
+        self._control = control
         self._clock = clock
         self._stall = stall
         self._home = home
         self._pace: Pacer | None = None
-        self._paced_to: float | None = None
+        self._pace_limit: float | None = None
         self._last_check = clock.monotonic()
         self._idle_seconds = 0.0
-        self._seen = (-1, -1)
+        self._last_progress = (-1, -1)
 
     async def run(self, pull: Coroutine[Any, Any, None]) -> None:
         """Await the pull; raise its error, or the reason for which it was ended."""
@@ -173,52 +173,52 @@ class PullWatch:
         async with asyncio.TaskGroup() as group:
             try:
                 async with asyncio.timeout(None) as scope:
-                    watching = group.create_task(self._supervise(scope))
+                    monitor = group.create_task(self._supervise(scope))
                     await pull
             except TimeoutError:
-                failure = self._watched.end
+                failure = self._control.end
             except errors.BramleyError as error:
                 failure = error
-            watching.cancel()
+            monitor.cancel()
         if failure is not None:
             raise failure
 
     async def _supervise(self, scope: asyncio.Timeout) -> None:
-        while self._watched.end is None:
-            await asyncio.sleep(_TICK if self._watched.limit is None else _PACED_TICK)
+        while self._control.end is None:
+            await asyncio.sleep(_TICK if self._control.limit is None else _PACED_TICK)
             self._check()
         scope.reschedule(asyncio.get_running_loop().time())
 
     def _check(self) -> None:
-        control, now = self._watched, self._clock.monotonic()
+        control, now = self._control, self._clock.monotonic()
         elapsed, self._last_check = now - self._last_check, now
         self._update_idle_time(elapsed)
         if control.end is None:
             control.end = control.stop_reason()
         if control.end is None and self._idle_seconds >= self._stall.total_seconds():
-            stalled = f"no progress for {self._stall.total_seconds():g} s"
+            reason = f"no progress for {self._stall.total_seconds():g} s"
             percent = control.progress.percent or 0
-            control.end = Stalled(f"the pull stalled at {percent} %: {stalled}")
+            control.end = Stalled(f"the pull stalled at {percent} %: {reason}")
         self._apply_limit(elapsed, now)
 
     def _update_idle_time(self, elapsed: float) -> None:
         """Count the time without progress; a pause, or the time in tart's own queue, is not a stall."""
-        seen = (self._watched.progress.lines, _staged_bytes(self._home / "tmp"))
-        if seen != self._seen or self._watched.progress.is_queued:
-            self._seen, self._idle_seconds = seen, 0.0
-        elif self._watched.gate.is_set():
+        progress = (self._control.progress.lines, _staged_bytes(self._home / "tmp"))
+        if progress != self._last_progress or self._control.progress.is_queued:
+            self._last_progress, self._idle_seconds = progress, 0.0
+        elif self._control.gate.is_set():
             self._idle_seconds += elapsed
 
     def _apply_limit(self, elapsed: float, now: float) -> None:
-        control, progress = self._watched, self._watched.progress
+        control, progress = self._control, self._control.progress
         if control.limit is None or not progress.size:
             self._pace = None
             control.gate.set()
             return
-        if self._pace is None or self._paced_to != control.limit:
+        if self._pace is None or self._pace_limit != control.limit:
             # Bytes from before a change of the limit are not counted: a pause of minutes would lose the connection.
             self._pace = Pacer(now, loaded=progress.loaded, credit=progress.skipped)
-            self._paced_to = control.limit
+            self._pace_limit = control.limit
         self._pace.elapsed(elapsed, running=control.gate.is_set())
         if self._pace.is_within_limit(
             now, control.limit, loaded=progress.loaded, step=progress.step

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.agent.images.pull_watch import Pacer, Progress
+from bramley.agent.images.pull_monitor import Pacer, Progress
 
 TICK = 0.25
 

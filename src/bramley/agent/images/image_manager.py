@@ -1,6 +1,6 @@
 """The image manager: images are requested without waiting, pulled once for all requests, and turned into golden bases by digest.
 
-Golden bases are never run; VMs are cloned from them. A failed clone says nothing about a complete base, so a base is never deleted
+Golden bases are never run; VMs are cloned from them. A failed clone does not mean that its base is damaged, so a base is never deleted
 because of it. Everything that takes time happens in tasks of `run`.
 """
 
@@ -15,9 +15,9 @@ from typing import Protocol
 
 from bramley.agent.host import Host
 from bramley.agent.images.image_requests import (
-    Answer,
     Failed,
     ImageRequest,
+    ImageState,
     OnChange,
     PullBackoff,
     Pulling,
@@ -26,7 +26,7 @@ from bramley.agent.images.image_requests import (
     RequestOwners,
 )
 from bramley.agent.images.image_store import ImageStore
-from bramley.agent.images.pull_watch import PullControl
+from bramley.agent.images.pull_monitor import PullControl
 from bramley.agent.images.puller import Puller, PullOrder, Reclaim
 from bramley.agent.ledger import ImageRecord, Ledger, VmState
 from bramley.agent.tart import references
@@ -81,7 +81,7 @@ class Pull:
             self.order.control.limit = control.limit
 
     def notify(self) -> None:
-        """Notify all listeners that the answer may have changed."""
+        """Notify all listeners that the state may have changed."""
         for listener in list(self.listeners.values()):
             listener()
 
@@ -101,8 +101,8 @@ class CredentialSource(Protocol):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Images:
-    """The image manager: returns the state of each requested image and pulls it; see `image_requests` for the answers.
+class ImageManager:
+    """The image manager: returns the state of each requested image and pulls it; see `image_requests` for the states.
 
     Without `reclaim` a full disk is a failure like any other.
     """
@@ -118,21 +118,21 @@ class Images:
     reclaim: Reclaim | None = None
     _owners: RequestOwners = field(default_factory=RequestOwners)
     _pulls: dict[str, Pull] = field(default_factory=dict)
-    _starting: asyncio.Queue[Pull] = field(default_factory=asyncio.Queue)
+    _new_pulls: asyncio.Queue[Pull] = field(default_factory=asyncio.Queue)
 
     async def run(self) -> None:
-        """Pull requested images until cancelled; the next agent continues a pull that was cut off."""
+        """Pull requested images until cancelled; the next agent continues an interrupted pull."""
         self._finish_interrupted_pulls()
         async with asyncio.TaskGroup() as group:
             while True:
-                pull = await self._starting.get()
+                pull = await self._new_pulls.get()
                 # It may have been cancelled, and requested again, while it was queued.
                 if pull is self._pulls.get(pull.image):
                     pull.task = group.create_task(self._run_pull(pull), name=pull.image)
 
     def request(
         self, request: ImageRequest, *, on_change: OnChange, control: PullControl | None = None
-    ) -> Answer:
+    ) -> ImageState:
         """Return the state of an image, and start its pull if needed; with `control` it is staged: no Pod needs it yet."""
         reference = references.parse(request.image)
         if reference is None:
@@ -140,9 +140,9 @@ class Images:
             return Failed(error, _RETRY_REFUSED)
         pull = self._pulls.get(request.image)
         if pull is None:
-            answer = self._answer_without_pull(request, reference)
-            if answer is not None:
-                return answer
+            state = self._state_without_pull(request, reference)
+            if state is not None:
+                return state
             pull = self._start(request, reference, control)
         pull.join(request.owner, on_change, control)
         self._owners.record_wait(request.image, request.owner)
@@ -184,7 +184,7 @@ class Images:
         with contextlib.suppress(errors.BramleyError):
             await self.tart.list()
 
-    def _answer_without_pull(
+    def _state_without_pull(
         self, request: ImageRequest, reference: Reference
     ) -> Ready | Failed | None:
         record = self.store.find(reference, request.image)
@@ -207,7 +207,7 @@ class Images:
         pull = Pull(request, reference, order, self.clock.now())
         self._pulls[request.image] = pull
         self.store.pulling.add(request.image)
-        self._starting.put_nowait(pull)
+        self._new_pulls.put_nowait(pull)
         return pull
 
     async def _run_pull(self, pull: Pull) -> None:

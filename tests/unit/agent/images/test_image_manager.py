@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bramley.agent.images.image_manager import NotPresent
 from bramley.agent.images.image_requests import (
     Failed,
     ImageRequest,
@@ -17,7 +18,6 @@ from bramley.agent.images.image_requests import (
     Ready,
     policy_of,
 )
-from bramley.agent.images.images import NotPresent
 from bramley.agent.ledger import (
     ImageRecord,
     LedgerUnavailable,
