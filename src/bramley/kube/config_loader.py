@@ -258,7 +258,8 @@ def load(
                 f"context {context!r}: there are no contexts inside a cluster; give a kubeconfig too"
             )
         return in_cluster_config(variables, clock=time, files=pod_files)
-    return _from_files(files or [_in_home(variables)], context, time, variables)
+    in_home = Path(variables.get("HOME", "/"), ".kube", "config")
+    return _from_files(files or [in_home], context, time, variables)
 
 
 def _from_files(
@@ -315,7 +316,3 @@ def _kubeconfig_files(variables: Mapping[str, str]) -> list[Path]:
     named = [Path(text) for text in variables.get("KUBECONFIG", "").split(os.pathsep) if text]
     existing = [path for path in named if path.exists()]
     return existing or named[:1]
-
-
-def _in_home(variables: Mapping[str, str]) -> Path:
-    return Path(variables.get("HOME", "/")) / ".kube" / "config"

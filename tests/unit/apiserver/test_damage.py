@@ -50,26 +50,25 @@ def path_of(resource: Any) -> str:
     return f"{root}{inside}/{resource.plural}"
 
 
-async def test_store_with_unreadable_objects_is_listed_watched_and_printed() -> None:
-    async with a_world() as world:
-        await world.create(CRDS, widget_crd())
-        await give_rights(world)
-        await damaged.put_all(world.store, world.catalog)
+async def test_store_with_unreadable_objects_is_listed_watched_and_printed(world: World) -> None:
+    await world.create(CRDS, widget_crd())
+    await give_rights(world)
+    await damaged.put_all(world.store, world.catalog)
 
-        for resource in damaged.stored_kinds(world.catalog):
-            path = path_of(resource)
-            expected_count = len(
-                world.store.list(resource.stored_name, "t" if resource.namespaced else None)
-            )
-            for form in FORMS:
-                reply = await world.request("GET", path, accept=form, token="reader")
-                assert reply.code == 200, (path, form, reply.body)
-                assert len(reply.json.get("items", reply.json.get("rows"))) == expected_count
-            async with world.watching(
-                f"{path}?watch=1&timeoutSeconds=1", accept=FORMS[1], token="reader"
-            ) as watcher:
-                await watcher.ended.wait()
-            assert [each["type"] for each in watcher.events] == ["ADDED"] * expected_count, path
+    for resource in damaged.stored_kinds(world.catalog):
+        path = path_of(resource)
+        expected_count = len(
+            world.store.list(resource.stored_name, "t" if resource.namespaced else None)
+        )
+        for form in FORMS:
+            reply = await world.request("GET", path, accept=form, token="reader")
+            assert reply.code == 200, (path, form, reply.body)
+            assert len(reply.json.get("items", reply.json.get("rows"))) == expected_count
+        async with world.watching(
+            f"{path}?watch=1&timeoutSeconds=1", accept=FORMS[1], token="reader"
+        ) as watcher:
+            await watcher.ended.wait()
+        assert [each["type"] for each in watcher.events] == ["ADDED"] * expected_count, path
 
 
 async def test_store_with_unreadable_objects_accepts_new_ones_and_restarts() -> None:
@@ -88,16 +87,15 @@ async def test_store_with_unreadable_objects_accepts_new_ones_and_restarts() -> 
         await again.create(CONFIG_MAPS, a_config_map("c"))
 
 
-async def test_unreadable_object_of_any_kind_can_be_deleted() -> None:
-    async with a_world() as world:
-        await world.create(CRDS, widget_crd())
-        await damaged.put_all(world.store, world.catalog)
-        for resource in damaged.stored_kinds(world.catalog):
-            for name in (await world.get(path_of(resource))).names:
-                if name.startswith("wrong-"):
-                    how = "propagationPolicy=Background&gracePeriodSeconds=0"
-                    reply = await world.delete(f"{path_of(resource)}/{name}?{how}")
-                    assert reply.code == 200, (resource.plural, name, reply.body)
+async def test_unreadable_object_of_any_kind_can_be_deleted(world: World) -> None:
+    await world.create(CRDS, widget_crd())
+    await damaged.put_all(world.store, world.catalog)
+    for resource in damaged.stored_kinds(world.catalog):
+        for name in (await world.get(path_of(resource))).names:
+            if name.startswith("wrong-"):
+                how = "propagationPolicy=Background&gracePeriodSeconds=0"
+                reply = await world.delete(f"{path_of(resource)}/{name}?{how}")
+                assert reply.code == 200, (resource.plural, name, reply.body)
 
 
 async def test_each_unreadable_state_of_an_object_is_logged_once(

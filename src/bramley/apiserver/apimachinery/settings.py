@@ -19,7 +19,7 @@ class Settings:
     # A bookmark shortly before the end lets the next watch start where this one stopped.
     bookmark_before_end: timedelta = timedelta(seconds=2)
     # Each watch ends after a random time between these, so that clients do not all reconnect at once.
-    watch_lasts: tuple[timedelta, timedelta] = (timedelta(minutes=30), timedelta(minutes=60))
+    watch_duration: tuple[timedelta, timedelta] = (timedelta(minutes=30), timedelta(minutes=60))
     # A longer request ends with a 504; watches are not limited.
     request_deadline: timedelta = timedelta(seconds=60)
     requests_in_flight: int = 1_200

@@ -73,10 +73,10 @@ def _impersonated_user(name: str, headers: list[tuple[str, str]]) -> User:
             extra_key = unquote(key.removeprefix(_EXTRA))
             extra[extra_key] = (*extra.get(extra_key, ()), value)
     uid = next((value for key, value in headers if key == "uid"), "")
-    return User(name, _with_default(name, groups), uid, extra)
+    return User(name, _with_default_group(name, groups), uid, extra)
 
 
-def _with_default(name: str, groups: list[str]) -> tuple[str, ...]:
+def _with_default_group(name: str, groups: list[str]) -> tuple[str, ...]:
     """Return the groups with `system:authenticated` or `system:unauthenticated` added where neither is named."""
     if name == users.ANONYMOUS_NAME:
         missing = users.UNAUTHENTICATED not in groups
@@ -94,9 +94,9 @@ class AccessControl:
 
     def check(self, request: Request) -> Attributes | None:
         """Raise a 401 or 403; return the attributes that were authorized, None for `system:masters`, who may do everything."""
-        # Set first: the audit log names the sender of an impersonation that is refused.
-        request.sender = user = self._authenticator.identify(request)
-        request.caller = user = impersonated(user, request.scope["headers"], self._authorizer)
+        # Set first: the audit log names the authenticated user of an impersonation that is refused.
+        request.authenticated_user = user = self._authenticator.identify(request)
+        request.user = user = impersonated(user, request.scope["headers"], self._authorizer)
         if user.is_master:
             return None
         attributes = Attributes.of(user, request.info)
@@ -104,13 +104,13 @@ class AccessControl:
         return attributes
 
     def check_master(self, request: Request) -> None:
-        """Raise a 401 or 403 for everybody but `system:masters`, whatever roles grant."""
+        """Raise a 401 or 403 unless the user is in `system:masters`, whatever roles grant."""
         attributes = self.check(request)
         if attributes is not None:
             raise refusal(attributes)
 
     def is_still_allowed(self, request: Request) -> bool:
-        """Return whether a request that lasts would pass again: its credential is valid and its rights are unchanged."""
+        """Return whether a long-running request would still pass: its credential is valid and its permissions suffice."""
         try:
             self.check(request)
         except ApiError:

@@ -14,7 +14,7 @@ _NODE_NAME = "spec.nodeName"
 
 
 class Attributes(msgspec.Struct, frozen=True, gc=False):
-    """One question about rights; `path` is set and `resource` empty when it is not about a resource."""
+    """The subject of one authorization decision; a request that is not about a resource has only `path`."""
 
     user: User
     verb: str
@@ -25,17 +25,17 @@ class Attributes(msgspec.Struct, frozen=True, gc=False):
     namespace: str = ""
     name: str = ""
     path: str = ""
-    # The Node that a field selector on Pods leaves.
+    # The only Node that a field selector on Pods allows.
     selected_node: str = ""
 
     @property
-    def whole_resource(self) -> str:
+    def combined_resource(self) -> str:
         """Return the resource with its subresource behind a slash, as rules name it."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
     @classmethod
     def of(cls, user: User, info: RequestInfo) -> Attributes:
-        """Return what a user requests."""
+        """Return the attributes of a user's request."""
         if not info.is_resource_request:
             return cls(user, info.verb, path=info.path)
         is_pods = info.resource == "pods"

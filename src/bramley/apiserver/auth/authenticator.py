@@ -1,7 +1,7 @@
 """Authentication: the owner of a bearer token, else of the connection's client certificate, else the anonymous user.
 
-A wrong credential is a 401, also for paths that are open to anonymous users. The form of a token says whose it is: those of
-users are random strings, those of ServiceAccounts are signed.
+A wrong credential is a 401, also for paths that are open to anonymous users. Tokens of users are random strings, those of
+ServiceAccounts are signed JWTs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bramley.base.clock import Clock
 Authenticate = Callable[[str | None], User | None]
 
 _BEARER = "bearer "
-_BAD = "invalid bearer token"
+_INVALID = "invalid bearer token"
 
 
 class TokenReview(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Authenticator:
         header = request.header(b"authorization")
         if header:
             if request.repeats(b"authorization"):
-                # A proxy in front of us might check another one of them than we do.
+                # A proxy in front of the server might check another one of them.
                 raise status.unauthorized()
             return users.authenticated(self._owner(header))
         peer = request.peer
@@ -67,11 +67,11 @@ class Authenticator:
             if shared:
                 return TokenReview(users.authenticated(user), shared)
         if user is not None or not self.accounts.is_ours(token):
-            return TokenReview(error=_BAD)
+            return TokenReview(error=_INVALID)
         try:
             owner, shared_by_token = self.accounts.review(token, requested)
-        except BadToken as bad:
-            return TokenReview(error=f"[{_BAD}, {bad}]")
+        except BadToken as error:
+            return TokenReview(error=f"[{_INVALID}, {error}]")
         return TokenReview(owner, tuple(shared_by_token))
 
     def _owner(self, header: str) -> User:

@@ -53,7 +53,7 @@ class Authorizer:
             decision = authorize(attributes)
             if decision is not None:
                 return decision
-        return self._by_roles(attributes, with_reason=with_reason)
+        return self._decide_by_rbac(attributes, with_reason=with_reason)
 
     def check(self, attributes: Attributes) -> None:
         """Raise a 403 with kube-apiserver's message if it is not allowed."""
@@ -61,7 +61,7 @@ class Authorizer:
         if not decision.allowed:
             raise refusal(attributes, decision.reason)
 
-    def _by_roles(self, attributes: Attributes, *, with_reason: bool) -> Decision:
+    def _decide_by_rbac(self, attributes: Attributes, *, with_reason: bool) -> Decision:
         grant = self.rbac.allows(attributes)
         if grant is not None and not with_reason:
             return ALLOWED
@@ -96,7 +96,9 @@ def _message(attributes: Attributes) -> str:
     subject = f"User {quoted(attributes.user.name)} cannot {attributes.verb}"
     if attributes.path:
         return f"{subject} path {quoted(attributes.path)}"
-    what = f"resource {quoted(attributes.whole_resource)} in API group {quoted(attributes.group)}"
+    what = (
+        f"resource {quoted(attributes.combined_resource)} in API group {quoted(attributes.group)}"
+    )
     scope = (
         f"in the namespace {quoted(attributes.namespace)}"
         if attributes.namespace

@@ -1,4 +1,4 @@
-"""The objects that the agent's rule looks up: the Pods of each Node, what they refer to, and the enrolled agents.
+"""The objects that the authorization of agents reads: the Pods of each Node, what they refer to, and the enrolled agents.
 
 The Pods are indexed at the first request of an agent and updated at each commit, so a decision needs no list.
 """
@@ -63,7 +63,7 @@ class Pods:
         record = self._store.get(Key(_PODS, namespace, name))
         return None if record is None else self._facts_of(record)
 
-    def on(self, node: str, namespace: str) -> list[PodFacts]:
+    def bound_to(self, node: str, namespace: str) -> list[PodFacts]:
         """Return the Pods of a namespace that are bound to a Node."""
         bound = self._by_node.get(node, {}).values()
         return [self._facts_of(record) for record in bound if record.key.namespace == namespace]
@@ -104,7 +104,7 @@ class Pods:
 
 
 class NodeGraph:
-    """Implements the rule's lookups over a store."""
+    """Implements the lookups of the node authorizer over a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -127,18 +127,18 @@ class NodeGraph:
 
     def pod(self, namespace: str, name: str) -> PodFacts | None:
         """Return the facts about a Pod, None if it does not exist."""
-        return self._indexed().find(namespace, name)
+        return self._pod_index().find(namespace, name)
 
     def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
         """Return whether a Pod on the Node refers to this Secret, ConfigMap or ServiceAccount."""
-        used = (pod.references for pod in self._indexed().on(node, namespace))
+        used = (pod.references for pod in self._pod_index().bound_to(node, namespace))
         if resource == "secrets":
             return any(name in each.secrets for each in used)
         if resource == "configmaps":
             return any(name in each.config_maps for each in used)
         return resource == "serviceaccounts" and any(name == each.service_account for each in used)
 
-    def _indexed(self) -> Pods:
+    def _pod_index(self) -> Pods:
         if self._pods is None:
             self._pods = Pods(self._store)
         return self._pods

@@ -68,7 +68,7 @@ class RuleSet:
                 for verbs, path in self._by_path
             )
         grants = self._by_resource
-        if _any_allows(grants.get(attributes.whole_resource), attributes) or _any_allows(
+        if _any_allows(grants.get(attributes.combined_resource), attributes) or _any_allows(
             grants.get(ALL), attributes
         ):
             return True

@@ -68,13 +68,15 @@ async def send_streamed(
     *,
     send: Send,
     clock: Clock,
-    may: Callable[[], bool],
+    is_allowed: Callable[[], bool],
 ) -> None:
-    """Send a response in chunks while its client is connected, reads it, and `may` returns that it is allowed to."""
+    """Send a response in chunks while its client is connected, reads it, and `is_allowed` returns True."""
     stream = _Stream(send, clock, request.settings.send_deadline.total_seconds())
     async with aclosing(chunks):
         run = stream.run(response, chunks)
-        if not await run_while_connected(run, request, is_stuck=stream.is_stuck, may=may):
+        if not await run_while_connected(
+            run, request, is_stuck=stream.is_stuck, is_allowed=is_allowed
+        ):
             with contextlib.suppress(ConnectionError):
                 await send(END)
 
@@ -84,20 +86,20 @@ async def run_while_connected(
     request: Request,
     *,
     is_stuck: Callable[[], bool],
-    may: Callable[[], bool],
+    is_allowed: Callable[[], bool],
 ) -> bool:
-    """Run a stream until it ends or its client is gone; return False if it ended because `may` returned False."""
+    """Run a stream until it ends or its client is gone; return False if it ended because `is_allowed` returned False."""
     async with asyncio.TaskGroup() as group:
         running = group.create_task(run)
-        waiting = group.create_task(_until_gone(request, is_stuck, may))
+        waiting = group.create_task(_wait_for_end(request, is_stuck, is_allowed))
         running.add_done_callback(lambda _: waiting.cancel())
         waiting.add_done_callback(lambda _: running.cancel())
     # A stream that ended by itself sent its own end.
     return not running.cancelled() or waiting.result()
 
 
-async def _until_gone(
-    request: Request, is_stuck: Callable[[], bool], may: Callable[[], bool]
+async def _wait_for_end(
+    request: Request, is_stuck: Callable[[], bool], is_allowed: Callable[[], bool]
 ) -> bool:
     """Return True when the client disconnected or no longer reads, and False when it is no longer allowed to."""
     seconds = request.settings.send_deadline.total_seconds() / _CHECKS_PER_DEADLINE
@@ -107,7 +109,7 @@ async def _until_gone(
                 if (await request.receive())["type"] == "http.disconnect":
                     return True
         # A stream can last for an hour, and its token, Pod or role may be deleted long before.
-        if not may():
+        if not is_allowed():
             return False
     return True
 
@@ -123,8 +125,8 @@ TEXT = (b"content-type", b"text/plain; charset=utf-8")
 # The key of a connection's client certificate in the ASGI scope.
 PEER = "bramley.peer"
 NOT_MODIFIED = 304
-# Never sent, only counted: the client disconnected before there was a response.
-CLIENT_LEFT = 499
+# As in nginx; never sent, only counted: the client disconnected before there was a response.
+CLIENT_CLOSED_REQUEST = 499
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 
 
@@ -135,11 +137,11 @@ class Peer(msgspec.Struct, frozen=True):
     """
 
     user: User
-    until: datetime
+    not_after: datetime
 
     def is_valid(self, now: datetime) -> bool:
         """Return whether the certificate has not expired since the connection began."""
-        return now < self.until
+        return now < self.not_after
 
 
 def peer_of_certificate(certificate: Mapping[str, Any] | None) -> Peer | None:
@@ -151,8 +153,8 @@ def peer_of_certificate(certificate: Mapping[str, Any] | None) -> Peer | None:
     if not name:
         return None
     groups = tuple(value for key, value in parts if key == "organizationName")
-    until = datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), UTC)
-    return Peer(User(name, groups), until)
+    not_after = datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), UTC)
+    return Peer(User(name, groups), not_after)
 
 
 class Disconnected(Exception):
@@ -164,7 +166,7 @@ class Request:
 
     __slots__ = (
         "_headers",
-        "caller",
+        "authenticated_user",
         "code",
         "info",
         "method",
@@ -173,9 +175,9 @@ class Request:
         "receive",
         "repeated",
         "scope",
-        "sender",
         "settings",
         "target",
+        "user",
         "warnings",
     )
 
@@ -185,11 +187,11 @@ class Request:
         self.receive = receive
         self.settings = settings
         self.scope = scope
-        # The authenticated user, and the user it acts as; they differ only under impersonation.
-        self.caller: User = ANONYMOUS
-        self.sender: User = ANONYMOUS
+        # The owner of the credential, and the user that is authorized; they differ only under impersonation.
+        self.authenticated_user: User = ANONYMOUS
+        self.user: User = ANONYMOUS
         self.target: Target | None = None
-        self.code = CLIENT_LEFT
+        self.code = CLIENT_CLOSED_REQUEST
         self.warnings: list[str] = []
         self.query: dict[str, str] = {}
         self.repeated: dict[str, list[str]] = {}

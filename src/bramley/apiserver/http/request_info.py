@@ -1,4 +1,4 @@
-"""RequestInfo: the one reading of a request's method, path and query, as kube-apiserver's RequestInfo.
+"""RequestInfo: the parsed method, path and query of a request, as in kube-apiserver.
 
 Parsed once per request; routing, authorization, the audit log and the metrics all use the result. A second parser that
 disagreed with this one would be an authorization bypass, so no other module splits the path of a request.
@@ -25,14 +25,14 @@ _VERBS = {
     "PATCH": "patch",
     "DELETE": "delete",
 }
-# Old forms of requests that name their verb in the path.
+# Deprecated requests name their verb in the path.
 _VERB_PREFIXES = frozenset({"watch", "proxy"})
 # Subresources of a Namespace; anything else behind its name is a resource inside it.
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 # No name may be one of these, and proxies in front of the server may resolve them to another path.
-_NO_SEGMENTS = frozenset({"", ".", ".."})
+_INVALID_SEGMENTS = frozenset({"", ".", ".."})
 _CACHED = 4096
-# No path of an object is longer; longer ones would only fill the memory.
+# No path of an object is longer; caching longer ones would only use memory.
 _LONGEST_CACHED_PATH = 1024
 
 
@@ -87,11 +87,11 @@ def _parse(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
 def segments_of(path: str) -> list[str]:
     """Return the decoded path's segments; one slash at the end is ignored, and a malformed path has a single empty segment."""
     segments = path.removeprefix("/").removesuffix("/").split("/")
-    return segments if _NO_SEGMENTS.isdisjoint(segments) else [""]
+    return segments if _INVALID_SEGMENTS.isdisjoint(segments) else [""]
 
 
 def _resource_request(
-    method: str, path: str, query: Mapping[str, str], served: tuple[str, str], parts: list[str]
+    method: str, path: str, query: Mapping[str, str], api: tuple[str, str], parts: list[str]
 ) -> RequestInfo:
     verb, prefix = _VERBS.get(method, ""), ""
     if parts[0] in _VERB_PREFIXES and len(parts) > 1:
@@ -115,11 +115,11 @@ def _resource_request(
         path,
         verb,
         is_resource_request=True,
-        api_group=served[0],
-        api_version=served[1],
+        api_group=api[0],
+        api_version=api[1],
         namespace=namespace,
         resource=parts[0],
-        # The old forms by path have no subresources.
+        # Deprecated paths with a verb have no subresources.
         subresource=parts[2] if len(parts) > 2 and not prefix else "",
         name=name,
         field_selector=field_selector,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from bramley.apiserver.apimachinery import causes
-from bramley.apiserver.kinds.definitions import first_status, kind
-from bramley.apiserver.registry.resources import Json, Rules
+from bramley.apiserver.kinds.definitions import initial_status, kind
+from bramley.apiserver.registry.resources import Json, Strategy
 from bramley.base.errors import Cause
 
 GROUP = "admissionregistration.k8s.io"
@@ -106,15 +106,15 @@ def _validate_webhook(webhook: Json, field: str) -> Iterator[Cause]:
 
 
 _kind = partial(kind, group=GROUP, namespaced=False, categories=("api-extensions",))
-_rules = partial(Rules, counts_generation=True, unconditional_update=False)
+_strategy = partial(Strategy, counts_generation=True, unconditional_update=False)
 KINDS = (
     *(
         _kind(
             f"{sort}WebhookConfiguration",
-            rules=_rules(
+            strategy=_strategy(
                 shape=f"admissionregistration.v1.{sort}WebhookConfiguration",
                 default=default_webhooks,
-                check=check_webhooks,
+                validate=check_webhooks,
             ),
         )
         for sort in ("Mutating", "Validating")
@@ -123,19 +123,19 @@ KINDS = (
         "ValidatingAdmissionPolicy",
         plural="validatingadmissionpolicies",
         has_status=True,
-        rules=_rules(
+        strategy=_strategy(
             shape="admissionregistration.v1.ValidatingAdmissionPolicy",
-            complete=first_status(),
+            prepare_for_create=initial_status(),
             default=default_policy,
-            check=check_policy,
+            validate=check_policy,
         ),
     ),
     _kind(
         "ValidatingAdmissionPolicyBinding",
-        rules=_rules(
+        strategy=_strategy(
             shape="admissionregistration.v1.ValidatingAdmissionPolicyBinding",
             default=default_binding,
-            check=check_binding,
+            validate=check_binding,
         ),
     ),
 )

@@ -6,8 +6,8 @@ from functools import partial
 
 from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.kinds import amounts, pod_defaults, workload_validation
-from bramley.apiserver.kinds.definitions import first_status, immutable, kind, set_defaults
-from bramley.apiserver.registry.resources import Json, Rules, ScalePaths, SelectableField
+from bramley.apiserver.kinds.definitions import immutable, initial_status, kind, set_defaults
+from bramley.apiserver.registry.resources import Json, ScalePaths, SelectableField, Strategy
 from bramley.base.errors import Cause
 
 APPS = "apps"
@@ -163,19 +163,21 @@ KINDS = (
     kind(
         "ControllerRevision",
         group=APPS,
-        rules=Rules(
-            default=set_defaults(revision=0), check=check_revision, transition=immutable("data")
+        strategy=Strategy(
+            default=set_defaults(revision=0),
+            validate=check_revision,
+            validate_update=immutable("data"),
         ),
     ),
     _workload(
         "DaemonSet",
         short_names=("ds",),
-        rules=Rules(
-            complete=complete_daemon_set,
+        strategy=Strategy(
+            prepare_for_create=complete_daemon_set,
             default=default_daemon_set,
-            keep=keep_daemon_set,
-            check=workload_validation.check_daemon_set,
-            transition=workload_validation.check_selector_change,
+            prepare_for_update=keep_daemon_set,
+            validate=workload_validation.check_daemon_set,
+            validate_update=workload_validation.check_selector_change,
             counts_generation=True,
         ),
     ),
@@ -183,11 +185,11 @@ KINDS = (
         "Deployment",
         short_names=("deploy",),
         scale=_SCALE,
-        rules=Rules(
-            complete=first_status(),
+        strategy=Strategy(
+            prepare_for_create=initial_status(),
             default=default_deployment,
-            check=workload_validation.check_deployment,
-            transition=workload_validation.check_selector_change,
+            validate=workload_validation.check_deployment,
+            validate_update=workload_validation.check_selector_change,
             counts_generation=True,
             counts_annotations=True,
         ),
@@ -196,12 +198,12 @@ KINDS = (
         "ReplicaSet",
         short_names=("rs",),
         scale=_SCALE,
-        rules=Rules(
-            complete=first_status(replicas=0),
+        strategy=Strategy(
+            prepare_for_create=initial_status(replicas=0),
             default=default_replica_set,
-            check=workload_validation.check_replica_set,
-            transition=workload_validation.check_selector_change,
-            check_status=workload_validation.check_counts,
+            validate=workload_validation.check_replica_set,
+            validate_update=workload_validation.check_selector_change,
+            validate_status=workload_validation.check_counts,
             counts_generation=True,
         ),
     ),
@@ -209,19 +211,19 @@ KINDS = (
         "StatefulSet",
         short_names=("sts",),
         scale=_SCALE,
-        rules=Rules(
-            complete=first_status(replicas=0, availableReplicas=0),
+        strategy=Strategy(
+            prepare_for_create=initial_status(replicas=0, availableReplicas=0),
             default=default_stateful_set,
-            check=workload_validation.check_stateful_set,
-            transition=workload_validation.check_stateful_set_change,
+            validate=workload_validation.check_stateful_set,
+            validate_update=workload_validation.check_stateful_set_change,
             counts_generation=True,
         ),
     ),
     kind(
         "PodTemplate",
-        rules=Rules(
+        strategy=Strategy(
             default=lambda new: new.update(template=pod_template(new)),
-            check=workload_validation.check_pod_template,
+            validate=workload_validation.check_pod_template,
             counts_generation=True,
             returns_deleted=True,
         ),
@@ -233,11 +235,11 @@ KINDS = (
         has_status=True,
         scale=_SCALE,
         selectable=(SelectableField("status.replicas", ("status", "replicas"), "0"),),
-        rules=Rules(
-            complete=first_status(replicas=0),
+        strategy=Strategy(
+            prepare_for_create=initial_status(replicas=0),
             default=default_replication_controller,
-            check=workload_validation.check_replication_controller,
-            check_status=workload_validation.check_counts,
+            validate=workload_validation.check_replication_controller,
+            validate_status=workload_validation.check_counts,
             counts_generation=True,
             orphans_by_default=True,
         ),

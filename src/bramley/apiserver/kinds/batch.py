@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.kinds import amounts, apps, label_selectors, workload_validation
-from bramley.apiserver.kinds.definitions import first_status, kind
-from bramley.apiserver.registry.resources import Json, Rules, SelectableField
+from bramley.apiserver.kinds.definitions import initial_status, kind
+from bramley.apiserver.registry.resources import Json, SelectableField, Strategy
 from bramley.base.errors import Cause
 
 _UID_LABEL = "batch.kubernetes.io/controller-uid"
@@ -163,10 +163,10 @@ KINDS = (
         short_names=("cj",),
         categories=("all",),
         has_status=True,
-        rules=Rules(
-            complete=first_status(),
+        strategy=Strategy(
+            prepare_for_create=initial_status(),
             default=default_cron_job,
-            check=check_cron_job,
+            validate=check_cron_job,
             counts_generation=True,
         ),
     ),
@@ -176,11 +176,11 @@ KINDS = (
         categories=("all",),
         has_status=True,
         selectable=(SelectableField("status.successful", ("status", "succeeded"), "0"),),
-        rules=Rules(
-            complete=complete_job,
+        strategy=Strategy(
+            prepare_for_create=complete_job,
             default=default_job,
-            check=check_job,
-            transition=check_job_change,
+            validate=check_job,
+            validate_update=check_job_change,
             counts_generation=True,
             orphans_by_default=True,
         ),

@@ -8,7 +8,7 @@ import msgspec
 
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds.definitions import kind, set_defaults
-from bramley.apiserver.registry.resources import VERBS, Json, Rules, SelectableField
+from bramley.apiserver.registry.resources import VERBS, Json, SelectableField, Strategy
 from bramley.base.errors import Cause
 
 SIZE_LIMIT_BYTES = 1024 * 1024
@@ -151,15 +151,17 @@ KINDS = (
     kind(
         "ConfigMap",
         short_names=("cm",),
-        rules=Rules(
-            check=check_config_map,
-            transition=lambda new, old: _immutable_fields(new, old, "data", "binaryData"),
+        strategy=Strategy(
+            validate=check_config_map,
+            validate_update=lambda new, old: _immutable_fields(new, old, "data", "binaryData"),
         ),
     ),
     kind(
         "Secret",
         selectable=(SelectableField("type", ("type",)),),
-        rules=Rules(default=default_secret, check=check_secret, transition=check_secret_change),
+        strategy=Strategy(
+            default=default_secret, validate=check_secret, validate_update=check_secret_change
+        ),
     ),
     kind(
         "Namespace",
@@ -168,12 +170,12 @@ KINDS = (
         has_status=True,
         selectable=(SelectableField("status.phase", ("status", "phase")),),
         verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
-        rules=Rules(
+        strategy=Strategy(
             name=names.label,
-            complete=complete_namespace,
+            prepare_for_create=complete_namespace,
             default=default_namespace,
-            keep=keep_namespace,
-            is_held=lambda new: bool(new.get("spec", {}).get("finalizers")),
+            prepare_for_update=keep_namespace,
+            blocks_deletion=lambda new: bool(new.get("spec", {}).get("finalizers")),
             returns_deleted=True,
         ),
     ),
@@ -181,18 +183,18 @@ KINDS = (
         "ResourceQuota",
         short_names=("quota",),
         has_status=True,
-        rules=Rules(
-            default=set_defaults(spec={}, status={}), check=check_quota, returns_deleted=True
+        strategy=Strategy(
+            default=set_defaults(spec={}, status={}), validate=check_quota, returns_deleted=True
         ),
     ),
-    kind("Binding", verbs=("create",), is_virtual=True, rules=Rules()),
+    kind("Binding", verbs=("create",), is_virtual=True, strategy=Strategy()),
     kind(
         "LimitRange",
         short_names=("limits",),
-        rules=Rules(
+        strategy=Strategy(
             default=lambda new: new.update(spec={"limits": None, **new.get("spec", {})}),
             create_on_update=True,
         ),
     ),
-    kind("ServiceAccount", short_names=("sa",), rules=Rules(returns_deleted=True)),
+    kind("ServiceAccount", short_names=("sa",), strategy=Strategy(returns_deleted=True)),
 )

@@ -1,4 +1,4 @@
-"""Helpers that define built-in kinds: `kind` for the kind itself, the others for its rules."""
+"""Helpers that define built-in kinds: `kind` for the kind itself, the others for its strategy."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from dataclasses import replace
 from typing import Any
 
 from bramley.apiserver.apimachinery import causes
-from bramley.apiserver.registry.resources import Json, Rules, ServedResource, Transition
+from bramley.apiserver.registry.resources import Json, ServedResource, Strategy, ValidateUpdate
 from bramley.base.errors import Cause
 
-_NO_RULES = Rules()
+_DEFAULT = Strategy()
 
 
 def kind(
-    name: str, *, rules: Rules = _NO_RULES, group: str = "", plural: str = "", **more: Any
+    name: str, *, strategy: Strategy = _DEFAULT, group: str = "", plural: str = "", **more: Any
 ) -> ServedResource:
     """Return a built-in kind, by default namespaced and of version v1; `more` are fields of ServedResource.
 
     Its shape is by default `v1.` and its name, without a shape if its schema is among `more`.
     """
-    if not rules.shape and "schema" not in more:
-        rules = replace(rules, shape=f"v1.{name}")
+    if not strategy.shape and "schema" not in more:
+        strategy = replace(strategy, shape=f"v1.{name}")
     fields = {"namespaced": True, "version": "v1", "plural": plural or f"{name.lower()}s", **more}
-    return ServedResource(group=group, kind=name, rules=rules, is_custom=False, **fields)
+    return ServedResource(group=group, kind=name, strategy=strategy, is_custom=False, **fields)
 
 
-def first_status(**status: Any) -> Callable[[Json], None]:
-    """Return a rule that gives a new object its first status."""
+def initial_status(**status: Any) -> Callable[[Json], None]:
+    """Return a hook that sets the initial status of a new object."""
 
-    def complete(new: Json) -> None:
+    def prepare_for_create(new: Json) -> None:
         new["status"] = deepcopy(status)
 
-    return complete
+    return prepare_for_create
 
 
 def set_defaults(**fields: Any) -> Callable[[Json], None]:
-    """Return a rule that sets top-level fields that an object leaves out."""
+    """Return a hook that sets top-level fields that an object leaves out."""
 
     def default(new: Json) -> None:
         for field, value in fields.items():
@@ -51,14 +51,14 @@ def go_struct(**fields: Any) -> str:
     return "{" + ",".join(f'"{key}":{causes.shown(value)}' for key, value in fields.items()) + "}"
 
 
-def immutable(*fields: str) -> Transition:
-    """Return a rule that refuses to change top-level fields."""
+def immutable(*fields: str) -> ValidateUpdate:
+    """Return a hook that refuses changes of top-level fields."""
 
-    def transition(new: Json, old: Json) -> list[Cause]:
+    def validate_update(new: Json, old: Json) -> list[Cause]:
         return [
             causes.invalid(field, new.get(field), "field is immutable")
             for field in fields
             if new.get(field) != old.get(field)
         ]
 
-    return transition
+    return validate_update

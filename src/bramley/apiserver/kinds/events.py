@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds.definitions import kind
-from bramley.apiserver.registry.resources import Json, Rules, SelectableField
+from bramley.apiserver.registry.resources import Json, SelectableField, Strategy
 from bramley.base.errors import Cause
 
 _RENAMED = {
@@ -121,7 +121,9 @@ KINDS = (
         "Event",
         short_names=("ev",),
         selectable=CORE_FIELDS,
-        rules=Rules(name=names.path_segment, default=default, check=check, create_on_update=True),
+        strategy=Strategy(
+            name=names.path_segment, default=default, validate=check, create_on_update=True
+        ),
     ),
     kind(
         "Event",
@@ -130,8 +132,8 @@ KINDS = (
         selectable=NEW_FIELDS,
         stored_name="events",
         conversion=Renaming(),
-        rules=Rules(
-            shape="events.v1.Event", default=default_new, check=check_new, create_on_update=True
+        strategy=Strategy(
+            shape="events.v1.Event", default=default_new, validate=check_new, create_on_update=True
         ),
     ),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 
 from bramley.apiserver.apimachinery import causes, names
-from bramley.apiserver.kinds.definitions import first_status, immutable, kind
-from bramley.apiserver.registry.resources import Json, Rules, SelectableField
+from bramley.apiserver.kinds.definitions import immutable, initial_status, kind
+from bramley.apiserver.registry.resources import Json, SelectableField, Strategy
 from bramley.base.errors import Cause
 
 GROUP = "networking.k8s.io"
@@ -202,13 +202,13 @@ KINDS = (
         categories=("all",),
         has_status=True,
         selectable=SERVICE_FIELDS,
-        rules=Rules(
+        strategy=Strategy(
             name=names.dns1035_label,
-            complete=first_status(loadBalancer={}),
+            prepare_for_create=initial_status(loadBalancer={}),
             default=default_service,
-            keep=keep_addresses,
-            check=check_service,
-            transition=check_service_change,
+            prepare_for_update=keep_addresses,
+            validate=check_service,
+            validate_update=check_service_change,
             returns_deleted=True,
             create_on_update=True,
         ),
@@ -217,9 +217,9 @@ KINDS = (
         "Endpoints",
         plural="endpoints",
         short_names=("ep",),
-        rules=Rules(
+        strategy=Strategy(
             default=default_endpoints,
-            check=check_endpoints,
+            validate=check_endpoints,
             create_on_update=True,
             warning="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
         ),
@@ -227,11 +227,11 @@ KINDS = (
     kind(
         "EndpointSlice",
         group="discovery.k8s.io",
-        rules=Rules(
+        strategy=Strategy(
             shape="discovery.v1.EndpointSlice",
             default=default_slice,
-            check=check_slice,
-            transition=immutable("addressType"),
+            validate=check_slice,
+            validate_update=immutable("addressType"),
             counts_generation=True,
         ),
     ),
@@ -241,8 +241,10 @@ KINDS = (
         plural="ingresses",
         short_names=("ing",),
         has_status=True,
-        rules=Rules(
-            complete=first_status(loadBalancer={}), check=check_ingress, counts_generation=True
+        strategy=Strategy(
+            prepare_for_create=initial_status(loadBalancer={}),
+            validate=check_ingress,
+            counts_generation=True,
         ),
     ),
     kind(
@@ -250,13 +252,13 @@ KINDS = (
         group=GROUP,
         plural="ingressclasses",
         namespaced=False,
-        rules=Rules(counts_generation=True),
+        strategy=Strategy(counts_generation=True),
     ),
     kind(
         "NetworkPolicy",
         group=GROUP,
         plural="networkpolicies",
         short_names=("netpol",),
-        rules=Rules(default=default_policy, counts_generation=True),
+        strategy=Strategy(default=default_policy, counts_generation=True),
     ),
 )

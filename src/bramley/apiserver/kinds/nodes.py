@@ -9,7 +9,7 @@ import msgspec
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds import amounts
 from bramley.apiserver.kinds.definitions import kind
-from bramley.apiserver.registry.resources import Json, Rules, SelectableField
+from bramley.apiserver.registry.resources import Json, SelectableField, Strategy
 from bramley.base.errors import Cause
 
 _INFO = (
@@ -112,11 +112,11 @@ KINDS = (
         short_names=("no",),
         has_status=True,
         selectable=(SelectableField("spec.unschedulable", ("spec", "unschedulable"), "false"),),
-        rules=Rules(
+        strategy=Strategy(
             default=default,
-            check=check,
-            transition=check_change,
-            check_status=check_status,
+            validate=check,
+            validate_update=check_change,
+            validate_status=check_status,
             status_on_create=True,
         ),
     ),

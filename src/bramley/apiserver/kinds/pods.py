@@ -9,7 +9,7 @@ from bramley.apiserver.apimachinery import causes, metadata, names
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.kinds import pod_containers, pod_defaults, pod_scheduling, pod_volumes
 from bramley.apiserver.kinds.definitions import kind
-from bramley.apiserver.registry.resources import Json, Rules, SelectableField, ServedResource
+from bramley.apiserver.registry.resources import Json, SelectableField, ServedResource, Strategy
 from bramley.base.errors import Cause
 
 FIELDS = (
@@ -43,13 +43,13 @@ def kind_of(settings: Settings) -> ServedResource:
         categories=("all",),
         has_status=True,
         selectable=FIELDS,
-        rules=Rules(
-            complete=pod_defaults.complete,
+        strategy=Strategy(
+            prepare_for_create=pod_defaults.complete,
             default=partial(pod_defaults.default, outage_toleration=settings.outage_toleration),
-            keep=keep_priority,
-            check=check,
-            transition=check_change,
-            check_status=check_status,
+            prepare_for_update=keep_priority,
+            validate=check,
+            validate_update=check_change,
+            validate_status=check_status,
             counts_generation=True,
             returns_deleted=True,
             graceful=True,

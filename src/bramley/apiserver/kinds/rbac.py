@@ -6,7 +6,7 @@ from functools import partial
 
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds.definitions import kind, set_defaults
-from bramley.apiserver.registry.resources import Json, Rules
+from bramley.apiserver.registry.resources import Json, Strategy
 from bramley.base.errors import Cause
 
 GROUP = "rbac.authorization.k8s.io"
@@ -84,15 +84,15 @@ def check_binding_change(new: Json, old: Json) -> list[Cause]:
     return [causes.invalid("roleRef", shown, "cannot change roleRef")]
 
 
-_rules = partial(Rules, name=names.path_segment, create_on_update=True)
-_RULES = {
-    "Role": _rules(default=set_defaults(rules=None), check=check_role),
-    "RoleBinding": _rules(
-        default=default_binding, check=check_binding, transition=check_binding_change
+_strategy = partial(Strategy, name=names.path_segment, create_on_update=True)
+_STRATEGIES = {
+    "Role": _strategy(default=set_defaults(rules=None), validate=check_role),
+    "RoleBinding": _strategy(
+        default=default_binding, validate=check_binding, validate_update=check_binding_change
     ),
 }
 KINDS = tuple(
-    kind(f"{scope}{name}", group=GROUP, namespaced=not scope, rules=rules)
+    kind(f"{scope}{name}", group=GROUP, namespaced=not scope, strategy=strategy)
     for scope in ("Cluster", "")
-    for name, rules in _RULES.items()
+    for name, strategy in _STRATEGIES.items()
 )

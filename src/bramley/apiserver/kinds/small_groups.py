@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds import amounts, label_selectors
 from bramley.apiserver.kinds.definitions import (
-    first_status,
     go_struct,
     immutable,
+    initial_status,
     kind,
     set_defaults,
 )
-from bramley.apiserver.registry.resources import Json, Rules
+from bramley.apiserver.registry.resources import Json, Strategy
 from bramley.base.errors import Cause
 
 _HIGHEST_PRIORITY = 1_000_000_000
@@ -138,9 +138,9 @@ KINDS = (
     kind(
         "Lease",
         group="coordination.k8s.io",
-        rules=Rules(
+        strategy=Strategy(
             default=default_lease,
-            check=check_lease,
+            validate=check_lease,
             create_on_update=True,
             unconditional_update=False,
             qualified_finalizers=False,
@@ -152,12 +152,12 @@ KINDS = (
         plural="priorityclasses",
         namespaced=False,
         short_names=("pc",),
-        rules=Rules(
+        strategy=Strategy(
             default=set_defaults(value=0, preemptionPolicy="PreemptLowerPriority"),
-            check=check_priority,
-            transition=check_priority_change,
+            validate=check_priority,
+            validate_update=check_priority_change,
             # Its generation never changes.
-            complete=lambda new: new["metadata"].update(generation=1),
+            prepare_for_create=lambda new: new["metadata"].update(generation=1),
         ),
     ),
     kind(
@@ -165,9 +165,9 @@ KINDS = (
         group="node.k8s.io",
         plural="runtimeclasses",
         namespaced=False,
-        rules=Rules(
-            check=check_runtime,
-            transition=immutable("handler"),
+        strategy=Strategy(
+            validate=check_runtime,
+            validate_update=immutable("handler"),
             create_on_update=True,
             unconditional_update=False,
         ),
@@ -180,11 +180,11 @@ KINDS = (
         short_names=("hpa",),
         categories=("all",),
         has_status=True,
-        rules=Rules(
+        strategy=Strategy(
             shape="autoscaling.v2.HorizontalPodAutoscaler",
-            complete=first_status(currentMetrics=None, desiredReplicas=0),
+            prepare_for_create=initial_status(currentMetrics=None, desiredReplicas=0),
             default=default_autoscaler,
-            check=check_autoscaler,
+            validate=check_autoscaler,
         ),
     ),
     kind(
@@ -192,11 +192,13 @@ KINDS = (
         group="policy",
         short_names=("pdb",),
         has_status=True,
-        rules=Rules(
-            complete=first_status(**dict.fromkeys(_COUNTS, 0)),
+        strategy=Strategy(
+            prepare_for_create=initial_status(**dict.fromkeys(_COUNTS, 0)),
             default=default_budget,
-            check=check_budget,
-            check_status=lambda new, _: [*amounts.not_negative(new["status"], _COUNTS, "status")],
+            validate=check_budget,
+            validate_status=lambda new, _: [
+                *amounts.not_negative(new["status"], _COUNTS, "status")
+            ],
             counts_generation=True,
             unconditional_update=False,
         ),
@@ -208,6 +210,8 @@ KINDS = (
         short_names=("crd", "crds"),
         categories=("api-extensions",),
         has_status=True,
-        rules=Rules(counts_generation=True, unconditional_update=False, qualified_finalizers=False),
+        strategy=Strategy(
+            counts_generation=True, unconditional_update=False, qualified_finalizers=False
+        ),
     ),
 )

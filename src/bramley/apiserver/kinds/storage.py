@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bramley.apiserver.apimachinery import causes, names
-from bramley.apiserver.kinds.definitions import first_status, go_struct, kind, set_defaults
-from bramley.apiserver.registry.resources import Json, Rules
+from bramley.apiserver.kinds.definitions import go_struct, initial_status, kind, set_defaults
+from bramley.apiserver.registry.resources import Json, Strategy
 from bramley.base.errors import Cause
 
 GROUP = "storage.k8s.io"
@@ -155,10 +155,10 @@ KINDS = (
         namespaced=False,
         short_names=("pv",),
         has_status=True,
-        rules=Rules(
-            complete=complete_volume,
+        strategy=Strategy(
+            prepare_for_create=complete_volume,
             default=default_volume,
-            check=check_volume,
+            validate=check_volume,
             returns_deleted=True,
         ),
     ),
@@ -166,11 +166,11 @@ KINDS = (
         "PersistentVolumeClaim",
         short_names=("pvc",),
         has_status=True,
-        rules=Rules(
-            complete=complete_claim,
+        strategy=Strategy(
+            prepare_for_create=complete_claim,
             default=default_claim,
-            check=check_claim,
-            transition=check_claim_change,
+            validate=check_claim,
+            validate_update=check_claim_change,
             returns_deleted=True,
         ),
     ),
@@ -178,7 +178,7 @@ KINDS = (
         "CSIDriver",
         group=GROUP,
         namespaced=False,
-        rules=Rules(
+        strategy=Strategy(
             shape="storage.v1.CSIDriver",
             default=lambda new: new.update(spec={**_DRIVER, **new.get("spec", {})}),
             returns_deleted=True,
@@ -189,10 +189,10 @@ KINDS = (
         "CSINode",
         group=GROUP,
         namespaced=False,
-        rules=Rules(
+        strategy=Strategy(
             shape="storage.v1.CSINode",
             default=default_node,
-            check=check_node,
+            validate=check_node,
             returns_deleted=True,
             unconditional_update=False,
         ),
@@ -201,10 +201,10 @@ KINDS = (
         "CSIStorageCapacity",
         group=GROUP,
         plural="csistoragecapacities",
-        rules=Rules(
+        strategy=Strategy(
             shape="storage.v1.CSIStorageCapacity",
             default=set_defaults(storageClassName=""),
-            check=check_capacity,
+            validate=check_capacity,
             unconditional_update=False,
         ),
     ),
@@ -214,13 +214,13 @@ KINDS = (
         plural="storageclasses",
         namespaced=False,
         short_names=("sc",),
-        rules=Rules(
+        strategy=Strategy(
             shape="storage.v1.StorageClass",
             default=set_defaults(
                 reclaimPolicy="Delete", volumeBindingMode="Immediate", provisioner=""
             ),
-            check=lambda new: [] if new["provisioner"] else [causes.required("provisioner")],
-            transition=check_class_change,
+            validate=lambda new: [] if new["provisioner"] else [causes.required("provisioner")],
+            validate_update=check_class_change,
             returns_deleted=True,
         ),
     ),
@@ -229,11 +229,11 @@ KINDS = (
         group=GROUP,
         namespaced=False,
         has_status=True,
-        rules=Rules(
+        strategy=Strategy(
             shape="storage.v1.VolumeAttachment",
-            complete=first_status(attached=False),
-            check=check_attachment,
-            transition=check_attachment_change,
+            prepare_for_create=initial_status(attached=False),
+            validate=check_attachment,
+            validate_update=check_attachment_change,
             returns_deleted=True,
             unconditional_update=False,
         ),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from bramley.apiserver.kinds.definitions import kind
-from bramley.apiserver.registry.resources import Json, Rules, ServedResource
+from bramley.apiserver.registry.resources import Json, ServedResource, Strategy
 
-SCALE = kind("Scale", group="autoscaling", rules=Rules(shape="autoscaling.v1.Scale"))
+SCALE = kind("Scale", group="autoscaling", strategy=Strategy(shape="autoscaling.v1.Scale"))
 _AUTHENTICATION = "authentication.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"
 METRICS_GROUP = "metrics.k8s.io"

@@ -68,8 +68,8 @@ class Documents:
     def document(self, path: str) -> bytes:
         """Return the document at a path that has one."""
         current = self._current()[path]
-        known, body = self._documents.get(path, ("", b""))
-        if known != current:
+        built_hash, body = self._documents.get(path, ("", b""))
+        if built_hash != current:
             body = _build(self._served()[path], self.version)
             self._documents[path] = (current, body)
         return body
@@ -81,8 +81,8 @@ class Documents:
         return found
 
     def _current(self) -> dict[str, str]:
-        if self._changes != self._catalog.changes:
-            self._changes = self._catalog.changes
+        if self._changes != self._catalog.generation:
+            self._changes = self._catalog.generation
             self._hashes = {path: _hash(each) for path, each in self._served().items()}
             self._documents = {
                 path: self._documents[path] for path in self._documents if path in self._hashes
@@ -180,8 +180,8 @@ class OpenApiPages:
         self._documents = documents
         self._now = now
 
-    def page(self, path: str, *, accept: str = "", hash: str = "", known: str = "") -> Page:
-        """Return the page at a path; `hash` is the one in the URL, `known` the entity tag that the client has cached."""
+    def page(self, path: str, *, accept: str = "", hash: str = "", if_none_match: str = "") -> Page:
+        """Return the page at a path; `hash` is the one in the URL, `if_none_match` the entity tag that the client has cached."""
         if path == V2:
             return _v2_page(accept, self._documents.version)
         if path == V3:
@@ -197,7 +197,7 @@ class OpenApiPages:
             return Page(301, {**headers, "location": self._documents.address(name)})
         if hash:
             headers |= self._immutable()
-        if known == headers["etag"]:
+        if if_none_match == headers["etag"]:
             return Page(304, headers)
         return Page(200, {**headers, "content-type": _JSON}, self._documents.document(name))
 

@@ -1,4 +1,4 @@
 """The catalog of served resources: built-in kinds and those that CustomResourceDefinitions add.
 
-It says what is served and by which rules; the rules of single kinds are in `kinds`, and no request is read here.
+The strategies of single kinds are in `kinds`; no request is read here.
 """

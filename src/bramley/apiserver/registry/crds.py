@@ -269,7 +269,7 @@ def _resource(crd: Json, version: Json) -> ServedResource:
         stored_version=storage,
         printer=cache(partial(_printer, version)),
         schema=schema,
-        rules=replace(CUSTOM, warning=_deprecation(spec["group"], names["kind"], version)),
+        strategy=replace(CUSTOM, warning=_deprecation(spec["group"], names["kind"], version)),
     )
 
 

@@ -1,6 +1,6 @@
 """The served resources: one `ServedResource` per group, version and plural, and the catalog that finds them.
 
-A kind is data plus a few hooks (`Rules`); the generic handlers do the rest. The catalog holds the built-in kinds and the
+A kind is data plus a few hooks (`Strategy`); the generic handlers do the rest. The catalog holds the built-in kinds and the
 installed CustomResourceDefinitions. Nothing here touches the store or HTTP.
 """
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from bramley.apiserver.tables.columns import Printer
 
 Json = dict[str, Any]
-Check = Callable[[Json], list[Cause]]
-Transition = Callable[[Json, Json], list[Cause]]
+Validate = Callable[[Json], list[Cause]]
+ValidateUpdate = Callable[[Json, Json], list[Cause]]
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
@@ -77,25 +77,25 @@ class SelectableField(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What a kind adds to the generic handlers; every hook is optional.
+class Strategy:
+    """The hooks that a kind adds to the generic handlers, as kube-apiserver's REST strategies; each is optional.
 
-    `shape` names the built-in type of the kind's fields. `complete` sets and clears fields of a new object in place, `default`
-    sets defaults of any written object, `keep` restores from the old object what an update may not change; `check` validates
-    one object, `transition` new and old, `check_status` both when only the status is written; `admit` runs last and may
-    validate and change the object. `is_held` returns whether a deleted object must stay although it has no finalizers.
+    `shape` names the built-in type of the kind's fields. `prepare_for_create` sets and clears fields of a new object in place,
+    `default` sets defaults of any written object, `prepare_for_update` restores what an update may not change. `validate` gets
+    one object, `validate_update` new and old, `validate_status` both when only the status is written; `admit` runs last and may
+    change the object. `blocks_deletion` returns whether a deleted object must stay although it has no finalizers.
     """
 
     shape: str = ""
     name: names.Check = names.subdomain
-    complete: Callable[[Json], None] | None = None
+    prepare_for_create: Callable[[Json], None] | None = None
     default: Callable[[Json], None] | None = None
-    keep: Callable[[Json, Json], None] | None = None
-    check: Check | None = None
-    transition: Transition | None = None
-    check_status: Transition | None = None
+    prepare_for_update: Callable[[Json, Json], None] | None = None
+    validate: Validate | None = None
+    validate_update: ValidateUpdate | None = None
+    validate_status: ValidateUpdate | None = None
     admit: Callable[[Json, Json | None], None] | None = None
-    is_held: Callable[[Json], bool] | None = None
+    blocks_deletion: Callable[[Json], bool] | None = None
     counts_generation: bool = False
     counts_annotations: bool = False
     orphans_by_default: bool = False
@@ -109,7 +109,7 @@ class Rules:
     graceful: bool = False
 
 
-CUSTOM = Rules(
+CUSTOM = Strategy(
     counts_generation=True,
     unconditional_update=False,
     status_writes_metadata=False,
@@ -137,7 +137,7 @@ class ServedResource:
     scale: ScalePaths | None = None
     structural: Structural | None = None
     selectable: tuple[SelectableField, ...] = ()
-    rules: Rules = CUSTOM
+    strategy: Strategy = CUSTOM
     verbs: tuple[str, ...] = VERBS
     is_custom: bool = True
     is_virtual: bool = False
@@ -202,7 +202,7 @@ class ServedResource:
 
 
 class Catalog:
-    """All served resources; `changes` counts the CustomResourceDefinitions that were installed and removed."""
+    """All served resources; `generation` increases when a CustomResourceDefinition is installed or removed."""
 
     def __init__(
         self,
@@ -213,13 +213,13 @@ class Catalog:
         self._from_crd = from_crd
         self._builtins = tuple(builtins)
         self._custom: dict[str, tuple[ServedResource, ...]] = {}
-        self._found: dict[tuple[str, str, str], ServedResource] = {}
-        self.changes = 0
+        self._by_key: dict[tuple[str, str, str], ServedResource] = {}
+        self.generation = 0
         self._index()
 
     def find(self, group: str, version: str, plural: str) -> ServedResource | None:
         """Return the served resource, None if there is none."""
-        return self._found.get((group, version, plural))
+        return self._by_key.get((group, version, plural))
 
     def is_builtin(self, group: str, version: str) -> bool:
         """Return whether this version of a group has built-in kinds."""
@@ -247,7 +247,7 @@ class Catalog:
         self._index()
 
     def __iter__(self) -> Iterator[ServedResource]:
-        return iter(self._found.values())
+        return iter(self._by_key.values())
 
     def of_crd(self, name: str) -> tuple[ServedResource, ...]:
         """Return the resources of a CustomResourceDefinition."""
@@ -266,11 +266,11 @@ class Catalog:
 
     def _index(self) -> None:
         served = [*self._builtins, *(each for group in self._custom.values() for each in group)]
-        self._found = {}
+        self._by_key = {}
         for each in served:
             # A definition never replaces a built-in resource.
-            self._found.setdefault((each.group, each.version, each.plural), each)
-        self.changes += 1
+            self._by_key.setdefault((each.group, each.version, each.plural), each)
+        self.generation += 1
 
 
 def version_priority(version: str) -> tuple[int, int, int]:

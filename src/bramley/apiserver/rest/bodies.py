@@ -228,7 +228,7 @@ def check_shape(
 
 
 def _known_shape(body: Json, resource: ServedResource, old: Json | None) -> list[str]:
-    check = shapes.checker(resource.rules.shape)
+    check = shapes.checker(resource.strategy.shape)
     unknown: list[str] = []
     if old is None:
         check(body, "", unknown)

@@ -23,7 +23,7 @@ from bramley.apiserver.rest.server import (
     CRDS,
     NAMESPACES,
     Server,
-    check_whole,
+    check_not_damaged,
     decoded,
     existing,
     served,
@@ -69,7 +69,7 @@ async def _delete_damaged(server: Server, target: Target, options: DeleteOptions
     """Remove a damaged object; preconditions on its state cannot be checked, so they are refused."""
     resource = target.resource
     if options.uid is not None or options.version is not None or server.agent_guard is not None:
-        check_whole(server, resource, target.key)
+        check_not_damaged(server, resource, target.key)
     meta = {"name": target.name, "uid": ""}
     if target.namespace:
         meta["namespace"] = target.namespace
@@ -79,7 +79,7 @@ async def _delete_damaged(server: Server, target: Target, options: DeleteOptions
     return json_response(status.success(resource.details(target.name)))
 
 
-async def delete_many(server: Server, request: Request, target: Target) -> Response:
+async def delete_collection(server: Server, request: Request, target: Target) -> Response:
     """Delete the objects that a list with the same parameters would return, and return that list."""
     listing = request_options.list_options(request, target.resource)
     options = await _read(request)
@@ -113,7 +113,7 @@ def _response(written: Written, target: Target, options: DeleteOptions) -> Respo
     decision = written.decision
     if not isinstance(decision, Remove):
         return Response(written.body, 202 if options.orphan is False else 200)
-    if target.resource.rules.returns_deleted:
+    if target.resource.strategy.returns_deleted:
         return Response(written.body)
     details = target.resource.details(target.name, decision.last["metadata"]["uid"])
     return json_response(status.success(details))

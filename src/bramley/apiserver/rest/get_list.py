@@ -27,7 +27,7 @@ from bramley.apiserver.rest.negotiation import (
     with_include_object,
 )
 from bramley.apiserver.rest.request_options import ListOptions
-from bramley.apiserver.rest.server import Server, check_whole, served_bytes
+from bramley.apiserver.rest.server import Server, check_not_damaged, served_bytes
 from bramley.apiserver.store.errors import Compacted, FutureRevision
 from bramley.apiserver.store.records import Record
 
@@ -66,7 +66,7 @@ async def get(server: Server, request: Request, target: Target) -> Response:
     record = server.store.get(target.key)
     if record is None:
         # A damaged object is not absent: because of a 404 the garbage collector would delete its dependents.
-        check_whole(server, target.resource, target.key)
+        check_not_damaged(server, target.resource, target.key)
         raise status.not_found(target.resource.details(target.name))
     return Response(served_bytes(record, target.resource))
 

@@ -54,7 +54,7 @@ def _decided(
     old: Json, current: Record, resource: ServedResource, *, options: DeleteOptions, now: datetime
 ) -> Decision:
     meta = dict(old["metadata"])
-    graceful = resource.rules.graceful and _set_grace(meta, old, options, now)
+    graceful = resource.strategy.graceful and _set_grace(meta, old, options, now)
     if graceful is None:
         return Keep(current)
     set_finalizers(meta, _settled(options, meta, resource))
@@ -73,7 +73,7 @@ def _settled(options: DeleteOptions, meta: Json, resource: ServedResource) -> De
     """Return the options with the default of the oldest kinds, which orphan their dependents."""
     silent = options.orphan is None and not options.propagation
     decided = any(each in _GARBAGE_FINALIZERS for each in meta.get("finalizers", []))
-    if resource.rules.orphans_by_default and silent and not decided:
+    if resource.strategy.orphans_by_default and silent and not decided:
         return replace(options, propagation="Orphan")
     return options
 

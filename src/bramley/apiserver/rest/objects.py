@@ -1,6 +1,6 @@
 """Preparation of objects for the store: metadata, fields that are kept, defaults and validation.
 
-Pure functions of JSON values and a resource's rules, without the store. `bodies` has checked the shape before.
+Pure functions of JSON values and a resource's strategy, without the store. `bodies` has checked the shape before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
 _IDENTITY = frozenset({"kind", "apiVersion", "metadata"})
-# Changes or refuses an object by more than its kind's rules, in place; takes the new object and the old one, if any.
+# Changes or refuses an object in addition to its kind's strategy, in place; takes the new object and the old one, if any.
 Admit = Callable[[Json, Json | None], None]
 
 
@@ -33,15 +33,15 @@ def prepare_create(
     body: Json, resource: ServedResource, *, uid: UUID, now: datetime, admit: Admit | None = None
 ) -> Json:
     """Return a new object with the fields that the server sets, and without those it may not set; raise a 422 if it is invalid."""
-    rules = resource.rules
+    strategy = resource.strategy
     new = {**body, "metadata": metadata.with_system_fields(body["metadata"], uid=uid, now=now)}
-    if resource.has_status and not rules.status_on_create:
+    if resource.has_status and not strategy.status_on_create:
         new.pop("status", None)
-    if rules.counts_generation:
+    if strategy.counts_generation:
         new["metadata"]["generation"] = 1
-    if rules.complete is not None:
-        rules.complete(new)
-    # Defaults before validation: the rules are written for complete objects.
+    if strategy.prepare_for_create is not None:
+        strategy.prepare_for_create(new)
+    # Defaults before validation, which expects them to be set.
     _fill(new, resource)
     _refuse(new, resource, _validate_new(new, resource))
     if admit is not None:
@@ -56,8 +56,8 @@ def prepare_update(
     new = {**new, "metadata": metadata.with_immutable_fields(new["metadata"], old["metadata"])}
     if resource.has_status:
         _take(new, old, "status")
-    if resource.rules.keep is not None:
-        resource.rules.keep(new, old)
+    if resource.strategy.prepare_for_update is not None:
+        resource.strategy.prepare_for_update(new, old)
     _fill(new, resource)
     # After the defaults: omitting a field that has its default value is no change.
     _count_generation(new, old, resource)
@@ -71,7 +71,7 @@ def prepare_status_update(new: Json, old: Json, resource: ServedResource) -> Jso
     """Return an object with only the status, and for built-in kinds the metadata, of the update."""
     changed = dict(old)
     _take(changed, new, "status")
-    if resource.rules.status_writes_metadata:
+    if resource.strategy.status_writes_metadata:
         kept = metadata.with_immutable_fields(new["metadata"], old["metadata"])
         _take(kept, old["metadata"], "ownerReferences")
         changed["metadata"] = kept
@@ -137,7 +137,7 @@ def check_version(new: Json, old: Json, resource: ServedResource) -> None:
         return
     if given not in {"", "0"} and parse_version(given):
         raise status.conflict(resource.details(meta["name"]), MODIFIED)
-    if not resource.rules.unconditional_update:
+    if not resource.strategy.unconditional_update:
         wrong = Cause(
             "metadata.resourceVersion",
             "FieldValueInvalid",
@@ -155,13 +155,13 @@ def is_unchanged(new: Json, old: Json) -> bool:
 
 def is_deletion_complete(new: Json, old: Json, resource: ServedResource) -> bool:
     """Return whether an update removes the last finalizer of an object that is being deleted."""
-    old_meta = old["metadata"]
+    old_meta, blocks = old["metadata"], resource.strategy.blocks_deletion
     return (
         "deletionTimestamp" in old_meta
         and not new["metadata"].get("finalizers")
         # In its grace period a Pod is removed by the final deletion of its agent, not with its last finalizer.
         and not old_meta.get("deletionGracePeriodSeconds")
-        and not (resource.rules.is_held is not None and resource.rules.is_held(new))
+        and not (blocks is not None and blocks(new))
     )
 
 
@@ -197,8 +197,8 @@ def stored_form(new: Json, rv: int, resource: ServedResource) -> Json:
 def _fill(new: Json, resource: ServedResource) -> None:
     if resource.structural is not None:
         resource.structural.apply_defaults(new)
-    if resource.rules.default is not None:
-        resource.rules.default(new)
+    if resource.strategy.default is not None:
+        resource.strategy.default(new)
 
 
 def _take(target: Json, source: Json, field: str) -> None:
@@ -209,10 +209,10 @@ def _take(target: Json, source: Json, field: str) -> None:
 
 
 def _count_generation(new: Json, old: Json, resource: ServedResource) -> None:
-    if not resource.rules.counts_generation:
+    if not resource.strategy.counts_generation:
         return
     changed = _differs(new, old, resource)
-    if resource.rules.counts_annotations and not changed:
+    if resource.strategy.counts_annotations and not changed:
         changed = new["metadata"].get("annotations") != old["metadata"].get("annotations")
     if changed:
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
@@ -226,7 +226,7 @@ def _differs(new: Json, old: Json, resource: ServedResource) -> bool:
 
 def _validate_new(new: Json, resource: ServedResource) -> list[Cause]:
     errors = metadata.check_new(
-        new["metadata"], namespaced=resource.namespaced, name_check=resource.rules.name
+        new["metadata"], namespaced=resource.namespaced, name_check=resource.strategy.name
     )
     errors += _validate_finalizers(new, {}, resource)
     return errors + _wrong(new, None, resource)
@@ -236,14 +236,14 @@ def _validate_change(new: Json, old: Json, resource: ServedResource) -> list[Cau
     errors = metadata.check_change(new["metadata"], old["metadata"])
     errors += _validate_finalizers(new, old["metadata"], resource)
     errors += _wrong(new, old, resource)
-    if resource.rules.transition is not None:
-        errors += resource.rules.transition(new, old)
+    if resource.strategy.validate_update is not None:
+        errors += resource.strategy.validate_update(new, old)
     return errors
 
 
 def _validate_finalizers(new: Json, old_metadata: Json, resource: ServedResource) -> list[Cause]:
     finalizers = new["metadata"].get("finalizers", [])
-    if not resource.rules.qualified_finalizers or finalizers == old_metadata.get("finalizers"):
+    if not resource.strategy.qualified_finalizers or finalizers == old_metadata.get("finalizers"):
         return []
     return metadata.check_qualified_finalizers(finalizers)
 
@@ -255,8 +255,8 @@ def _validate_status(new: Json, old: Json, resource: ServedResource) -> list[Cau
         errors += [_within_status(each) for each in wrong if not each.field.startswith("spec")]
     if resource.scale is not None:
         errors = _with_scale(errors, scales.check_counts(new, resource.scale))
-    if resource.rules.check_status is not None:
-        errors += resource.rules.check_status(new, old)
+    if resource.strategy.validate_status is not None:
+        errors += resource.strategy.validate_status(new, old)
     return errors
 
 
@@ -276,8 +276,8 @@ def _wrong(new: Json, old: Json | None, resource: ServedResource) -> list[Cause]
         errors += resource.structural.validate(new, old)
     if resource.scale is not None:
         errors = _with_scale(errors, scales.check(new, resource.scale))
-    if resource.rules.check is not None:
-        wrong = resource.rules.check(new)
+    if resource.strategy.validate is not None:
+        wrong = resource.strategy.validate(new)
         errors += wrong if old is None else _validate_by_now(wrong, new, old, resource)
     return errors
 

@@ -41,7 +41,7 @@ async def review_caller(server: Server, request: Request, target: Target) -> Res
     """Return the user that the caller is authenticated as."""
     body = await _read(request, target)
     body["metadata"] = {"creationTimestamp": timestamp(server.clock.now())}
-    return _created(body, target, {"userInfo": user_info(request.caller)})
+    return _created(body, target, {"userInfo": user_info(request.user)})
 
 
 def user_info(user: User) -> Json:
@@ -87,7 +87,7 @@ async def review_self(server: Server, request: Request, target: Target) -> Respo
     body = await _read(request, target)
     spec = body.get("spec") or {}
     _refuse(body, target, _validate_attributes(spec))
-    return _decision_response(server, body, _attributes(request.caller, spec))
+    return _decision_response(server, body, _attributes(request.user, spec))
 
 
 async def review_rules(server: Server, request: Request, target: Target) -> Response:
@@ -97,8 +97,8 @@ async def review_rules(server: Server, request: Request, target: Target) -> Resp
     if not namespace:
         raise status.bad_request("no namespace on request")
     rbac = server.authorizer.rbac
-    rules = rbac.rules_for(request.caller, namespace)
-    missing = rbac.missing(request.caller, namespace)
+    rules = rbac.rules_for(request.user, namespace)
+    missing = rbac.missing(request.user, namespace)
     result: Json = {
         "resourceRules": [_resource_rule(rule) for rule in rules if rule.resources],
         "nonResourceRules": [

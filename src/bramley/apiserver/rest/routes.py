@@ -51,10 +51,10 @@ class Subresource(msgspec.Struct, frozen=True):
         return sorted(VERBS[method] for method in self.methods)
 
 
-_POD_PART: Mapping[str, Handler] = {
+_POD_FIELDS: Mapping[str, Handler] = {
     "GET": get_list.get,
-    "PUT": subresources.replace_pod_part,
-    "PATCH": subresources.patch_pod_part,
+    "PUT": subresources.replace_pod_subresource,
+    "PATCH": subresources.patch_pod_subresource,
 }
 _PROXY: Mapping[str, Handler] = dict.fromkeys(VERBS, node_agents.proxy)
 _EXEC: Mapping[str, Handler] = dict.fromkeys(("GET", "POST"), node_agents.exec_or_attach)
@@ -66,13 +66,13 @@ _SUBRESOURCES = {
     "pods": [
         Subresource("attach", "PodAttachOptions", _EXEC),
         Subresource("binding", "Binding", {"POST": subresources.create_binding}),
-        Subresource("ephemeralcontainers", "Pod", _POD_PART),
+        Subresource("ephemeralcontainers", "Pod", _POD_FIELDS),
         Subresource("eviction", "Eviction", {"POST": eviction.create_eviction}, "policy"),
         Subresource("exec", "PodExecOptions", _EXEC),
         Subresource("log", "Pod", {"GET": node_agents.pod_log}),
         Subresource("portforward", "PodPortForwardOptions", _PORT_FORWARD),
         Subresource("proxy", "PodProxyOptions", _PROXY),
-        Subresource("resize", "Pod", _POD_PART),
+        Subresource("resize", "Pod", _POD_FIELDS),
     ],
     "serviceaccounts": [
         Subresource(
@@ -83,7 +83,7 @@ _SUBRESOURCES = {
 }
 # By the qualified name of the resource (`pods`, `deployments.apps`) and the subresource; status and scale are fields of a resource.
 SUBRESOURCES: Mapping[tuple[str, str], Subresource] = {
-    (qualified, each.name): each for qualified, found in _SUBRESOURCES.items() for each in found
+    (qualified, each.name): each for qualified, group in _SUBRESOURCES.items() for each in group
 }
 
 # Handlers of POST by the qualified name of a kind that is not stored; its ServedResource has `is_virtual`.
@@ -107,7 +107,7 @@ COMPUTED: Mapping[str, Handler] = {
 # Verbs and handlers of a collection, of one object, and of the subresources of any kind.
 _COLLECTION: Mapping[str, tuple[str, Handler]] = {
     "POST": ("create", create.create),
-    "DELETE": ("deletecollection", delete.delete_many),
+    "DELETE": ("deletecollection", delete.delete_collection),
 }
 _OBJECT: Mapping[str, tuple[str, Handler]] = {
     "GET": ("get", get_list.get),

@@ -1,4 +1,4 @@
-"""What all handlers share: the store, the catalog of served kinds, the clock, the random generator and the limits."""
+"""`Server`: the dependencies of all handlers, such as the store, the catalog of served resources and the clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Server(msgspec.Struct, frozen=True):
     """The embedded API, without HTTP.
 
     `terminating_namespaces` are those whose deletion was decided: it includes pending writes of the store, and nothing may be
-    created in these namespaces. `guard` checks the objects that one request writes, new and old, in addition to the kind's rules.
+    created in these namespaces. `guard` checks the objects that one request writes, new and old, in addition to the kind's strategy.
     `agent_guard` checks each state that an agent's request would store. `nodes` connects to the agents on nodes, if it is set.
     """
 
@@ -67,21 +67,21 @@ class Server(msgspec.Struct, frozen=True):
         return self if agent_guard is None else replace(self, agent_guard=agent_guard)
 
     def admission(self, resource: ServedResource) -> Admit | None:
-        """Return the checks of a written object that are not its kind's rules: against other CRDs, and the caller's guard."""
-        own, guard = self._own_admission(resource), self.guard
-        if own is None or guard is None:
-            return own or guard
+        """Return the checks of a written object that are not in its kind's strategy: against other CRDs, and the caller's guard."""
+        admit, guard = self._kind_admission(resource), self.guard
+        if admit is None or guard is None:
+            return admit or guard
 
         def both(new: Json, old: Json | None) -> None:
-            own(new, old)
+            admit(new, old)
             guard(new, old)
 
         return both
 
-    def _own_admission(self, resource: ServedResource) -> Admit | None:
-        if resource.rules.admit is None and resource.stored_name == CRDS:
+    def _kind_admission(self, resource: ServedResource) -> Admit | None:
+        if resource.strategy.admit is None and resource.stored_name == CRDS:
             return self._admit_crd
-        return resource.rules.admit
+        return resource.strategy.admit
 
     def _admit_crd(self, new: Json, old: Json | None) -> None:
         name = new["metadata"]["name"]
@@ -89,7 +89,7 @@ class Server(msgspec.Struct, frozen=True):
         crds.admit(new, old, others=others, clock=self.clock)
         spec = new["spec"]
         if self.catalog.has_builtin(spec["group"], spec["names"]["plural"]):
-            # Its objects would be stored among the built-in ones, without their rules.
+            # Its objects would be stored among the built-in ones, without their validation.
             wrong = causes.invalid("metadata.name", name, "this server has such a kind built in")
             raise status.invalid(Details(crds.GROUP, crds.KIND, name), [wrong])
 
@@ -109,11 +109,11 @@ def decoded(record: Record) -> Json:
     return value
 
 
-def check_whole(server: Server, resource: ServedResource, key: Key) -> None:
+def check_not_damaged(server: Server, resource: ServedResource, key: Key) -> None:
     """Raise a 500 for a quarantined object, which exists but can neither be read nor changed."""
     if key in server.store.damage.quarantined:
-        what = resource.details(key.name).qualified
-        message = f"{what} {causes.quoted(key.name)} is damaged in the store; restore a backup, or delete it"
+        name = resource.details(key.name).qualified
+        message = f"{name} {causes.quoted(key.name)} is damaged in the store; restore a backup, or delete it"
         raise status.internal(message)
 
 

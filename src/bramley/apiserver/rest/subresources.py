@@ -1,4 +1,4 @@
-"""Subresources that change a part of an object: bindings, finalizers of namespaces, scales, and parts of Pods."""
+"""Subresources that write: bindings, finalizers of namespaces, scales, ephemeral containers and resizes of Pods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.kinds import core, pods, shapes
 from bramley.apiserver.kinds.definitions import kind
 from bramley.apiserver.kinds.virtual import SCALE
-from bramley.apiserver.registry.resources import Json, ScalePaths, ServedResource, Transition
+from bramley.apiserver.registry.resources import Json, ScalePaths, ServedResource, ValidateUpdate
 from bramley.apiserver.rest import bodies, delete, objects, patch, request_options, scales, update
 from bramley.apiserver.rest.objects import with_condition
 from bramley.apiserver.rest.request_options import WriteOptions
@@ -22,7 +22,7 @@ from bramley.apiserver.store.records import Key, Record
 
 BINDING = kind("Binding")
 _PODS = "pods"
-KeepRule = Callable[[Json, Json], None]
+PrepareForUpdate = Callable[[Json, Json], None]
 _RESIZED = ("resources", "resizePolicy")
 
 
@@ -144,57 +144,58 @@ def _check_finalizers(new: Json, resource: ServedResource) -> None:
         raise status.invalid(resource.kind_details(new["metadata"]["name"]), moved)
 
 
-async def replace_pod_part(server: Server, request: Request, target: Target) -> Response:
-    """Replace the part of the Pod that the subresource names."""
+async def replace_pod_subresource(server: Server, request: Request, target: Target) -> Response:
+    """Replace the fields of the Pod that the subresource may change."""
     return await update.replace(server, request, _narrowed(target))
 
 
-async def patch_pod_part(server: Server, request: Request, target: Target) -> Response:
-    """Patch the part of the Pod that the subresource names."""
+async def patch_pod_subresource(server: Server, request: Request, target: Target) -> Response:
+    """Patch the fields of the Pod that the subresource may change."""
     return await patch.patch(server, request, _narrowed(target))
 
 
-def keep_but_ephemeral(new: Json, old: Json) -> None:
+def _change_ephemeral_containers(new: Json, old: Json) -> None:
     """Keep everything of a Pod except its ephemeral containers."""
     spec = dict(old["spec"])
     spec.pop("ephemeralContainers", None)
     containers = new.get("spec", {}).get("ephemeralContainers")
     if containers:
         spec["ephemeralContainers"] = containers
-    _keep(new, old, spec)
+    _set_spec(new, old, spec)
 
 
-def keep_but_resources(new: Json, old: Json) -> None:
+def _change_resources(new: Json, old: Json) -> None:
     """Keep everything of a Pod except the resources of its containers."""
     by_name = {each.get("name"): each for each in new.get("spec", {}).get("containers", [])}
     containers = [
         _resized(each, by_name.get(each["name"], each)) for each in old["spec"]["containers"]
     ]
-    _keep(new, old, {**old["spec"], "containers": containers})
+    _set_spec(new, old, {**old["spec"], "containers": containers})
 
 
 def _resized(container: Json, new: Json) -> Json:
-    kept = {key: value for key, value in container.items() if key not in _RESIZED}
-    return {**kept, **{key: new[key] for key in _RESIZED if key in new}}
+    fixed = {key: value for key, value in container.items() if key not in _RESIZED}
+    return {**fixed, **{key: new[key] for key in _RESIZED if key in new}}
 
 
-def _keep(new: Json, old: Json, spec: Json) -> None:
+def _set_spec(new: Json, old: Json, spec: Json) -> None:
     new["spec"] = spec
     version = new["metadata"].get("resourceVersion")
     new["metadata"] = {**old["metadata"], "resourceVersion": version}
 
 
-_PARTS: Mapping[str, tuple[KeepRule, Transition]] = {
-    "ephemeralcontainers": (keep_but_ephemeral, pods.check_ephemeral),
-    "resize": (keep_but_resources, pods.check_resize),
+_POD_HOOKS: Mapping[str, tuple[PrepareForUpdate, ValidateUpdate]] = {
+    "ephemeralcontainers": (_change_ephemeral_containers, pods.check_ephemeral),
+    "resize": (_change_resources, pods.check_resize),
 }
 
 
 def _narrowed(target: Target) -> Target:
-    """Return the Pod as a target with rules that allow only the part to change."""
-    keep, transition = _PARTS[target.subresource]
-    rules = replaced(target.resource.rules, keep=keep, transition=transition)
-    return target._replace(resource=replaced(target.resource, rules=rules), subresource="")
+    """Return the Pod as a target whose strategy lets only the fields of the subresource change."""
+    prepare, validate = _POD_HOOKS[target.subresource]
+    strategy = target.resource.strategy
+    strategy = replaced(strategy, prepare_for_update=prepare, validate_update=validate)
+    return target._replace(resource=replaced(target.resource, strategy=strategy), subresource="")
 
 
 async def get_scale(server: Server, _request: Request, target: Target) -> Response:

@@ -27,7 +27,7 @@ async def replace(server: Server, request: Request, target: Target) -> Response:
     objects.check_name_and_namespace(body, name=target.name, namespace=target.namespace)
 
     def decide(current: Record | None) -> Decision:
-        if current is None and resource.rules.create_on_update and not target.subresource:
+        if current is None and resource.strategy.create_on_update and not target.subresource:
             # Inside the write: the namespace may have begun to terminate since the request arrived.
             create.check_can_create(server, resource, target.namespace, target.name)
             return create.decide_create(server, resource, body)(None)

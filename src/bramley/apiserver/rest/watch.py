@@ -44,7 +44,7 @@ class Watch(msgspec.Struct):
     send: Send
     ends_at: float
     has_columns: bool = False
-    bookmarked: int = 0
+    last_bookmark: int = 0
     sending_since: float = inf
 
     async def run(self) -> None:
@@ -52,21 +52,21 @@ class Watch(msgspec.Struct):
         # The connection is broken, so nothing more can be sent.
         with contextlib.suppress(ConnectionError):
             await self.send(_START)
-            await self._until_end()
+            await self._send_events_or_error()
             await self.send(END)
 
-    async def _until_end(self) -> None:
+    async def _send_events_or_error(self) -> None:
         try:
-            await self._run()
+            await self._send_events()
         except ApiError as error:
             await self._send_chunk(watch_line("ERROR", error.encoded()))
-        except Overflowed as slow:
-            await self._send_chunk(watch_line("ERROR", status.expired(str(slow)).encoded()))
+        except Overflowed as error:
+            await self._send_chunk(watch_line("ERROR", status.expired(str(error)).encoded()))
         except Closed:
             # The client resumes with a new watch at the next process.
             return
 
-    async def _run(self) -> None:
+    async def _send_events(self) -> None:
         store = self.server.store
         start = self._start()
         # Nothing may be awaited between the list and the subscription, or changes in between would be lost.
@@ -75,7 +75,7 @@ class Watch(msgspec.Struct):
             if self._sends_initial_events
             else []
         )
-        with self._subscribed(start) as subscription:
+        with self._subscribe(start) as subscription:
             if self._sends_initial_events:
                 await self._send_initial(records, start)
             await self._follow(subscription)
@@ -95,7 +95,7 @@ class Watch(msgspec.Struct):
             raise status.version_too_large(version, current)
         return current
 
-    def _subscribed(self, start: int) -> Subscription:
+    def _subscribe(self, start: int) -> Subscription:
         stored = self.resource.stored_name
         try:
             return self.server.store.watch(stored, namespace=self.namespace, since=start)
@@ -110,9 +110,9 @@ class Watch(msgspec.Struct):
 
     async def _send_initial(self, records: list[Record], start: int) -> None:
         selected = (each for each in records if self.options.selection.matches(each))
-        lines = [watch_line("ADDED", self._shown(each)) for each in selected]
+        lines = [watch_line("ADDED", self._encode(each)) for each in selected]
         if self.options.bookmarks:
-            self.bookmarked = start
+            self.last_bookmark = start
             lines.append(self._bookmark_line(start, initial_end=True))
         if lines:
             await self._send_chunk(b"".join(lines))
@@ -128,7 +128,7 @@ class Watch(msgspec.Struct):
             now = clock.monotonic()
             if now >= bookmark_at:
                 # Its revision excludes changes that are still buffered: a client that resumes from a bookmark must not miss them.
-                await self._bookmark(subscription.revision)
+                await self._send_bookmark(subscription.revision)
                 bookmark_at = self._next_bookmark(now)
 
     def _next_bookmark(self, now: float) -> float:
@@ -149,8 +149,8 @@ class Watch(msgspec.Struct):
 
     @property
     def _is_stored_form(self) -> bool:
-        own = self.resource
-        return own.api_version == own.stored_api_version and own.conversion is None
+        resource = self.resource
+        return resource.api_version == resource.stored_api_version and resource.conversion is None
 
     def _line(self, change: Change) -> bytes:
         """Return the event of a change for this watch's selection, or nothing."""
@@ -158,18 +158,18 @@ class Watch(msgspec.Struct):
         before = change.previous is not None and matches(change.previous)
         after = change.verb != "DELETED" and matches(change.record)
         if after:
-            return watch_line("MODIFIED" if before else "ADDED", self._shown(change.record))
+            return watch_line("MODIFIED" if before else "ADDED", self._encode(change.record))
         if not before:
             return b""
         if change.verb == "DELETED" or change.previous is None:
-            return watch_line("DELETED", self._shown(change.record))
+            return watch_line("DELETED", self._encode(change.record))
         # It left the selection: this watcher gets its last matching state, with the version of the change.
-        return watch_line("DELETED", self._shown(_at_version(change.previous, change.rv)))
+        return watch_line("DELETED", self._encode(_at_version(change.previous, change.rv)))
 
-    def _shown(self, record: Record) -> bytes:
-        return self._in_view(served_bytes(record, self.resource))
+    def _encode(self, record: Record) -> bytes:
+        return self._to_view(served_bytes(record, self.resource))
 
-    def _in_view(self, body: bytes) -> bytes:
+    def _to_view(self, body: bytes) -> bytes:
         if self.view is PLAIN:
             return body
         # Only the first table of a watch has column definitions.
@@ -181,12 +181,12 @@ class Watch(msgspec.Struct):
 
     def _bookmark_line(self, revision: int, *, initial_end: bool = False) -> bytes:
         return watch_line(
-            "BOOKMARK", self._in_view(bookmark_object(self.resource, revision, initial_end))
+            "BOOKMARK", self._to_view(bookmark_object(self.resource, revision, initial_end))
         )
 
-    async def _bookmark(self, revision: int) -> None:
-        if revision > self.bookmarked:
-            self.bookmarked = revision
+    async def _send_bookmark(self, revision: int) -> None:
+        if revision > self.last_bookmark:
+            self.last_bookmark = revision
             await self._send_chunk(self._bookmark_line(revision))
 
     def is_stuck(self) -> bool:
@@ -216,22 +216,23 @@ async def watch(
     *,
     options: ListOptions,
     send: Send,
-    may: Callable[[], bool],
+    is_allowed: Callable[[], bool],
 ) -> None:
-    """Serve one watch until it ends, the client disconnects, or `may` returns that it is no longer allowed."""
+    """Serve one watch until it ends, the client disconnects, or `is_allowed` returns False."""
     check_version_syntax(options.version)
-    lasts = _lasts_seconds(server, options)
+    seconds = _duration_seconds(server, options)
     view = view_of(request)
-    one = Watch(
+    stream = Watch(
         server=server,
         resource=target.resource,
         namespace=target.namespace or None,
         options=options,
         view=with_include_object(view, request) if view.form is Form.TABLE else view,
         send=send,
-        ends_at=server.clock.monotonic() + lasts,
+        ends_at=server.clock.monotonic() + seconds,
     )
-    if not await run_while_connected(one.run(), request, is_stuck=one.is_stuck, may=may):
+    run = stream.run()
+    if not await run_while_connected(run, request, is_stuck=stream.is_stuck, is_allowed=is_allowed):
         with contextlib.suppress(ConnectionError):
             await send(END)
 
@@ -245,10 +246,10 @@ def from_legacy_path(target: Target, options: ListOptions) -> tuple[Target, List
     return target._replace(name=""), replace(options, watch=True, selection=selection)
 
 
-def _lasts_seconds(server: Server, options: ListOptions) -> float:
+def _duration_seconds(server: Server, options: ListOptions) -> float:
     if options.timeout_seconds:
         return options.timeout_seconds
-    shortest, longest = server.settings.watch_lasts
+    shortest, longest = server.settings.watch_duration
     return server.rng.uniform(shortest.total_seconds(), longest.total_seconds())
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import objects
-from bramley.apiserver.rest.server import Server, check_whole, served, served_bytes
+from bramley.apiserver.rest.server import Server, check_not_damaged, served, served_bytes
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
 
 
@@ -49,12 +49,12 @@ async def write(
     server: Server, resource: ServedResource, key: Key, decide: Decide, *, dry_run: bool = False
 ) -> Written:
     """Decide, store, and return once the result is durable."""
-    check_whole(server, resource, key)
+    check_not_damaged(server, resource, key)
     if dry_run:
         current = server.store.get(key)
         decision = decide(current)
         _check_agent_guard(server, decision, current, resource)
-        return _tried(decision, resource)
+        return _dry_run_result(decision, resource)
     decisions: list[Decision] = []
 
     def build(current: Record | None, rv: int) -> Draft | Removal | None:
@@ -62,13 +62,14 @@ async def write(
         # Inside the write: the guard sees exactly the states that are replaced and stored.
         _check_agent_guard(server, decision, current, resource)
         decisions.append(decision)
-        return _built(decision, rv, server, resource)
+        return _draft(decision, rv, server, resource)
 
     record = await server.store.write(key, build)
     decision = decisions[-1]
     # The client that removed the last finalizer gets the object without the version of its removal.
-    body = _shown(decision.last) if isinstance(decision, Remove) else served_bytes(record, resource)
-    return Written(decision, body)
+    if isinstance(decision, Remove):
+        return Written(decision, msgspec.json.encode(decision.last))
+    return Written(decision, served_bytes(record, resource))
 
 
 def _check_agent_guard(
@@ -84,7 +85,7 @@ def _check_agent_guard(
     server.agent_guard(decision.new if isinstance(decision, Put) else decision.last, old)
 
 
-def _built(
+def _draft(
     decision: Decision, rv: int, server: Server, resource: ServedResource
 ) -> Draft | Removal | None:
     if isinstance(decision, Put):
@@ -95,13 +96,9 @@ def _built(
     return None
 
 
-def _tried(decision: Decision, resource: ServedResource) -> Written:
+def _dry_run_result(decision: Decision, resource: ServedResource) -> Written:
     if isinstance(decision, Put):
-        return Written(decision, _shown(decision.new))
+        return Written(decision, msgspec.json.encode(decision.new))
     if isinstance(decision, Remove):
-        return Written(decision, _shown(decision.last))
+        return Written(decision, msgspec.json.encode(decision.last))
     return Written(decision, served_bytes(decision.current, resource))
-
-
-def _shown(new: Json) -> bytes:
-    return msgspec.json.encode(new)

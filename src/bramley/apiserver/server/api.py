@@ -51,7 +51,7 @@ _READS = frozenset({"GET", "HEAD"})
 # Subresources whose responses may last as long as a watch.
 _LONG_RUNNING = frozenset({"log"})
 _CACHED_TARGETS = 10_000
-# No path of an object is longer; longer ones would only fill the memory.
+# No path of an object is longer; caching longer ones would only use memory.
 _LONGEST_CACHED_PATH = 1024
 
 
@@ -69,7 +69,7 @@ class Api:
         self._prepared: asyncio.Event | None = None
         self._is_ready = False
         self._targets: dict[str, Target] = {}
-        self._targets_of = server.catalog.changes
+        self._targets_generation = server.catalog.generation
         self._documents = discovery.Documents(server.catalog)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,17 +124,17 @@ class Api:
         if not request.info.is_resource_request:
             return self._documents.respond(request)
         request.target = target = self._target(request.info)
-        if target.resource.rules.warning:
-            request.warnings.append(target.resource.rules.warning)
-        is_many = (not target.name or target.legacy_watch) and not target.subresource
-        if request.method in _READS and is_many and not target.resource.is_computed:
-            return await self._many(request, target, slot, send)
+        if target.resource.strategy.warning:
+            request.warnings.append(target.resource.strategy.warning)
+        is_collection = (not target.name or target.legacy_watch) and not target.subresource
+        if request.method in _READS and is_collection and not target.resource.is_computed:
+            return await self._list_or_watch(request, target, slot, send)
         if target.legacy_watch:
             # Only the verb `watch` was authorized for this path.
             raise status.method_not_allowed()
-        return await self._one(request, target, attributes, slot, send)
+        return await self._call_handler(request, target, attributes, slot, send)
 
-    async def _one(
+    async def _call_handler(
         self,
         request: Request,
         target: Target,
@@ -169,15 +169,17 @@ class Api:
     ) -> None:
         self._record(request, response)
         slot.has_responded = True
-        may = partial(self._access_control.is_still_allowed, request)
+        check = partial(self._access_control.is_still_allowed, request)
         clock = self._server.clock
-        await exchange.send_streamed(request, response, chunks, send=send, clock=clock, may=may)
+        await exchange.send_streamed(
+            request, response, chunks, send=send, clock=clock, is_allowed=check
+        )
 
     def _target(self, info: RequestInfo) -> Target:
         """Return what a request names; cached by path, because clients repeat their requests."""
         catalog = self._server.catalog
-        if self._targets_of != catalog.changes or len(self._targets) > _CACHED_TARGETS:
-            self._targets_of, self._targets = catalog.changes, {}
+        if self._targets_generation != catalog.generation or len(self._targets) > _CACHED_TARGETS:
+            self._targets_generation, self._targets = catalog.generation, {}
         target = self._targets.get(info.path)
         if target is None:
             target = target_of(info, catalog)
@@ -185,25 +187,27 @@ class Api:
                 self._targets[info.path] = target
         return target
 
-    async def _many(
+    async def _list_or_watch(
         self, request: Request, target: Target, slot: RequestSlot, send: Send
     ) -> Response | None:
         if target.resource.is_virtual:
             raise status.method_not_allowed()
-        listed = request_options.list_options(request, target.resource)
+        options = request_options.list_options(request, target.resource)
         if target.legacy_watch:
-            target, listed = watch.from_legacy_path(target, listed)
-        if listed.watch and request.method == "GET":
+            target, options = watch.from_legacy_path(target, options)
+        if options.watch and request.method == "GET":
             slot.acquire(_limited_user(request), self.limits.watches)
             request.code = HTTPStatus.OK
             if self._audit_log is not None and audit.is_audited(request):
                 # At its beginning: a watch may last for an hour.
                 self._audit_log.record(request, 200)
-            may = partial(self._access_control.is_still_allowed, request)
-            await watch.watch(self._server, request, target, options=listed, send=send, may=may)
+            check = partial(self._access_control.is_still_allowed, request)
+            await watch.watch(
+                self._server, request, target, options=options, send=send, is_allowed=check
+            )
             return None
         slot.acquire(_limited_user(request), self.limits.common)
-        return get_list.list_objects(self._server, request, target, listed)
+        return get_list.list_objects(self._server, request, target, options)
 
     async def _prepare(self) -> None:
         """Create the objects that every cluster has, once, before the first request is answered."""
@@ -215,22 +219,22 @@ class Api:
             await bootstrap.prepare(self._server)
             self._is_ready = True
         finally:
-            # If it failed, the next request tries again; those that wait go on and fail by themselves.
+            # If it failed, the next request tries again; requests that wait continue and fail by themselves.
             self._prepared.set()
             self._prepared = None
 
 
 def _limited_user(request: Request) -> User:
-    """Return under whose limits a request runs: impersonation gives no user more than its own, except administrators."""
-    return request.caller if request.sender.is_master else request.sender
+    """Return the user whose limits apply; impersonation raises no limits, except that of administrators."""
+    return request.user if request.authenticated_user.is_master else request.authenticated_user
 
 
 def _api_error(error: Exception, request: Request) -> ApiError:
     """Return a failure as a Status; an unexpected one is logged, and the client learns only its class."""
     if isinstance(error, ExceptionGroup):
-        known = error.subgroup((ApiError, StorageUnavailable, Closed))
-        if known is not None:
-            return _api_error(_first(known), request)
+        expected = error.subgroup((ApiError, StorageUnavailable, Closed))
+        if expected is not None:
+            return _api_error(_first(expected), request)
     if isinstance(error, ApiError):
         return error
     if isinstance(error, StorageUnavailable):
@@ -244,5 +248,5 @@ def _api_error(error: Exception, request: Request) -> ApiError:
 
 
 def _first(group: BaseExceptionGroup[Exception]) -> Exception:
-    found = group.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

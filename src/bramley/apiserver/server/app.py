@@ -107,13 +107,13 @@ def _non_resource(
         access_control=access_control,
         accounts=accounts,
         settings=server.settings,
-        failing=partial(non_resource.failing_checks, server.store),
+        failing_checks=partial(non_resource.failing_checks, server.store),
         openapi=cache(partial(_openapi, server)),
         discovery_paths=partial(discovery.roots, server.catalog),
         metric_sources=sources,
     )
     record = sources.audit.record if sources.audit is not None else lambda _request, _code: None
-    gates = [AdminGate(each, access_control, server.settings, record) for each in endpoints]
+    gates = [AdminGate(endpoint, access_control, server.settings, record) for endpoint in endpoints]
     return non_resource.build(pages, [Route(gate.endpoint.path, gate) for gate in gates])
 
 

@@ -94,7 +94,7 @@ def is_audited(request: Request) -> bool:
     return (
         request.method not in _READS
         or _SECRETS in request.path
-        or request.sender is not request.caller
+        or request.authenticated_user is not request.user
     )
 
 
@@ -181,11 +181,13 @@ class AuditLog:
         return _Line(
             time=entry.time,
             id=f"{self._prefix}-{entry.number}",
-            user=request.caller.name,
-            groups=request.caller.groups,
+            user=request.user.name,
+            groups=request.user.groups,
             verb=info.verb,
             code=entry.code,
-            impersonated_by=request.sender.name if request.sender is not request.caller else "",
+            impersonated_by=request.authenticated_user.name
+            if request.authenticated_user is not request.user
+            else "",
             group=info.api_group,
             resource=resource,
             namespace=info.namespace,

@@ -45,7 +45,7 @@ class Documents:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._changes = catalog.changes
+        self._changes = catalog.generation
         self._encoded: dict[tuple[str, bool], bytes] = {}
 
     def respond(self, request: Request) -> Response:
@@ -66,8 +66,8 @@ class Documents:
         return Response(body, content_type=content_type, headers=headers, cache=_PUBLIC)
 
     def _document(self, path: str, *, is_aggregated: bool) -> bytes:
-        if self._changes != self._catalog.changes:
-            self._changes, self._encoded = self._catalog.changes, {}
+        if self._changes != self._catalog.generation:
+            self._changes, self._encoded = self._catalog.generation, {}
         key = (path, is_aggregated)
         if key not in self._encoded:
             build = aggregated if is_aggregated else document

@@ -43,7 +43,7 @@ class Pages(msgspec.Struct, frozen=True):
     access_control: AccessControl
     accounts: ServiceAccountTokens
     settings: Settings
-    failing: Callable[[str], Mapping[str, str]]
+    failing_checks: Callable[[str], Mapping[str, str]]
     openapi: Callable[[], OpenApiPages]
     discovery_paths: Callable[[], Sequence[str]]
     metric_sources: MetricSources
@@ -51,8 +51,8 @@ class Pages(msgspec.Struct, frozen=True):
     async def index(self, request: HttpRequest) -> Response:
         """Return all paths, for `kubectl get --raw /`."""
         self._check(request)
-        own = (path for path in _paths(self) if path != "/" and "{" not in path)
-        return _json({"paths": sorted({*own, *self.discovery_paths()})})
+        pages = (path for path in _paths(self) if path != "/" and "{" not in path)
+        return _json({"paths": sorted({*pages, *self.discovery_paths()})})
 
     async def version(self, request: HttpRequest) -> Response:
         """Return the version."""
@@ -63,7 +63,7 @@ class Pages(msgspec.Struct, frozen=True):
         """Return the result of a health probe, or of one of its checks."""
         self._check(request, read_only=False)
         parts = request.url.path.strip("/").split("/")
-        code, text = probe_result(parts, self.failing(parts[0]), _repeated(request))
+        code, text = probe_result(parts, self.failing_checks(parts[0]), _query_values(request))
         return PlainTextResponse(text, code)
 
     async def issuer(self, request: HttpRequest) -> Response:
@@ -97,19 +97,19 @@ class Pages(msgspec.Struct, frozen=True):
         raise status.no_such_page()
 
     def _check(self, request: HttpRequest, *, read_only: bool = True) -> None:
-        plain = Request(request.scope, request.receive, self.settings)
-        plain.check_headers()
-        self.access_control.check(plain)
+        checked = Request(request.scope, request.receive, self.settings)
+        checked.check_headers()
+        self.access_control.check(checked)
         if read_only and request.method not in {"GET", "HEAD"}:
             raise status.method_not_allowed()
 
 
-def build(pages: Pages, more: Sequence[Route] = ()) -> Starlette:
+def build(pages: Pages, admin_routes: Sequence[Route] = ()) -> Starlette:
     """Return the application."""
     return Starlette(
         routes=[
             *(Route(path, page, methods=_ALL_METHODS) for path, page in _paths(pages).items()),
-            *more,
+            *admin_routes,
             Route("/{rest:path}", pages.not_found, methods=_ALL_METHODS),
         ],
         exception_handlers={ApiError: _error_response},
@@ -131,18 +131,18 @@ def _paths(pages: Pages) -> dict[str, Callable[[HttpRequest], Awaitable[Response
     }
 
 
-def _repeated(request: HttpRequest) -> dict[str, list[str]]:
+def _query_values(request: HttpRequest) -> dict[str, list[str]]:
     return {key: request.query_params.getlist(key) for key in request.query_params}
 
 
 def _openapi_response(openapi: OpenApiPages, request: HttpRequest) -> Response:
-    found = openapi.page(
+    page = openapi.page(
         request.url.path,
         accept=request.headers.get("accept", ""),
         hash=request.query_params.get("hash", ""),
-        known=request.headers.get("if-none-match", ""),
+        if_none_match=request.headers.get("if-none-match", ""),
     )
-    return Response(found.body, found.code, headers=found.headers)
+    return Response(page.body, page.code, headers=page.headers)
 
 
 def _json(value: object) -> Response:
@@ -158,7 +158,7 @@ async def _error_response(_request: HttpRequest, error: Exception) -> Response:
 
 
 def failing_checks(store: Store, probe: str) -> dict[str, str]:
-    """Return the failing checks with their reasons; liveness fails only if a restart helps, which a full disk does not need."""
+    """Return the failing checks with their reasons; liveness fails only if a restart helps, which it does not with a full disk."""
     write_error = store.write_error
     if write_error is None or (probe == "livez" and not write_error.cured_by_restart):
         return {}
@@ -175,12 +175,12 @@ def probe_result(
         if only[0] not in CHECKS:
             raise no_such_path()
         excluded |= set(CHECKS) - set(only)
-    lines, bad = [], False
+    lines, has_failed = [], False
     for check in CHECKS:
         if check in excluded:
             lines.append(f"[+]{check} excluded: ok")
         elif check in failing:
-            bad = True
+            has_failed = True
             lines.append(f"[-]{check} failed: {failing[check]}")
         else:
             lines.append(f"[+]{check} ok")
@@ -188,9 +188,9 @@ def probe_result(
         f'warn: some health checks cannot be excluded: no matches for "{each}"'
         for each in sorted(excluded - set(CHECKS))
     ]
-    verdict = "failed" if bad else "passed"
+    verdict = "failed" if has_failed else "passed"
     text = "\n".join([*lines, f"{probe} check {verdict}", ""])
-    if bad:
+    if has_failed:
         return 500, text
     return 200, text if "verbose" in query else "ok"
 

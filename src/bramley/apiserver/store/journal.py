@@ -24,17 +24,17 @@ from bramley.base import log
 class PendingWrite:
     """A change that is not durable yet, and the tasks that wait for it."""
 
-    __slots__ = ("_error", "_settled", "_waiters", "change")
+    __slots__ = ("_error", "_resolved", "_waiters", "change")
 
     def __init__(self, change: Change) -> None:
         self.change = change
-        self._settled = False
+        self._resolved = False
         self._error: StorageUnavailable | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
-    async def durable(self) -> Record:
+    async def wait_durable(self) -> Record:
         """Wait until the change is durable; raise StorageUnavailable if it failed."""
-        if not self._settled:
+        if not self._resolved:
             # One future per waiter: cancelling one of them must not cancel the others.
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -46,9 +46,9 @@ class PendingWrite:
             ) from self._error
         return self.change.record
 
-    def settle(self, error: StorageUnavailable | None = None) -> None:
+    def resolve(self, error: StorageUnavailable | None = None) -> None:
         """Wake all waiters with the record or with the error."""
-        self._settled = True
+        self._resolved = True
         self._error = error
         for waiter in self._waiters:
             if not waiter.done():  # the waiter may have been cancelled
@@ -79,11 +79,11 @@ class Disk(Protocol):
 class Listener(Protocol):
     """Gets the results of the submitted changes on the loop's thread, oldest first."""
 
-    def committed(self, count: int) -> None:
+    def on_committed(self, count: int) -> None:
         """Handle that the oldest `count` changes are durable."""
         ...
 
-    def failed(self, error: StorageUnavailable) -> None:
+    def on_failed(self, error: StorageUnavailable) -> None:
         """Handle that all submitted changes that are not reported as durable have failed."""
         ...
 
@@ -125,9 +125,9 @@ class InlineJournal:
         try:
             self._disk.commit((change,))
         except StorageUnavailable as error:
-            self._listener.failed(error)
+            self._listener.on_failed(error)
         else:
-            self._listener.committed(1)
+            self._listener.on_committed(1)
 
     async def close(self) -> None:
         """Close the disk."""
@@ -156,9 +156,9 @@ class ThreadedJournal:
 
     def submit(self, change: Change) -> None:
         """Queue one change for the writer thread."""
-        # No thread would ever take the change.
+        # No thread would commit the change.
         if self._ended.is_set():
-            self._listener.failed(_stopped())
+            self._listener.on_failed(_stopped())
             return
         self._loop = asyncio.get_running_loop()
         self._queue.put((self._epoch, change))
@@ -199,9 +199,8 @@ class ThreadedJournal:
                 return group
         if not group:
             return None
-        self._queue.put(
-            None
-        )  # the end mark was read with the last group; it must also end the next round
+        # The end mark was read with the last group; it must also end the next round.
+        self._queue.put(None)
         return group
 
     def _commit(self, group: Sequence[Change]) -> None:
@@ -213,13 +212,13 @@ class ThreadedJournal:
             self._failed_epoch = self._epoch
             self._report(partial(self._begin_epoch, error))
         else:
-            self._report(partial(self._listener.committed, len(group)))
+            self._report(partial(self._listener.on_committed, len(group)))
         if (seconds := time.monotonic() - began) > SLOW_COMMIT.total_seconds():
             logger.warning("Store commit was slow", seconds=round(seconds, 3), changes=len(group))
 
     def _begin_epoch(self, error: StorageUnavailable) -> None:
         self._epoch += 1
-        self._listener.failed(error)
+        self._listener.on_failed(error)
 
     def _end(self) -> None:
         self._ended.set()

@@ -72,7 +72,7 @@ class Store:
         self._clock = clock or SystemClock()
         self._lock = lock
         self._revision = loaded.revision
-        self._issued = loaded.revision
+        self._last_assigned = loaded.revision
         self._floor = loaded.floor
         self._caches: dict[str, WatchCache] = {}
         self._pending: deque[PendingWrite] = deque()
@@ -134,7 +134,7 @@ class Store:
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
+        exc_type: type[BaseException] | None,
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
@@ -165,18 +165,18 @@ class Store:
 
     def get(self, key: Key) -> Record | None:
         """Return an object, or None."""
-        kind = self._caches.get(key.resource)
-        return kind.table.get(key) if kind else None
+        cache = self._caches.get(key.resource)
+        return cache.table.get(key) if cache else None
 
     def latest(self, resource: str) -> int:
         """Return the revision of a resource's last durable change; what was computed from it is valid until it changes."""
-        kind = self._caches.get(resource)
-        return kind.latest if kind else 0
+        cache = self._caches.get(resource)
+        return cache.latest if cache else 0
 
     def list(self, resource: str, namespace: str | None = None) -> Records:
         """Return a resource's objects, or those in one namespace, in order of namespace and name."""
-        kind = self._caches.get(resource)
-        return kind.table.ordered(namespace) if kind else []
+        cache = self._caches.get(resource)
+        return cache.table.ordered(namespace) if cache else []
 
     def list_with_pending(self, resource: str) -> Records:
         """Return a resource's objects as they will be once all pending writes are durable, in no order.
@@ -190,7 +190,7 @@ class Store:
 
     def list_at(self, resource: str, rv: int, namespace: str | None = None) -> Records:
         """Return what `list` returned at a revision; raise Compacted or FutureRevision if that is unknown."""
-        newer = self._since(resource, rv)
+        newer = self._changes_since(resource, rv)
         return self._cache(resource).list_before(newer, namespace)
 
     async def write(self, key: Key, build: Build) -> Record:
@@ -203,17 +203,17 @@ class Store:
             raise Closed("the store is closed")
         pending = self._head.get(key)
         head = pending.change.after if pending else self.get(key)
-        decided = False
+        is_write = False
         try:
             # Nothing is awaited from the read of the head to the submission, so no other write comes between them.
-            draft = build(head, self._issued + 1)
-            decided = draft is not None
+            draft = build(head, self._last_assigned + 1)
+            is_write = draft is not None
         finally:
             # A refusal must not be visible before the state that it is based on is durable.
-            if pending and not decided:
-                await pending.durable()
+            if pending and not is_write:
+                await pending.wait_durable()
         if draft is not None:
-            return await self._submit(key, head, draft).durable()
+            return await self._submit(key, head, draft).wait_durable()
         if head is None:
             raise ValueError(f"{key} does not exist, so it cannot stay unchanged")
         return head
@@ -233,14 +233,14 @@ class Store:
         """
         if self._closed:
             raise Closed("the store is closed")
-        missed = self._since(resource, since)
+        missed = self._changes_since(resource, since)
         watchers = self._cache(resource).watchers
         subscription = Subscription(
             accepts if namespace is None else _in_namespace(namespace, accepts),
             since=since,
             limit_bytes=self._settings.watch_buffer_bytes,
             current_revision=lambda: self._revision,
-            unsubscribe=lambda ended: watchers.pop(ended, None),
+            unsubscribe=lambda watcher: watchers.pop(watcher, None),
         )
         # No gap and no repetition: commits are published on this thread, so none comes between the history and the registration.
         subscription.offer(missed, size_bytes=total_bytes(missed))
@@ -252,15 +252,15 @@ class Store:
         caches = self._caches.items()
         return Snapshot(
             self._revision,
-            {name: kind.latest for name, kind in caches if kind.latest},
-            {name: kind.table.ordered() for name, kind in caches if len(kind.table)},
+            {name: cache.latest for name, cache in caches if cache.latest},
+            {name: cache.table.ordered() for name, cache in caches if len(cache.table)},
             self._floor,
         )
 
     def compact(self) -> None:
         """Drop all history, so that only watchers that are up to date can resume."""
-        for kind in self._caches.values():
-            kind.compact()
+        for cache in self._caches.values():
+            cache.compact()
 
     async def close(self) -> None:
         """Finish the pending writes, end all watches and unlock the folder."""
@@ -269,58 +269,58 @@ class Store:
         # First: no write may be submitted once the journal is closing.
         self._closed = True
         await self._journal.close()
-        for kind in self._caches.values():
-            for subscription in tuple(kind.watchers):
+        for cache in self._caches.values():
+            for subscription in tuple(cache.watchers):
                 subscription.end(Closed("the store is closed"))
         # Last: the file is closed now, and another process may open it.
         if self._lock:
             self._lock.release()
 
-    def committed(self, count: int) -> None:
+    def on_committed(self, count: int) -> None:
         """Publish the oldest `count` pending changes to readers, then to their writers, then to watchers.
 
         The order must stay: writers and watchers must find the state that they are notified of, and a writer must not wait
         until a hundred watchers are served.
         """
-        done = [self._pending.popleft() for _ in range(count)]
+        writes = [self._pending.popleft() for _ in range(count)]
         groups: dict[str, list[Change]] = {}
-        for pending in done:
+        for pending in writes:
             key = pending.change.record.key
             groups.setdefault(key.resource, []).append(pending.change)
             # A later write of the same object may be pending; then that one stays the head.
             if self._head.get(key) is pending:
                 del self._head[key]
-            # The write replaced or removed what was damaged.
+            # The write replaced or removed the damaged object.
             self.damage.quarantined.pop(key, None)
-        self._revision = done[-1].change.rv
+        self._revision = writes[-1].change.rv
         now = self._clock.monotonic()
         for resource, changes in groups.items():
             self._cache(resource).publish(changes, now=now)
         self._waiting_since = now
         if self._failure:
             self._failure = None
-            logger.info("Writes succeed again", revision=self._revision)
-        for pending in done:
-            pending.settle()
+            logger.info("Store writes succeed again", revision=self._revision)
+        for pending in writes:
+            pending.resolve()
         for resource, changes in groups.items():
             self._cache(resource).notify(changes)
 
-    def failed(self, error: StorageUnavailable) -> None:
+    def on_failed(self, error: StorageUnavailable) -> None:
         """Reset the head to what is committed; revisions that were assigned are not assigned again."""
-        lost, self._pending = self._pending, deque()
+        writes, self._pending = self._pending, deque()
         self._head.clear()
-        if lost and not self._failure:  # a full disk fails every write; it is logged once
-            logger.error("Writes fail", revision=self._revision, reason=str(error))
-        if lost:
+        if writes and not self._failure:  # a full disk fails every write; it is logged once
+            logger.error("Store writes fail", revision=self._revision, reason=str(error))
+        if writes:
             self._failure = error
-        for pending in lost:
-            pending.settle(error)
+        for pending in writes:
+            pending.resolve(error)
 
     def _submit(self, key: Key, head: Record | None, draft: Draft | Removal) -> PendingWrite:
         if head is None and isinstance(draft, Removal) and key not in self.damage.quarantined:
             raise ValueError(f"{key} does not exist, so it cannot be removed")
-        self._issued += 1
-        change = _change(key, head, draft, rv=self._issued)
+        self._last_assigned += 1
+        change = _change(key, head, draft, rv=self._last_assigned)
         pending = PendingWrite(change)
         if not self._pending:
             self._waiting_since = self._clock.monotonic()
@@ -330,16 +330,16 @@ class Store:
         self._journal.submit(change)
         return pending
 
-    def _since(self, resource: str, rv: int) -> Changes:
+    def _changes_since(self, resource: str, rv: int) -> Changes:
         if rv > self._revision:
             raise FutureRevision(requested=rv, current=self._revision)
         return self._cache(resource).since(rv, now=self._clock.monotonic())
 
     def _cache(self, resource: str) -> WatchCache:
-        kind = self._caches.get(resource)
-        if kind is None:
-            kind = self._caches[resource] = self._new_cache(resource, (), 0)
-        return kind
+        cache = self._caches.get(resource)
+        if cache is None:
+            cache = self._caches[resource] = self._new_cache(resource, (), 0)
+        return cache
 
     def _new_cache(self, resource: str, records: Iterable[Record], floor: int) -> WatchCache:
         floor = max(floor, self._floor)
@@ -348,19 +348,19 @@ class Store:
 
 
 def _change(key: Key, head: Record | None, draft: Draft | Removal, *, rv: int) -> Change:
-    """Turn a decision into a change that shares what it can with the state before it."""
+    """Return a write as a change that shares unchanged labels and fields with the state before it."""
     if head is None:
         key = Key(key.resource, sys.intern(key.namespace), key.name)
-        record = Record(key, rv, draft.body, _shared(draft.labels), _shared(draft.fields))
-        # An object that is removed but is not in the head was quarantined.
+        record = Record(key, rv, draft.body, _interned(draft.labels), _interned(draft.fields))
+        # An object that is removed but not in the head was quarantined.
         return Change("DELETED" if isinstance(draft, Removal) else "ADDED", record, None)
-    labels = head.labels if head.labels == draft.labels else _shared(draft.labels)
-    fields = head.fields if head.fields == draft.fields else _shared(draft.fields)
+    labels = head.labels if head.labels == draft.labels else _interned(draft.labels)
+    fields = head.fields if head.fields == draft.fields else _interned(draft.fields)
     record = Record(head.key, rv, draft.body, labels, fields)
     return Change("DELETED" if isinstance(draft, Removal) else "MODIFIED", record, head)
 
 
-def _shared(mapping: Mapping[str, str]) -> Mapping[str, str]:
+def _interned(mapping: Mapping[str, str]) -> Mapping[str, str]:
     """Return the mapping with interned texts."""
     if not mapping:
         return NOTHING

@@ -37,10 +37,10 @@ class Subscription:
         self._limit_bytes = limit_bytes
         self._current_revision = current_revision
         self._unsubscribe = unsubscribe
-        self._inbox: list[Change] = []
-        self._inbox_bytes = 0
+        self._buffer: list[Change] = []
+        self._buffer_bytes = 0
         self._delivered = since
-        self._end: Overflowed | Closed | None = None
+        self._error: Overflowed | Closed | None = None
         self._wake = asyncio.Event()
 
     def __enter__(self) -> Self:
@@ -57,40 +57,40 @@ class Subscription:
     @property
     def revision(self) -> int:
         """Return the revision up to which every change has been delivered."""
-        return self._delivered if self._inbox or self._end else self._current_revision()
+        return self._delivered if self._buffer or self._error else self._current_revision()
 
     async def next(self, timeout: float | None) -> list[Change]:  # noqa: ASYNC109 - a quiet end, not an error
         """Return all buffered changes, or wait for the next ones; an empty list after the timeout."""
-        if not self._inbox and self._end is None:
+        if not self._buffer and self._error is None:
             await self._wait(timeout)
-        if self._end is not None:
-            raise self._end
-        taken, self._inbox, self._inbox_bytes = self._inbox, [], 0
+        if self._error is not None:
+            raise self._error
+        changes, self._buffer, self._buffer_bytes = self._buffer, [], 0
         # Past commits that the filter rejected, too; no commit can be published between these statements.
         self._delivered = self._current_revision()
         self._wake.clear()
-        return taken
+        return changes
 
     def offer(self, changes: Sequence[Change], *, size_bytes: int) -> None:
         """Buffer the changes of one commit group, or end the subscription if they do not fit."""
         if self._accepts is not None:
             changes = [change for change in changes if self._accepts(change)]
             size_bytes = total_bytes(changes)
-        if not changes or self._end is not None:
+        if not changes or self._error is not None:
             return
         # A group larger than the bound must still be deliverable to a watcher that keeps up.
-        if self._inbox and self._inbox_bytes + size_bytes > self._limit_bytes:
+        if self._buffer and self._buffer_bytes + size_bytes > self._limit_bytes:
             self.end(Overflowed(f"a watcher is more than {self._limit_bytes} bytes behind"))
             return
-        self._inbox.extend(changes)
-        self._inbox_bytes += size_bytes
+        self._buffer.extend(changes)
+        self._buffer_bytes += size_bytes
         self._wake.set()
 
-    def end(self, why: Overflowed | Closed) -> None:
-        """Drop the buffer and raise `why` at the watcher."""
-        self._inbox = []
-        self._inbox_bytes = 0
-        self._end = self._end or why
+    def end(self, error: Overflowed | Closed) -> None:
+        """Drop the buffer and raise the error at the watcher."""
+        self._buffer = []
+        self._buffer_bytes = 0
+        self._error = self._error or error
         self._wake.set()
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ def test_the_common_name_is_the_user_and_organisations_are_groups() -> None:
 
     assert peer is not None
     assert peer.user == User("eve", ("team", "ops"))
-    assert peer.until.isoformat() == "2030-01-02T03:04:05+00:00"
+    assert peer.not_after.isoformat() == "2030-01-02T03:04:05+00:00"
 
 
 @pytest.mark.parametrize(
@@ -76,18 +76,16 @@ async def code(world: World, header: str | None = None, peer: Peer | None = None
     ],
 )
 async def test_valid_credentials_authenticate_and_others_are_refused(
-    header: str | None, expected: int
+    world: World, header: str | None, expected: int
 ) -> None:
-    async with a_world() as world:
-        assert await code(world, header) == expected
+    assert await code(world, header) == expected
 
 
 @pytest.mark.parametrize("second", [TOKEN, "wrong"])
-async def test_two_authorization_headers_are_refused(second: str) -> None:
-    async with a_world() as world:
-        further = (("authorization", f"Bearer {second}"),)
+async def test_two_authorization_headers_are_refused(world: World, second: str) -> None:
+    further = (("authorization", f"Bearer {second}"),)
 
-        assert (await world.request("GET", CONFIG_MAPS, headers=further)).code == 401
+    assert (await world.request("GET", CONFIG_MAPS, headers=further)).code == 401
 
 
 async def test_repeated_headers_count_towards_the_limit() -> None:
@@ -98,23 +96,21 @@ async def test_repeated_headers_count_towards_the_limit() -> None:
         assert (await world.request("GET", CONFIG_MAPS, headers=often)).code == 431
 
 
-async def test_certificate_that_expired_on_an_open_connection_is_refused() -> None:
-    async with a_world() as world:
-        until = virtual_time.clock().now() + timedelta(seconds=10)
-        peer = Peer(User("root", ("system:masters",)), until)
+async def test_certificate_that_expired_on_an_open_connection_is_refused(world: World) -> None:
+    until = virtual_time.clock().now() + timedelta(seconds=10)
+    peer = Peer(User("root", ("system:masters",)), until)
 
-        before = await code(world, peer=peer)
-        await asyncio.sleep(11)
+    before = await code(world, peer=peer)
+    await asyncio.sleep(11)
 
-        assert (before, await code(world, peer=peer)) == (200, 401)
+    assert (before, await code(world, peer=peer)) == (200, 401)
 
 
-async def test_invalid_token_is_refused_despite_a_valid_certificate() -> None:
-    async with a_world() as world:
-        until = virtual_time.clock().now() + timedelta(days=1)
-        peer = Peer(User("root", ("system:masters",)), until)
+async def test_invalid_token_is_refused_despite_a_valid_certificate(world: World) -> None:
+    until = virtual_time.clock().now() + timedelta(days=1)
+    peer = Peer(User("root", ("system:masters",)), until)
 
-        assert await code(world, "Bearer wrong", peer) == 401
+    assert await code(world, "Bearer wrong", peer) == 401
 
 
 def test_authenticated_users_are_in_the_group_system_authenticated() -> None:

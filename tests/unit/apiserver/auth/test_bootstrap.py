@@ -31,36 +31,25 @@ async def may(world: World, user: str, verb: str, resource: str, group: str = ""
     return bool(reply.json["status"]["allowed"])
 
 
-async def test_all_built_in_roles_exist() -> None:
-    async with a_world() as world:
-        roles = (await world.get(CLUSTER_ROLES)).json["items"]
-        names = {each["metadata"]["name"] for each in roles}
+async def test_all_built_in_roles_exist(world: World) -> None:
+    roles = (await world.get(CLUSTER_ROLES)).json["items"]
+    names = {each["metadata"]["name"] for each in roles}
 
-        assert {
-            "cluster-admin",
-            "admin",
-            "edit",
-            "view",
-            "system:node",
-            "system:discovery",
-        } <= names
-        assert all(
-            each["metadata"]["uid"] and each["metadata"]["creationTimestamp"] for each in roles
-        )
-        assert len({each["metadata"]["uid"] for each in roles}) == len(roles)
-        inside = (await world.get(f"{RBAC}/namespaces/kube-system/roles")).names
-        assert "extension-apiserver-authentication-reader" in inside
+    assert {"cluster-admin", "admin", "edit", "view", "system:node", "system:discovery"} <= names
+    assert all(each["metadata"]["uid"] and each["metadata"]["creationTimestamp"] for each in roles)
+    assert len({each["metadata"]["uid"] for each in roles}) == len(roles)
+    inside = (await world.get(f"{RBAC}/namespaces/kube-system/roles")).names
+    assert "extension-apiserver-authentication-reader" in inside
 
 
-async def test_created_roles_can_be_listed_by_label_and_read() -> None:
-    async with a_world() as world:
-        label = "kubernetes.io/bootstrapping=rbac-defaults"
-        selected = (await world.get(f"{CLUSTER_ROLES}?labelSelector={label}")).names
-        one = (await world.get(BASIC)).json
+async def test_created_roles_can_be_listed_by_label_and_read(world: World) -> None:
+    label = "kubernetes.io/bootstrapping=rbac-defaults"
+    selected = (await world.get(f"{CLUSTER_ROLES}?labelSelector={label}")).names
+    one = (await world.get(BASIC)).json
 
-        assert "system:basic-user" in selected
-        assert list(one)[:3] == ["kind", "apiVersion", "metadata"]
-        assert one["metadata"]["annotations"][bootstrap.AUTOUPDATE] == "true"
+    assert "system:basic-user" in selected
+    assert list(one)[:3] == ["kind", "apiVersion", "metadata"]
+    assert one["metadata"]["annotations"][bootstrap.AUTOUPDATE] == "true"
 
 
 @pytest.mark.parametrize(
@@ -91,60 +80,54 @@ async def test_built_in_controllers_are_authorized(
         assert await may(world, user, verb, resource, group) is allowed
 
 
-async def test_a_second_start_writes_nothing() -> None:
-    async with a_world() as world:
-        assert await mend(world) == 0
+async def test_a_second_start_writes_nothing(world: World) -> None:
+    assert await mend(world) == 0
 
 
-async def test_removed_rules_are_restored_and_added_ones_stay() -> None:
-    async with a_world() as world:
-        whole = (await world.get(BASIC)).json
-        own = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
-        await world.merge(BASIC, {"rules": [whole["rules"][0], own]})
+async def test_removed_rules_are_restored_and_added_ones_stay(world: World) -> None:
+    whole = (await world.get(BASIC)).json
+    own = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
+    await world.merge(BASIC, {"rules": [whole["rules"][0], own]})
 
-        writes = await mend(world)
+    writes = await mend(world)
 
-        rules = (await world.get(BASIC)).json["rules"]
-        assert writes == 1
-        assert own in rules
-        assert {
-            "apiGroups": ["authentication.k8s.io"],
-            "resources": ["selfsubjectreviews"],
-            "verbs": ["create"],
-        } in rules
-
-
-async def test_removed_subjects_are_restored_and_added_ones_stay() -> None:
-    async with a_world() as world:
-        path = f"{CLUSTER_BINDINGS}/system:discovery"
-        eve = {"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}
-        await world.merge(path, {"subjects": [eve]})
-
-        await mend(world)
-
-        names = [each["name"] for each in (await world.get(path)).json["subjects"]]
-        assert names == ["eve", "system:authenticated"]
+    rules = (await world.get(BASIC)).json["rules"]
+    assert writes == 1
+    assert own in rules
+    assert {
+        "apiGroups": ["authentication.k8s.io"],
+        "resources": ["selfsubjectreviews"],
+        "verbs": ["create"],
+    } in rules
 
 
-async def test_deleted_objects_are_created_again() -> None:
-    async with a_world() as world:
-        await world.delete(BASIC)
+async def test_removed_subjects_are_restored_and_added_ones_stay(world: World) -> None:
+    path = f"{CLUSTER_BINDINGS}/system:discovery"
+    eve = {"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}
+    await world.merge(path, {"subjects": [eve]})
 
-        assert await mend(world) == 1
-        assert (await world.get(BASIC)).code == 200
+    await mend(world)
 
-
-async def test_objects_without_autoupdate_are_left_alone() -> None:
-    async with a_world() as world:
-        body = {"metadata": {"annotations": {bootstrap.AUTOUPDATE: "false"}}, "rules": []}
-        await world.merge(BASIC, body)
-
-        assert await mend(world) == 0
-        assert not (await world.get(BASIC)).json["rules"]
+    names = [each["name"] for each in (await world.get(path)).json["subjects"]]
+    assert names == ["eve", "system:authenticated"]
 
 
-async def test_rules_of_an_aggregated_role_are_not_restored() -> None:
-    async with a_world() as world:
-        await world.merge(f"{CLUSTER_ROLES}/view", {"rules": []})
+async def test_deleted_objects_are_created_again(world: World) -> None:
+    await world.delete(BASIC)
 
-        assert await mend(world) == 0
+    assert await mend(world) == 1
+    assert (await world.get(BASIC)).code == 200
+
+
+async def test_objects_without_autoupdate_are_left_alone(world: World) -> None:
+    body = {"metadata": {"annotations": {bootstrap.AUTOUPDATE: "false"}}, "rules": []}
+    await world.merge(BASIC, body)
+
+    assert await mend(world) == 0
+    assert not (await world.get(BASIC)).json["rules"]
+
+
+async def test_rules_of_an_aggregated_role_are_not_restored(world: World) -> None:
+    await world.merge(f"{CLUSTER_ROLES}/view", {"rules": []})
+
+    assert await mend(world) == 0

@@ -67,23 +67,23 @@ async def test_existing_and_new_pods_are_indexed_by_node() -> None:
         await put_pod(store, "elsewhere", "mac-2", "c")
         await put_pod(store, "nowhere", "", "d")
 
-        assert secrets(pods.on("mac-1", "ns")) == {"a", "b"}
-        assert secrets(pods.on("mac-2", "ns")) == {"c"}
-        assert pods.on("", "ns") == []
-        assert pods.on("mac-1", "other") == []
+        assert secrets(pods.bound_to("mac-1", "ns")) == {"a", "b"}
+        assert secrets(pods.bound_to("mac-2", "ns")) == {"c"}
+        assert pods.bound_to("", "ns") == []
+        assert pods.bound_to("mac-1", "other") == []
 
 
 async def test_references_of_a_deleted_or_changed_pod_are_removed() -> None:
     async with Store.in_memory() as store:
         pods = Pods(store)
         await put_pod(store, "p", "mac-1", "a")
-        assert secrets(pods.on("mac-1", "ns")) == {"a"}
+        assert secrets(pods.bound_to("mac-1", "ns")) == {"a"}
 
         await put_pod(store, "p", "mac-1", "b")
-        assert secrets(pods.on("mac-1", "ns")) == {"b"}
+        assert secrets(pods.bound_to("mac-1", "ns")) == {"b"}
 
         await remove_pod(store, "p")
-        assert pods.on("mac-1", "ns") == []
+        assert pods.bound_to("mac-1", "ns") == []
         assert pods.find("ns", "p") is None
 
 
@@ -94,7 +94,7 @@ async def test_pod_recreated_on_another_node_is_indexed_there_only() -> None:
         await remove_pod(store, "p")
         await put_pod(store, "p", "mac-2", "a")
 
-        assert pods.on("mac-1", "ns") == []
+        assert pods.bound_to("mac-1", "ns") == []
         found = pods.find("ns", "p")
         assert found is not None
         assert found.node == "mac-2"
@@ -107,7 +107,7 @@ async def test_index_leaves_no_changes_in_its_subscription() -> None:
             await put_pod(store, f"p-{number}", "mac-1")
 
         (watcher,) = store._caches["pods"].watchers
-        assert watcher._inbox == []
+        assert watcher._buffer == []
 
 
 async def test_pods_are_indexed_at_the_first_request_of_an_agent() -> None:

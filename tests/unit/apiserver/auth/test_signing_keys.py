@@ -14,7 +14,7 @@ from bramley.apiserver.auth.signing_keys import FILE, SigningKeys
 from bramley.base.errors import BadConfiguration
 from tests import virtual_time
 from tests.unit.apiserver.auth.test_service_account_tokens import ROBOT, minted, owner
-from tests.unit.apiserver.world import World, a_world
+from tests.unit.apiserver.world import World
 
 LATER = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -40,17 +40,16 @@ def test_a_new_key_signs_and_the_old_one_verifies_until_it_retires(tmp_path: Pat
     assert [key["kid"] for key in SigningKeys.open(tmp_path).published()] == [new]
 
 
-async def test_tokens_of_a_retired_key_are_invalid_at_once() -> None:
-    async with a_world() as world:
-        token = await minted(world)
-        keys = world.app.api._server.authenticator.accounts.keys
-        found = [await owner(world, token)]
-        keys.rotate(until=LATER)
-        found.append(await owner(world, token))
-        keys.retire()
-        found.append(await owner(world, token))
+async def test_tokens_of_a_retired_key_are_invalid_at_once(world: World) -> None:
+    token = await minted(world)
+    keys = world.app.api._server.authenticator.accounts.keys
+    found = [await owner(world, token)]
+    keys.rotate(until=LATER)
+    found.append(await owner(world, token))
+    keys.retire()
+    found.append(await owner(world, token))
 
-        assert found == [ROBOT, ROBOT, "401"]
+    assert found == [ROBOT, ROBOT, "401"]
 
 
 def key_of(token: str) -> str:
@@ -61,61 +60,57 @@ async def published(world: World) -> list[str]:
     return [key["kid"] for key in (await world.get("/openid/v1/jwks")).json["keys"]]
 
 
-async def test_rotation_keeps_existing_tokens_valid_until_they_expire() -> None:
-    async with a_world() as world:
-        old = await minted(world)
+async def test_rotation_keeps_existing_tokens_valid_until_they_expire(world: World) -> None:
+    old = await minted(world)
 
-        rotated = (await world.request("POST", ROTATE)).json["keys"]
-        new = await minted(world)
+    rotated = (await world.request("POST", ROTATE)).json["keys"]
+    new = await minted(world)
 
-        assert [await owner(world, old), await owner(world, new)] == [ROBOT, ROBOT]
-        assert [key["name"] for key in rotated] == [key_of(new), key_of(old)]
-        longest = timedelta(days=365, minutes=1)
-        assert datetime.fromisoformat(rotated[1]["until"]) == virtual_time.EPOCH + longest
-
-
-async def test_expired_key_is_discarded() -> None:
-    async with a_world() as world:
-        keys = world.app.api._server.authenticator.accounts.keys
-        old = await minted(world)
-        keys.rotate(until=virtual_time.EPOCH + timedelta(minutes=1))
-        assert await owner(world, old) == ROBOT
-
-        await asyncio.sleep(60)
-
-        assert await published(world) == [key_of(await minted(world))]
-        assert await owner(world, old) == "401"
+    assert [await owner(world, old), await owner(world, new)] == [ROBOT, ROBOT]
+    assert [key["name"] for key in rotated] == [key_of(new), key_of(old)]
+    longest = timedelta(days=365, minutes=1)
+    assert datetime.fromisoformat(rotated[1]["until"]) == virtual_time.EPOCH + longest
 
 
-async def test_rotation_can_invalidate_existing_tokens() -> None:
-    async with a_world() as world:
-        old = await minted(world)
+async def test_expired_key_is_discarded(world: World) -> None:
+    keys = world.app.api._server.authenticator.accounts.keys
+    old = await minted(world)
+    keys.rotate(until=virtual_time.EPOCH + timedelta(minutes=1))
+    assert await owner(world, old) == ROBOT
 
-        rotated = (await world.request("POST", f"{ROTATE}?voidOld=true")).json["keys"]
+    await asyncio.sleep(60)
 
-        assert await owner(world, old) == "401"
-        assert await owner(world, await minted(world)) == ROBOT
-        assert len(rotated) == 1
+    assert await published(world) == [key_of(await minted(world))]
+    assert await owner(world, old) == "401"
 
 
-async def test_only_masters_rotate_keys() -> None:
-    async with a_world() as world:
-        token = await minted(world)
-        group = "rbac.authorization.k8s.io"
-        role = {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"}
-        subject = {"kind": "ServiceAccount", "name": "robot", "namespace": "t"}
-        all_rights = {"metadata": {"name": "all"}, "roleRef": role, "subjects": [subject]}
-        await world.create(f"/apis/{group}/v1/clusterrolebindings", all_rights)
-        before = await published(world)
+async def test_rotation_can_invalidate_existing_tokens(world: World) -> None:
+    old = await minted(world)
 
-        codes = [
-            (await world.request("POST", ROTATE, token=token)).code,
-            (await world.request("GET", ROTATE)).code,
-            (await world.request("POST", ROTATE, token="wrong")).code,
-        ]
+    rotated = (await world.request("POST", f"{ROTATE}?voidOld=true")).json["keys"]
 
-        assert codes == [403, 405, 401]
-        assert await published(world) == before
+    assert await owner(world, old) == "401"
+    assert await owner(world, await minted(world)) == ROBOT
+    assert len(rotated) == 1
+
+
+async def test_only_masters_rotate_keys(world: World) -> None:
+    token = await minted(world)
+    group = "rbac.authorization.k8s.io"
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"}
+    subject = {"kind": "ServiceAccount", "name": "robot", "namespace": "t"}
+    all_rights = {"metadata": {"name": "all"}, "roleRef": role, "subjects": [subject]}
+    await world.create(f"/apis/{group}/v1/clusterrolebindings", all_rights)
+    before = await published(world)
+
+    codes = [
+        (await world.request("POST", ROTATE, token=token)).code,
+        (await world.request("GET", ROTATE)).code,
+        (await world.request("POST", ROTATE, token="wrong")).code,
+    ]
+
+    assert codes == [403, 405, 401]
+    assert await published(world) == before
 
 
 def test_expired_key_is_removed_from_the_file(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+import pytest
 
 from bramley.api.apps import Deployment, ReplicaSet
 from bramley.api.core import Event, Pod
@@ -113,79 +115,80 @@ def condition_reasons(deployment: Deployment) -> dict[str, tuple[str, str]]:
     return {each.type: (each.status, each.reason) for each in deployment.status.conditions}
 
 
-async def test_deployment_creates_its_pods_and_reports_them() -> None:
-    async with a_world() as world:
-        await world.deploy(a_deployment(3))
-        await settled(5)
+@pytest.fixture
+def world() -> AbstractAsyncContextManager[World]:
+    return a_world()
 
-        deployment = await world.deployment()
-        [owner] = await world.sets()
-        assert owner.name == f"d-{owner.metadata.labels['pod-template-hash']}"
-        assert (deployment.status.available_replicas, deployment.status.updated_replicas) == (3, 3)
-        assert deployment.status.observed_generation == deployment.metadata.generation
-        assert condition_reasons(deployment) == {
-            "Available": ("True", "MinimumReplicasAvailable"),
-            "Progressing": ("True", "NewReplicaSetAvailable"),
-        }
+
+async def test_deployment_creates_its_pods_and_reports_them(world: World) -> None:
+    await world.deploy(a_deployment(3))
+    await settled(5)
+
+    deployment = await world.deployment()
+    [owner] = await world.sets()
+    assert owner.name == f"d-{owner.metadata.labels['pod-template-hash']}"
+    assert (deployment.status.available_replicas, deployment.status.updated_replicas) == (3, 3)
+    assert deployment.status.observed_generation == deployment.metadata.generation
+    assert condition_reasons(deployment) == {
+        "Available": ("True", "MinimumReplicasAvailable"),
+        "Progressing": ("True", "NewReplicaSetAvailable"),
+    }
+    pods = await world.pods()
+    assert {pod.metadata.labels["pod-template-hash"] for pod in pods} == {
+        owner.metadata.labels["pod-template-hash"]
+    }
+    assert {"ScalingReplicaSet", "SuccessfulCreate"} <= set(await world.reasons())
+
+
+async def test_a_new_template_replaces_the_old_pods_within_bounds(world: World) -> None:
+    await world.deploy(a_deployment(4))
+    await settled(5)
+    seen: list[tuple[int, int]] = []
+
+    await world.image("a:2")
+    for _ in range(60):
+        await settled(0.5)
         pods = await world.pods()
-        assert {pod.metadata.labels["pod-template-hash"] for pod in pods} == {
-            owner.metadata.labels["pod-template-hash"]
-        }
-        assert {"ScalingReplicaSet", "SuccessfulCreate"} <= set(await world.reasons())
+        ready = [pod for pod in pods if pod.status.phase == "Running" and not pod.deleting]
+        seen.append((len([pod for pod in pods if not pod.deleting]), len(ready)))
+
+    assert await world.images() == ["a:2"] * 4
+    assert await world.sizes() == [0, 4]
+    assert max(total for total, _ in seen) <= 5
+    assert min(ready for _, ready in seen) >= 3
+    assert (await world.deployment()).metadata.annotations[REVISION] == "2"
 
 
-async def test_a_new_template_replaces_the_old_pods_within_bounds() -> None:
-    async with a_world() as world:
-        await world.deploy(a_deployment(4))
-        await settled(5)
-        seen: list[tuple[int, int]] = []
+async def test_rollback_reuses_the_replica_set_with_a_new_revision(world: World) -> None:
+    await world.deploy(a_deployment(2))
+    await settled(5)
+    await world.image("a:2")
+    await settled(20)
 
-        await world.image("a:2")
-        for _ in range(60):
-            await settled(0.5)
-            pods = await world.pods()
-            ready = [pod for pod in pods if pod.status.phase == "Running" and not pod.deleting]
-            seen.append((len([pod for pod in pods if not pod.deleting]), len(ready)))
+    await world.image("a:1")
+    await settled(20)
 
-        assert await world.images() == ["a:2"] * 4
-        assert await world.sizes() == [0, 4]
-        assert max(total for total, _ in seen) <= 5
-        assert min(ready for _, ready in seen) >= 3
-        assert (await world.deployment()).metadata.annotations[REVISION] == "2"
+    first, second = await world.sets()
+    assert [first.metadata.annotations[REVISION], second.metadata.annotations[REVISION]] == [
+        "2",
+        "3",
+    ]
+    history = second.metadata.annotations["deployment.kubernetes.io/revision-history"]
+    assert (second.spec.replicas, history) == (2, "1")
 
 
-async def test_rollback_reuses_the_replica_set_with_a_new_revision() -> None:
-    async with a_world() as world:
-        await world.deploy(a_deployment(2))
-        await settled(5)
-        await world.image("a:2")
-        await settled(20)
+async def test_recreate_strategy_waits_until_the_last_old_pod_is_gone(world: World) -> None:
+    await world.deploy(a_deployment(2, strategy={"type": "Recreate"}))
+    await settled(5)
+    mixed = False
 
-        await world.image("a:1")
-        await settled(20)
+    await world.image("a:2")
+    for _ in range(40):
+        await settled(0.25)
+        mixed = mixed or len(set(await world.images())) > 1
 
-        first, second = await world.sets()
-        assert [first.metadata.annotations[REVISION], second.metadata.annotations[REVISION]] == [
-            "2",
-            "3",
-        ]
-        history = second.metadata.annotations["deployment.kubernetes.io/revision-history"]
-        assert (second.spec.replicas, history) == (2, "1")
-
-
-async def test_recreate_strategy_waits_until_the_last_old_pod_is_gone() -> None:
-    async with a_world() as world:
-        await world.deploy(a_deployment(2, strategy={"type": "Recreate"}))
-        await settled(5)
-        mixed = False
-
-        await world.image("a:2")
-        for _ in range(40):
-            await settled(0.25)
-            mixed = mixed or len(set(await world.images())) > 1
-
-        assert not mixed
-        assert await world.images() == ["a:2", "a:2"]
+    assert not mixed
+    assert await world.images() == ["a:2", "a:2"]
 
 
 async def test_lost_pod_is_replaced_and_scaling_down_deletes_unready_pods_first() -> None:
@@ -206,22 +209,21 @@ async def test_lost_pod_is_replaced_and_scaling_down_deletes_unready_pods_first(
         assert active == ready
 
 
-async def test_a_paused_deployment_scales_but_does_not_roll() -> None:
-    async with a_world() as world:
-        await world.deploy(a_deployment(2))
-        await settled(5)
-        await world.change(paused=True, replicas=3)
-        await world.image("a:2")
-        await settled(10)
-        paused = await world.deployment()
+async def test_a_paused_deployment_scales_but_does_not_roll(world: World) -> None:
+    await world.deploy(a_deployment(2))
+    await settled(5)
+    await world.change(paused=True, replicas=3)
+    await world.image("a:2")
+    await settled(10)
+    paused = await world.deployment()
 
-        images = await world.images()
-        await world.change(paused=False)
-        await settled(20)
+    images = await world.images()
+    await world.change(paused=False)
+    await settled(20)
 
-        assert images == ["a:1"] * 3
-        assert condition_reasons(paused)["Progressing"] == ("Unknown", "DeploymentPaused")
-        assert await world.images() == ["a:2"] * 3
+    assert images == ["a:1"] * 3
+    assert condition_reasons(paused)["Progressing"] == ("Unknown", "DeploymentPaused")
+    assert await world.images() == ["a:2"] * 3
 
 
 async def test_a_stalled_rollout_is_reported_after_its_deadline() -> None:
@@ -240,79 +242,74 @@ async def test_a_stalled_rollout_is_reported_after_its_deadline() -> None:
         assert condition_reasons(before)["Available"] == ("False", "MinimumReplicasUnavailable")
 
 
-async def test_pod_is_available_after_min_ready_seconds() -> None:
-    async with a_world() as world:
-        await world.deploy(a_deployment(1, minReadySeconds=30))
-        await settled(10)
-        early = (await world.deployment()).status
+async def test_pod_is_available_after_min_ready_seconds(world: World) -> None:
+    await world.deploy(a_deployment(1, minReadySeconds=30))
+    await settled(10)
+    early = (await world.deployment()).status
 
-        await settled(30)
+    await settled(30)
 
-        assert (early.ready_replicas, early.available_replicas) == (1, 0)
-        assert (await world.deployment()).status.available_replicas == 1
-
-
-async def test_old_revisions_are_kept_up_to_the_history_limit() -> None:
-    async with a_world() as world:
-        await world.deploy(a_deployment(1, revisionHistoryLimit=1))
-        await settled(5)
-        for number in range(2, 5):
-            await world.image(f"a:{number}")
-            await settled(20)
-
-        numbers = [each.metadata.annotations[REVISION] for each in await world.sets()]
-        assert numbers == ["3", "4"]
+    assert (early.ready_replicas, early.available_replicas) == (1, 0)
+    assert (await world.deployment()).status.available_replicas == 1
 
 
-async def test_matching_orphans_are_adopted_and_others_released() -> None:
-    async with a_world() as world:
-        await world.deploy(a_deployment(2))
-        await settled(5)
-        [owner] = await world.sets()
-        pod = (await world.pods())[0]
-
-        patch = {"metadata": {"labels": {"app": "other"}}}
-        await world.client.merge_patch(Pod, pod.name, patch, namespace="t")
-        await settled()
-        released = await world.client.get(Pod, pod.name, namespace="t")
-        grown = len(await world.pods())
-        patch = {"metadata": {"labels": {"app": "d"}}}
-        await world.client.merge_patch(Pod, pod.name, patch, namespace="t")
-        await settled(5)
-
-        assert (released.metadata.owner_references, grown) == ([], 3)
-        pods = await world.pods()
-        assert len(pods) == 2
-        assert {pod.metadata.owner_references[0].uid for pod in pods} == {owner.uid}
-
-
-async def test_deleted_deployment_deletes_its_replica_sets_and_pods() -> None:
-    async with a_world() as world:
-        await world.deploy(a_deployment(2))
-        await settled(5)
-
-        await world.client.delete(Deployment, "d", namespace="t")
-        await settled(10)
-
-        assert await world.sets() == []
-        assert await world.pods() == []
-        assert not await is_there(world.client, Deployment, "d")
-
-
-async def test_a_replica_failure_is_reported_until_pods_are_created() -> None:
-    async with a_world() as world:
-        body = a_deployment(3)
-        body["spec"]["template"]["metadata"]["finalizers"] = ["no finalizer at all"]
-        await world.deploy(body)
-        failed = await world.deployment()
-
-        await world.change(template={"metadata": {"finalizers": None}})
+async def test_old_revisions_are_kept_up_to_the_history_limit(world: World) -> None:
+    await world.deploy(a_deployment(1, revisionHistoryLimit=1))
+    await settled(5)
+    for number in range(2, 5):
+        await world.image(f"a:{number}")
         await settled(20)
 
-        assert condition_reasons(failed)["ReplicaFailure"] == ("True", "FailedCreate")
-        assert (await world.reasons()).count("FailedCreate") >= 1
-        assert len(await world.pods()) == 3
-        assert "ReplicaFailure" not in condition_reasons(await world.deployment())
+    numbers = [each.metadata.annotations[REVISION] for each in await world.sets()]
+    assert numbers == ["3", "4"]
+
+
+async def test_matching_orphans_are_adopted_and_others_released(world: World) -> None:
+    await world.deploy(a_deployment(2))
+    await settled(5)
+    [owner] = await world.sets()
+    pod = (await world.pods())[0]
+
+    patch = {"metadata": {"labels": {"app": "other"}}}
+    await world.client.merge_patch(Pod, pod.name, patch, namespace="t")
+    await settled()
+    released = await world.client.get(Pod, pod.name, namespace="t")
+    grown = len(await world.pods())
+    patch = {"metadata": {"labels": {"app": "d"}}}
+    await world.client.merge_patch(Pod, pod.name, patch, namespace="t")
+    await settled(5)
+
+    assert (released.metadata.owner_references, grown) == ([], 3)
+    pods = await world.pods()
+    assert len(pods) == 2
+    assert {pod.metadata.owner_references[0].uid for pod in pods} == {owner.uid}
+
+
+async def test_deleted_deployment_deletes_its_replica_sets_and_pods(world: World) -> None:
+    await world.deploy(a_deployment(2))
+    await settled(5)
+
+    await world.client.delete(Deployment, "d", namespace="t")
+    await settled(10)
+
+    assert await world.sets() == []
+    assert await world.pods() == []
+    assert not await is_there(world.client, Deployment, "d")
+
+
+async def test_a_replica_failure_is_reported_until_pods_are_created(world: World) -> None:
+    body = a_deployment(3)
+    body["spec"]["template"]["metadata"]["finalizers"] = ["no finalizer at all"]
+    await world.deploy(body)
+    failed = await world.deployment()
+
+    await world.change(template={"metadata": {"finalizers": None}})
+    await settled(20)
+
+    assert condition_reasons(failed)["ReplicaFailure"] == ("True", "FailedCreate")
+    assert (await world.reasons()).count("FailedCreate") >= 1
+    assert len(await world.pods()) == 3
+    assert "ReplicaFailure" not in condition_reasons(await world.deployment())
 
 
 async def test_converged_deployment_writes_nothing() -> None:

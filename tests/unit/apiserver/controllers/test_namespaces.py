@@ -11,7 +11,6 @@ from bramley.apiserver.controllers import namespaces
 from bramley.apiserver.controllers.namespaces import DeletionResult
 from bramley.kube.client import Client
 from tests.unit.apiserver.controllers.cluster_world import (
-    a_cluster,
     a_config_map,
     is_there,
     settled,
@@ -30,75 +29,69 @@ def condition_reasons(namespace: Namespace) -> dict[str, tuple[str, str]]:
     return {each.type: (each.status, each.reason) for each in namespace.status.conditions}
 
 
-async def test_a_deleted_namespace_loses_its_content() -> None:
-    async with a_cluster() as client:
-        await client.create_wire(CustomResourceDefinition.resource, widget_crd())
-        await client.create_wire(WIDGETS, a_widget("w"), namespace="t")
-        await client.create(a_config_map("a"))
+async def test_a_deleted_namespace_loses_its_content(client: Client) -> None:
+    await client.create_wire(CustomResourceDefinition.resource, widget_crd())
+    await client.create_wire(WIDGETS, a_widget("w"), namespace="t")
+    await client.create(a_config_map("a"))
 
-        await client.delete(Namespace, "t")
-        await settled(6)
+    await client.delete(Namespace, "t")
+    await settled(6)
 
-        assert not await is_there(client, Namespace, "t")
-        await client.create(Namespace(metadata=ObjectMeta(name="t")))
-        left = await client.list(ConfigMap, namespace="t", fields={"metadata.name": "a"})
-        assert left.items == []
-        assert (await client.read_wire("/apis/example.com/v1/widgets"))["items"] == []
-
-
-async def test_content_with_finalizers_holds_the_namespace_and_is_reported() -> None:
-    async with a_cluster() as client:
-        await client.create(a_config_map("held", finalizers=("example.com/hold",)))
-
-        await client.delete(Namespace, "t")
-        await settled(6)
-        waiting = await client.get(Namespace, "t")
-        await client.merge_patch(
-            ConfigMap, "held", {"metadata": {"finalizers": None}}, namespace="t"
-        )
-        await settled(9)
-
-        assert condition_reasons(waiting)["NamespaceContentRemaining"] == (
-            "True",
-            "SomeResourcesRemain",
-        )
-        assert condition_reasons(waiting)["NamespaceFinalizersRemaining"] == (
-            "True",
-            "SomeFinalizersRemain",
-        )
-        messages = {each.type: each.message for each in waiting.status.conditions}
-        assert (
-            messages["NamespaceContentRemaining"]
-            == "Some resources are remaining: configmaps. has 1 resource instances"
-        )
-        assert not await is_there(client, Namespace, "t")
+    assert not await is_there(client, Namespace, "t")
+    await client.create(Namespace(metadata=ObjectMeta(name="t")))
+    left = await client.list(ConfigMap, namespace="t", fields={"metadata.name": "a"})
+    assert left.items == []
+    assert (await client.read_wire("/apis/example.com/v1/widgets"))["items"] == []
 
 
-async def test_pods_are_deleted_first() -> None:
-    async with a_cluster() as client:
-        await client.create(a_config_map("needed"))
-        await pod(client, "p", nodeName="n", terminationGracePeriodSeconds=20)
+async def test_content_with_finalizers_holds_the_namespace_and_is_reported(client: Client) -> None:
+    await client.create(a_config_map("held", finalizers=("example.com/hold",)))
 
-        await client.delete(Namespace, "t")
-        await settled(6)
-        meanwhile = await is_there(client, ConfigMap, "needed")
-        await client.delete(Pod, "p", namespace="t", grace=timedelta())
-        await settled(15)
+    await client.delete(Namespace, "t")
+    await settled(6)
+    waiting = await client.get(Namespace, "t")
+    await client.merge_patch(ConfigMap, "held", {"metadata": {"finalizers": None}}, namespace="t")
+    await settled(9)
 
-        assert meanwhile
-        assert not await is_there(client, Namespace, "t")
+    assert condition_reasons(waiting)["NamespaceContentRemaining"] == (
+        "True",
+        "SomeResourcesRemain",
+    )
+    assert condition_reasons(waiting)["NamespaceFinalizersRemaining"] == (
+        "True",
+        "SomeFinalizersRemain",
+    )
+    messages = {each.type: each.message for each in waiting.status.conditions}
+    assert (
+        messages["NamespaceContentRemaining"]
+        == "Some resources are remaining: configmaps. has 1 resource instances"
+    )
+    assert not await is_there(client, Namespace, "t")
 
 
-async def test_deleted_default_service_account_is_created_again() -> None:
-    async with a_cluster() as client:
-        first = await client.get(ServiceAccount, "default", namespace="t")
+async def test_pods_are_deleted_first(client: Client) -> None:
+    await client.create(a_config_map("needed"))
+    await pod(client, "p", nodeName="n", terminationGracePeriodSeconds=20)
 
-        await client.delete(ServiceAccount, "default", namespace="t")
-        await settled()
+    await client.delete(Namespace, "t")
+    await settled(6)
+    meanwhile = await is_there(client, ConfigMap, "needed")
+    await client.delete(Pod, "p", namespace="t", grace=timedelta())
+    await settled(15)
 
-        again = await client.get(ServiceAccount, "default", namespace="t")
-        assert again.uid != first.uid
-        assert await is_there(client, ServiceAccount, "default", "kube-system")
+    assert meanwhile
+    assert not await is_there(client, Namespace, "t")
+
+
+async def test_deleted_default_service_account_is_created_again(client: Client) -> None:
+    first = await client.get(ServiceAccount, "default", namespace="t")
+
+    await client.delete(ServiceAccount, "default", namespace="t")
+    await settled()
+
+    again = await client.get(ServiceAccount, "default", namespace="t")
+    assert again.uid != first.uid
+    assert await is_there(client, ServiceAccount, "default", "kube-system")
 
 
 def test_a_successful_attempt_sets_all_five_conditions() -> None:

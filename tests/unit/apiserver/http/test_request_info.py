@@ -15,7 +15,7 @@ from bramley.apiserver.http.exchange import parse_query
 from bramley.apiserver.http.request_info import RequestInfo, Target, is_watch, target_of
 from bramley.apiserver.kinds import builtin_kinds
 from bramley.apiserver.rest import request_options
-from tests.unit.apiserver.world import a_world
+from tests.unit.apiserver.world import World
 
 BOB = User("bob")
 CATALOG = builtin_kinds.catalog()
@@ -134,10 +134,9 @@ def test_malformed_paths_name_no_resource(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in MALFORMED if path.startswith("/api")])
-async def test_malformed_paths_are_not_found(path: str) -> None:
-    async with a_world() as world:
-        assert (await world.request("GET", unquote(path))).code == 404
-        assert (await world.request("GET", unquote(path), acting="bob")).code == 404
+async def test_malformed_paths_are_not_found(world: World, path: str) -> None:
+    assert (await world.request("GET", unquote(path))).code == 404
+    assert (await world.request("GET", unquote(path), acting="bob")).code == 404
 
 
 @pytest.mark.parametrize(

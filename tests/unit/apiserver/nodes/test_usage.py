@@ -13,7 +13,7 @@ from tests.unit.apiserver.nodes.fake_agents import (
     place,
     used,
 )
-from tests.unit.apiserver.world import a_world
+from tests.unit.apiserver.world import World, a_world
 
 NODES = "/apis/metrics.k8s.io/v1beta1/nodes"
 PODS = "/apis/metrics.k8s.io/v1beta1/namespaces/t/pods"
@@ -125,12 +125,11 @@ async def test_metrics_are_read_only() -> None:
         assert (await world.get(f"{NODES}?watch=true")).code == 405
 
 
-async def test_without_a_kubelet_client_metrics_are_unavailable() -> None:
-    async with a_world() as world:
-        refused = await world.get(NODES)
+async def test_without_a_kubelet_client_metrics_are_unavailable(world: World) -> None:
+    refused = await world.get(NODES)
 
-        assert (refused.code, refused.json["reason"]) == (503, "ServiceUnavailable")
-        assert "does not reach out to nodes" in refused.message
+    assert (refused.code, refused.json["reason"]) == (503, "ServiceUnavailable")
+    assert "does not reach out to nodes" in refused.message
 
 
 async def test_view_role_includes_pod_metrics() -> None:

@@ -97,11 +97,10 @@ async def test_pod_creation_waits_briefly_for_the_default_account() -> None:
         assert (created.result().code, refused.code) == (201, 403)
 
 
-async def test_without_controllers_no_account_is_required() -> None:
-    async with a_world() as world:
-        spec = (await world.create(PODS, a_pod("a"))).json["spec"]
+async def test_without_controllers_no_account_is_required(world: World) -> None:
+    spec = (await world.create(PODS, a_pod("a"))).json["spec"]
 
-        assert "serviceAccountName" not in spec
+    assert "serviceAccountName" not in spec
 
 
 async def test_a_new_node_is_tainted_until_it_is_ready_where_controllers_run() -> None:
@@ -117,38 +116,35 @@ async def test_a_new_node_is_tainted_until_it_is_ready_where_controllers_run() -
         assert "taints" not in cleared.json["spec"]
 
 
-async def test_pod_gets_the_priority_of_its_class() -> None:
-    async with a_world() as world:
-        await world.create(PRIORITIES, {"metadata": {"name": "high"}, "value": 9})
-        await world.create(PODS, a_pod("a", priorityClassName="high"))
-        whole = a_pod("a", priorityClassName="high")
+async def test_pod_gets_the_priority_of_its_class(world: World) -> None:
+    await world.create(PRIORITIES, {"metadata": {"name": "high"}, "value": 9})
+    await world.create(PODS, a_pod("a", priorityClassName="high"))
+    whole = a_pod("a", priorityClassName="high")
 
-        replaced = await world.request("PUT", f"{PODS}/a", whole)
+    replaced = await world.request("PUT", f"{PODS}/a", whole)
 
-        assert (replaced.code, replaced.json["spec"]["priority"]) == (200, 9)
-
-
-async def test_lowest_default_priority_class_is_used() -> None:
-    async with a_world() as world:
-        body = {"metadata": {"name": "usual"}, "value": 3, "globalDefault": True}
-        await world.create(PRIORITIES, body)
-
-        spec = (await world.create(PODS, a_pod("a"))).json["spec"]
-
-        assert (spec["priorityClassName"], spec["priority"]) == ("usual", 3)
+    assert (replaced.code, replaced.json["spec"]["priority"]) == (200, 9)
 
 
-async def test_every_service_gets_a_unique_address() -> None:
-    async with a_world() as world:
-        bodies = [a_service(f"s{number}") for number in range(40)]
+async def test_lowest_default_priority_class_is_used(world: World) -> None:
+    body = {"metadata": {"name": "usual"}, "value": 3, "globalDefault": True}
+    await world.create(PRIORITIES, body)
 
-        made = await asyncio.gather(*(world.request("POST", SERVICES, body) for body in bodies))
+    spec = (await world.create(PODS, a_pod("a"))).json["spec"]
 
-        found = [each.json["spec"]["clusterIP"] for each in made]
-        assert len(set(found)) == 40
-        api = (await world.get("/api/v1/namespaces/default/services/kubernetes")).json
-        assert api["spec"]["clusterIP"] == "10.0.0.1"
-        assert "10.0.0.1" not in found
+    assert (spec["priorityClassName"], spec["priority"]) == ("usual", 3)
+
+
+async def test_every_service_gets_a_unique_address(world: World) -> None:
+    bodies = [a_service(f"s{number}") for number in range(40)]
+
+    made = await asyncio.gather(*(world.request("POST", SERVICES, body) for body in bodies))
+
+    found = [each.json["spec"]["clusterIP"] for each in made]
+    assert len(set(found)) == 40
+    api = (await world.get("/api/v1/namespaces/default/services/kubernetes")).json
+    assert api["spec"]["clusterIP"] == "10.0.0.1"
+    assert "10.0.0.1" not in found
 
 
 async def test_exhausted_service_range_is_an_error_and_freed_addresses_are_reused() -> None:
@@ -180,15 +176,12 @@ async def test_deleted_services_free_their_addresses() -> None:
             await world.delete(f"{SERVICES}/a")
 
 
-async def test_node_ports_are_allocated_and_kept() -> None:
-    async with a_world() as world:
-        made = (await world.create(SERVICES, a_service("a", type="NodePort"))).json
-        port = made["spec"]["ports"][0]["nodePort"]
+async def test_node_ports_are_allocated_and_kept(world: World) -> None:
+    made = (await world.create(SERVICES, a_service("a", type="NodePort"))).json
+    port = made["spec"]["ports"][0]["nodePort"]
 
-        replaced = (
-            await world.request("PUT", f"{SERVICES}/a", a_service("a", type="NodePort"))
-        ).json
+    replaced = (await world.request("PUT", f"{SERVICES}/a", a_service("a", type="NodePort"))).json
 
-        assert 30000 <= port < 32768
-        assert replaced["spec"]["ports"][0]["nodePort"] == port
-        assert replaced["spec"]["clusterIP"] == made["spec"]["clusterIP"]
+    assert 30000 <= port < 32768
+    assert replaced["spec"]["ports"][0]["nodePort"] == port
+    assert replaced["spec"]["clusterIP"] == made["spec"]["clusterIP"]

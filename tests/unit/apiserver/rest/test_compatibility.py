@@ -6,26 +6,22 @@ import copy
 
 import msgspec
 
-from tests.unit.apiserver.world import a_config_map, a_widget, a_world, widget_crd
+from tests.unit.apiserver.world import World, a_config_map, a_widget, a_world, widget_crd
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 OLD_BINARY = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
 
-async def test_a_body_of_another_kind_deletes_nothing() -> None:
-    async with a_world() as world:
-        await world.create(MAPS, a_config_map("a"))
+async def test_a_body_of_another_kind_deletes_nothing(world: World) -> None:
+    await world.create(MAPS, a_config_map("a"))
 
-        refused = await world.delete(f"{MAPS}/a", {"kind": "Foo", "apiVersion": "v1"})
+    refused = await world.delete(f"{MAPS}/a", {"kind": "Foo", "apiVersion": "v1"})
 
-        assert (refused.code, refused.message) == (
-            500,
-            'no kind "Foo" is registered for version "v1"',
-        )
-        assert (await world.get(f"{MAPS}/a")).code == 200
-        meant = await world.delete(f"{MAPS}/a", {"kind": "DeleteOptions", "apiVersion": "v1"})
-        assert meant.code == 200
+    assert (refused.code, refused.message) == (500, 'no kind "Foo" is registered for version "v1"')
+    assert (await world.get(f"{MAPS}/a")).code == 200
+    meant = await world.delete(f"{MAPS}/a", {"kind": "DeleteOptions", "apiVersion": "v1"})
+    assert meant.code == 200
 
 
 async def test_requests_for_a_deprecated_version_get_a_warning() -> None:
@@ -51,16 +47,15 @@ async def test_requests_for_a_deprecated_version_get_a_warning() -> None:
         ]
 
 
-async def test_openapi_v2_is_served_and_empty() -> None:
-    async with a_world() as world:
-        plain = await world.request("GET", "/openapi/v2", accept="application/json")
-        binary = await world.request("GET", "/openapi/v2", accept=OLD_BINARY)
-        other = await world.request("GET", "/openapi/v2", accept="text/html")
+async def test_openapi_v2_is_served_and_empty(world: World) -> None:
+    plain = await world.request("GET", "/openapi/v2", accept="application/json")
+    binary = await world.request("GET", "/openapi/v2", accept=OLD_BINARY)
+    other = await world.request("GET", "/openapi/v2", accept="text/html")
 
-        assert msgspec.json.decode(plain.body)["paths"] == {}
-        assert binary.body == b"\n\x032.0\x12\x12\n\nKubernetes\x12\x041.34"
-        assert binary.header("content-type") == [OLD_BINARY.replace("@", ".")]
-        assert other.code == 406
+    assert msgspec.json.decode(plain.body)["paths"] == {}
+    assert binary.body == b"\n\x032.0\x12\x12\n\nKubernetes\x12\x041.34"
+    assert binary.header("content-type") == [OLD_BINARY.replace("@", ".")]
+    assert other.code == 406
 
 
 async def test_an_invalid_count_is_reported_once_for_its_shape_and_once_for_scaling() -> None:

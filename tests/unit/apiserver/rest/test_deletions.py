@@ -23,7 +23,6 @@ from tests.unit.apiserver.world import (
     a_config_map,
     a_pod,
     a_widget,
-    a_world,
     widget_crd,
 )
 
@@ -31,111 +30,103 @@ NAMESPACE = "/api/v1/namespaces/t"
 HELD = {"finalizers": ["example.com/hold"]}
 
 
-async def test_object_is_deleted_after_its_last_finalizer() -> None:
-    async with a_world() as world:
-        await world.create(CONFIG_MAPS, {"metadata": {"name": "a", **HELD}})
+async def test_object_is_deleted_after_its_last_finalizer(world: World) -> None:
+    await world.create(CONFIG_MAPS, {"metadata": {"name": "a", **HELD}})
 
-        held = await world.delete(f"{CONFIG_MAPS}/a")
-        still = await world.get(f"{CONFIG_MAPS}/a")
-        last = await world.merge(f"{CONFIG_MAPS}/a", {"metadata": {"finalizers": None}})
+    held = await world.delete(f"{CONFIG_MAPS}/a")
+    still = await world.get(f"{CONFIG_MAPS}/a")
+    last = await world.merge(f"{CONFIG_MAPS}/a", {"metadata": {"finalizers": None}})
 
-        assert "deletionTimestamp" in held.json["metadata"]
-        assert (still.code, last.code) == (200, 200)
-        assert (await world.get(f"{CONFIG_MAPS}/a")).code == 404
-
-
-async def test_second_deletion_keeps_the_deletion_timestamp() -> None:
-    async with a_world() as world:
-        await world.create(CONFIG_MAPS, {"metadata": {"name": "a", **HELD}})
-        first = await world.delete(f"{CONFIG_MAPS}/a")
-        await asyncio.sleep(100)
-
-        second = await world.delete(f"{CONFIG_MAPS}/a")
-
-        assert first.json == second.json
+    assert "deletionTimestamp" in held.json["metadata"]
+    assert (still.code, last.code) == (200, 200)
+    assert (await world.get(f"{CONFIG_MAPS}/a")).code == 404
 
 
-async def test_grace_period_of_a_running_pod_can_only_be_shortened() -> None:
-    async with a_world() as world:
-        await world.create(PODS, a_pod("p", nodeName="n", terminationGracePeriodSeconds=60))
+async def test_second_deletion_keeps_the_deletion_timestamp(world: World) -> None:
+    await world.create(CONFIG_MAPS, {"metadata": {"name": "a", **HELD}})
+    first = await world.delete(f"{CONFIG_MAPS}/a")
+    await asyncio.sleep(100)
 
-        begun = (await world.delete(f"{PODS}/p")).json["metadata"]
-        await asyncio.sleep(10)
-        shorter = (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 20})).json["metadata"]
-        longer = (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 90})).json["metadata"]
+    second = await world.delete(f"{CONFIG_MAPS}/a")
 
-        assert (begun["deletionTimestamp"], begun["deletionGracePeriodSeconds"]) == (
-            "2026-01-01T00:01:00Z",
-            60,
-        )
-        assert (shorter["deletionTimestamp"], shorter["deletionGracePeriodSeconds"]) == (
-            "2026-01-01T00:00:20Z",
-            20,
-        )
-        assert longer["deletionTimestamp"] == shorter["deletionTimestamp"]
-        assert (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})).code == 200
-        assert (await world.get(f"{PODS}/p")).code == 404
+    assert first.json == second.json
 
 
-async def test_huge_grace_period_is_capped_and_can_be_shortened() -> None:
-    async with a_world() as world:
-        await world.create(PODS, a_pod("p", nodeName="n", terminationGracePeriodSeconds=2**63 - 1))
+async def test_grace_period_of_a_running_pod_can_only_be_shortened(world: World) -> None:
+    await world.create(PODS, a_pod("p", nodeName="n", terminationGracePeriodSeconds=60))
 
-        begun = await world.delete(f"{PODS}/p")
+    begun = (await world.delete(f"{PODS}/p")).json["metadata"]
+    await asyncio.sleep(10)
+    shorter = (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 20})).json["metadata"]
+    longer = (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 90})).json["metadata"]
 
-        assert begun.json["metadata"]["deletionTimestamp"] == "2094-01-19T03:14:07Z"
-        assert (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 2**62})).code == 200
-        assert (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 1})).code == 200
+    assert (begun["deletionTimestamp"], begun["deletionGracePeriodSeconds"]) == (
+        "2026-01-01T00:01:00Z",
+        60,
+    )
+    assert (shorter["deletionTimestamp"], shorter["deletionGracePeriodSeconds"]) == (
+        "2026-01-01T00:00:20Z",
+        20,
+    )
+    assert longer["deletionTimestamp"] == shorter["deletionTimestamp"]
+    assert (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})).code == 200
+    assert (await world.get(f"{PODS}/p")).code == 404
 
 
-async def test_deletion_timestamp_is_never_in_the_past() -> None:
-    async with a_world() as world:
-        await world.create(PODS, a_pod("p", nodeName="n", terminationGracePeriodSeconds=60))
-        await world.delete(f"{PODS}/p")
-        await asyncio.sleep(50)
+async def test_huge_grace_period_is_capped_and_can_be_shortened(world: World) -> None:
+    await world.create(PODS, a_pod("p", nodeName="n", terminationGracePeriodSeconds=2**63 - 1))
 
-        shorter = (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 20})).json["metadata"]
+    begun = await world.delete(f"{PODS}/p")
 
-        assert (shorter["deletionTimestamp"], shorter["deletionGracePeriodSeconds"]) == (
-            "2026-01-01T00:00:50Z",
-            1,
-        )
+    assert begun.json["metadata"]["deletionTimestamp"] == "2094-01-19T03:14:07Z"
+    assert (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 2**62})).code == 200
+    assert (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 1})).code == 200
+
+
+async def test_deletion_timestamp_is_never_in_the_past(world: World) -> None:
+    await world.create(PODS, a_pod("p", nodeName="n", terminationGracePeriodSeconds=60))
+    await world.delete(f"{PODS}/p")
+    await asyncio.sleep(50)
+
+    shorter = (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 20})).json["metadata"]
+
+    assert (shorter["deletionTimestamp"], shorter["deletionGracePeriodSeconds"]) == (
+        "2026-01-01T00:00:50Z",
+        1,
+    )
 
 
 @pytest.mark.parametrize("spec", [{}, {"nodeName": "n", "terminationGracePeriodSeconds": 0}])
 async def test_pod_without_a_node_or_grace_period_is_deleted_at_once(
-    spec: dict[str, object],
+    world: World, spec: dict[str, object]
 ) -> None:
-    async with a_world() as world:
-        await world.create(PODS, a_pod("p", **spec))
+    await world.create(PODS, a_pod("p", **spec))
 
-        assert (await world.delete(f"{PODS}/p")).json["kind"] == "Pod"
-        assert (await world.get(f"{PODS}/p")).code == 404
-
-
-async def test_stale_precondition_prevents_the_deletion() -> None:
-    async with a_world() as world:
-        created = await world.create(CONFIG_MAPS, a_config_map("a"))
-        await world.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "v"}})
-
-        stale = {"preconditions": {"resourceVersion": created.version}}
-        other = {"preconditions": {"uid": "other"}}
-        codes = [(await world.delete(f"{CONFIG_MAPS}/a", how)).code for how in (stale, other)]
-
-        assert codes == [409, 409]
-        assert (await world.get(f"{CONFIG_MAPS}/a")).code == 200
+    assert (await world.delete(f"{PODS}/p")).json["kind"] == "Pod"
+    assert (await world.get(f"{PODS}/p")).code == 404
 
 
-async def test_collection_is_deleted_by_selector() -> None:
-    async with a_world() as world:
-        for number in range(250):
-            await world.create(CONFIG_MAPS, a_config_map(f"a-{number:03}", odd=str(number % 2)))
+async def test_stale_precondition_prevents_the_deletion(world: World) -> None:
+    created = await world.create(CONFIG_MAPS, a_config_map("a"))
+    await world.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "v"}})
 
-        deleted = await world.delete(f"{CONFIG_MAPS}?labelSelector=odd=1")
+    stale = {"preconditions": {"resourceVersion": created.version}}
+    other = {"preconditions": {"uid": "other"}}
+    codes = [(await world.delete(f"{CONFIG_MAPS}/a", how)).code for how in (stale, other)]
 
-        assert len(deleted.names) == 125
-        left = (await world.get(CONFIG_MAPS)).names
-        assert left == [f"a-{number:03}" for number in range(0, 250, 2)]
+    assert codes == [409, 409]
+    assert (await world.get(f"{CONFIG_MAPS}/a")).code == 200
+
+
+async def test_collection_is_deleted_by_selector(world: World) -> None:
+    for number in range(250):
+        await world.create(CONFIG_MAPS, a_config_map(f"a-{number:03}", odd=str(number % 2)))
+
+    deleted = await world.delete(f"{CONFIG_MAPS}?labelSelector=odd=1")
+
+    assert len(deleted.names) == 125
+    left = (await world.get(CONFIG_MAPS)).names
+    assert left == [f"a-{number:03}" for number in range(0, 250, 2)]
 
 
 FINALIZE = f"{NAMESPACE}/finalize"
@@ -146,60 +137,55 @@ async def finalize(world: World, *finalizers: str) -> None:
     await world.request("PUT", FINALIZE, {**whole, "spec": {"finalizers": list(finalizers)}})
 
 
-async def test_deleted_namespace_is_terminating_until_it_is_finalized() -> None:
-    async with a_world() as world:
-        await world.create(CONFIG_MAPS, a_config_map("a"))
+async def test_deleted_namespace_is_terminating_until_it_is_finalized(world: World) -> None:
+    await world.create(CONFIG_MAPS, a_config_map("a"))
 
-        ended = await world.delete(NAMESPACE)
-        again = await world.delete(NAMESPACE)
+    ended = await world.delete(NAMESPACE)
+    again = await world.delete(NAMESPACE)
 
-        assert ended.json["status"]["phase"] == "Terminating"
-        assert again.json == ended.json
-        assert (await world.get(CONFIG_MAPS)).names == ["a"]
-        await finalize(world)
-        assert (await world.get(NAMESPACE)).code == 404
-
-
-async def test_terminating_namespace_refuses_new_objects() -> None:
-    async with a_world() as world:
-        await world.delete(NAMESPACE)
-
-        late = await world.request("POST", CONFIG_MAPS, a_config_map("late"))
-        labelled = await world.merge(NAMESPACE, {"metadata": {"labels": {"x": "y"}}})
-
-        cause = late.json["details"]["causes"][0]["reason"]
-        assert (late.code, cause, labelled.code) == (403, "NamespaceTerminating", 200)
-        assert (await world.get(NAMESPACE)).code == 200
+    assert ended.json["status"]["phase"] == "Terminating"
+    assert again.json == ended.json
+    assert (await world.get(CONFIG_MAPS)).names == ["a"]
+    await finalize(world)
+    assert (await world.get(NAMESPACE)).code == 404
 
 
-async def test_recreated_namespace_accepts_objects() -> None:
-    async with a_world() as world:
-        await world.delete(NAMESPACE)
-        await finalize(world)
+async def test_terminating_namespace_refuses_new_objects(world: World) -> None:
+    await world.delete(NAMESPACE)
 
-        await world.create("/api/v1/namespaces", {"metadata": {"name": "t"}})
+    late = await world.request("POST", CONFIG_MAPS, a_config_map("late"))
+    labelled = await world.merge(NAMESPACE, {"metadata": {"labels": {"x": "y"}}})
 
-        await world.create(CONFIG_MAPS, a_config_map("a"))
-
-
-async def test_namespace_waits_for_its_metadata_finalizers() -> None:
-    async with a_world() as world:
-        await world.merge(NAMESPACE, {"metadata": HELD})
-        await world.delete(NAMESPACE)
-        await finalize(world)
-
-        emptied = await world.get(NAMESPACE)
-        await world.merge(NAMESPACE, {"metadata": {"finalizers": None}})
-
-        assert emptied.json["spec"] == {}
-        assert (await world.get(NAMESPACE)).code == 404
+    cause = late.json["details"]["causes"][0]["reason"]
+    assert (late.code, cause, labelled.code) == (403, "NamespaceTerminating", 200)
+    assert (await world.get(NAMESPACE)).code == 200
 
 
-async def test_propagation_policy_of_a_namespace_becomes_a_finalizer() -> None:
-    async with a_world() as world:
-        ended = await world.delete(NAMESPACE, {"propagationPolicy": "Foreground"})
+async def test_recreated_namespace_accepts_objects(world: World) -> None:
+    await world.delete(NAMESPACE)
+    await finalize(world)
 
-        assert ended.json["metadata"]["finalizers"] == ["foregroundDeletion"]
+    await world.create("/api/v1/namespaces", {"metadata": {"name": "t"}})
+
+    await world.create(CONFIG_MAPS, a_config_map("a"))
+
+
+async def test_namespace_waits_for_its_metadata_finalizers(world: World) -> None:
+    await world.merge(NAMESPACE, {"metadata": HELD})
+    await world.delete(NAMESPACE)
+    await finalize(world)
+
+    emptied = await world.get(NAMESPACE)
+    await world.merge(NAMESPACE, {"metadata": {"finalizers": None}})
+
+    assert emptied.json["spec"] == {}
+    assert (await world.get(NAMESPACE)).code == 404
+
+
+async def test_propagation_policy_of_a_namespace_becomes_a_finalizer(world: World) -> None:
+    ended = await world.delete(NAMESPACE, {"propagationPolicy": "Foreground"})
+
+    assert ended.json["metadata"]["finalizers"] == ["foregroundDeletion"]
 
 
 class SlowJournal:
@@ -210,7 +196,7 @@ class SlowJournal:
 
     def submit(self, change: Change) -> None:
         del change
-        asyncio.get_running_loop().call_later(1, self._listener.committed, 1)
+        asyncio.get_running_loop().call_later(1, self._listener.on_committed, 1)
 
     async def close(self) -> None:
         await asyncio.sleep(2)
@@ -249,30 +235,28 @@ async def test_interrupted_deletion_of_a_definition_continues_after_a_restart() 
         assert (await after.get(WIDGETS)).code == 404
 
 
-async def test_deleted_definition_deletes_its_objects_and_is_not_served() -> None:
-    async with a_world() as world:
-        await world.create(CRDS, widget_crd())
-        await world.create(WIDGETS, a_widget("w"))
+async def test_deleted_definition_deletes_its_objects_and_is_not_served(world: World) -> None:
+    await world.create(CRDS, widget_crd())
+    await world.create(WIDGETS, a_widget("w"))
 
-        await world.delete(f"{CRDS}/widgets.example.com")
+    await world.delete(f"{CRDS}/widgets.example.com")
 
-        assert (await world.get(WIDGETS)).code == 404
-        assert (await world.get(f"{CRDS}/widgets.example.com")).code == 404
-        await world.create(CRDS, widget_crd())
-        assert (await world.get(WIDGETS)).names == []
+    assert (await world.get(WIDGETS)).code == 404
+    assert (await world.get(f"{CRDS}/widgets.example.com")).code == 404
+    await world.create(CRDS, widget_crd())
+    assert (await world.get(WIDGETS)).names == []
 
 
-async def test_terminating_definition_refuses_new_objects() -> None:
-    async with a_world() as world:
-        await world.create(CRDS, widget_crd())
-        await world.create(WIDGETS, {**a_widget("w"), "metadata": {"name": "w", **HELD}})
-        await world.delete(f"{CRDS}/widgets.example.com")
+async def test_terminating_definition_refuses_new_objects(world: World) -> None:
+    await world.create(CRDS, widget_crd())
+    await world.create(WIDGETS, {**a_widget("w"), "metadata": {"name": "w", **HELD}})
+    await world.delete(f"{CRDS}/widgets.example.com")
 
-        refused = await world.request("POST", WIDGETS, a_widget("late"))
-        await world.merge(f"{WIDGETS}/w", {"metadata": {"finalizers": []}})
+    refused = await world.request("POST", WIDGETS, a_widget("late"))
+    await world.merge(f"{WIDGETS}/w", {"metadata": {"finalizers": []}})
 
-        assert (refused.code, refused.json["reason"]) == (405, "MethodNotAllowed")
-        assert (await world.get(f"{CRDS}/widgets.example.com")).code == 404
+    assert (refused.code, refused.json["reason"]) == (405, "MethodNotAllowed")
+    assert (await world.get(f"{CRDS}/widgets.example.com")).code == 404
 
 
 async def test_namespace_is_still_terminating_after_a_restart() -> None:
@@ -287,8 +271,7 @@ async def test_namespace_is_still_terminating_after_a_restart() -> None:
         assert refused.code == 403
 
 
-async def test_system_namespaces_cannot_be_deleted() -> None:
-    async with a_world() as world:
-        refused = await world.delete("/api/v1/namespaces/default")
+async def test_system_namespaces_cannot_be_deleted(world: World) -> None:
+    refused = await world.delete("/api/v1/namespaces/default")
 
-        assert (refused.code, refused.json["reason"]) == (403, "Forbidden")
+    assert (refused.code, refused.json["reason"]) == (403, "Forbidden")

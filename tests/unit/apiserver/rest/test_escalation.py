@@ -54,65 +54,57 @@ async def give(world: World, user: str, *rules: Json) -> None:
     await world.create(CLUSTER_BINDINGS, binding(f"of-{user}", f"of-{user}", user))
 
 
-async def test_new_role_grants_no_more_than_its_author_has() -> None:
-    async with a_world() as world:
-        await give(world, "dora", GIVE, PODS_RULE)
+async def test_new_role_grants_no_more_than_its_author_has(world: World) -> None:
+    await give(world, "dora", GIVE, PODS_RULE)
 
-        small = await world.request("POST", ROLES, role("small", PODS_RULE), acting="dora")
-        big = await world.request(
-            "POST", ROLES, role("big", PODS_RULE, SECRETS_RULE), acting="dora"
-        )
+    small = await world.request("POST", ROLES, role("small", PODS_RULE), acting="dora")
+    big = await world.request("POST", ROLES, role("big", PODS_RULE, SECRETS_RULE), acting="dora")
 
-        assert (small.code, big.code) == (201, 403)
-        assert big.message == (
-            'roles.rbac.authorization.k8s.io "big" is forbidden: user "dora" (groups=["system:authenticated"]) '
-            "is attempting to grant RBAC permissions not currently held:\n"
-            '{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}'
-        )
-        assert (await world.get(f"{ROLES}/big")).code == 404
+    assert (small.code, big.code) == (201, 403)
+    assert big.message == (
+        'roles.rbac.authorization.k8s.io "big" is forbidden: user "dora" (groups=["system:authenticated"]) '
+        "is attempting to grant RBAC permissions not currently held:\n"
+        '{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}'
+    )
+    assert (await world.get(f"{ROLES}/big")).code == 404
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-async def test_updated_role_grants_no_more_than_its_author_has(method: str) -> None:
-    async with a_world() as world:
-        await give(world, "dora", GIVE, PODS_RULE)
-        await world.create(ROLES, role("r", PODS_RULE))
+async def test_updated_role_grants_no_more_than_its_author_has(world: World, method: str) -> None:
+    await give(world, "dora", GIVE, PODS_RULE)
+    await world.create(ROLES, role("r", PODS_RULE))
 
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        grown = role("r", PODS_RULE, SECRETS_RULE)
-        reply = await world.request(method, f"{ROLES}/r", grown, content_type=kind, acting="dora")
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    grown = role("r", PODS_RULE, SECRETS_RULE)
+    reply = await world.request(method, f"{ROLES}/r", grown, content_type=kind, acting="dora")
 
-        assert reply.code == 403
-        assert (await world.get(f"{ROLES}/r")).json["rules"] == [PODS_RULE]
-
-
-async def test_role_beyond_ones_rights_can_be_deleted_but_not_labelled() -> None:
-    async with a_world() as world:
-        await give(world, "dora", GIVE)
-        await world.create(ROLES, role("r", SECRETS_RULE))
-        merge = "application/merge-patch+json"
-
-        codes = []
-        finalizers: list[Json] = [{"finalizers": ["example.com/x"]}, {"finalizers": []}]
-        for meta in (*finalizers, {"labels": {"a": "b"}}):
-            body = {"metadata": meta}
-            reply = await world.request(
-                "PATCH", f"{ROLES}/r", body, content_type=merge, acting="dora"
-            )
-            codes.append(reply.code)
-        codes.append((await world.request("DELETE", f"{ROLES}/r", acting="dora")).code)
-
-        assert codes == [200, 200, 403, 200]
+    assert reply.code == 403
+    assert (await world.get(f"{ROLES}/r")).json["rules"] == [PODS_RULE]
 
 
-async def test_escalate_permission_disables_the_check() -> None:
-    async with a_world() as world:
-        escalate = {**GIVE, "verbs": [*ON_ROLES, "escalate"]}
-        await give(world, "dora", escalate)
+async def test_role_beyond_ones_rights_can_be_deleted_but_not_labelled(world: World) -> None:
+    await give(world, "dora", GIVE)
+    await world.create(ROLES, role("r", SECRETS_RULE))
+    merge = "application/merge-patch+json"
 
-        reply = await world.request("POST", ROLES, role("big", SECRETS_RULE), acting="dora")
+    codes = []
+    finalizers: list[Json] = [{"finalizers": ["example.com/x"]}, {"finalizers": []}]
+    for meta in (*finalizers, {"labels": {"a": "b"}}):
+        body = {"metadata": meta}
+        reply = await world.request("PATCH", f"{ROLES}/r", body, content_type=merge, acting="dora")
+        codes.append(reply.code)
+    codes.append((await world.request("DELETE", f"{ROLES}/r", acting="dora")).code)
 
-        assert reply.code == 201
+    assert codes == [200, 200, 403, 200]
+
+
+async def test_escalate_permission_disables_the_check(world: World) -> None:
+    escalate = {**GIVE, "verbs": [*ON_ROLES, "escalate"]}
+    await give(world, "dora", escalate)
+
+    reply = await world.request("POST", ROLES, role("big", SECRETS_RULE), acting="dora")
+
+    assert reply.code == 201
 
 
 @pytest.mark.parametrize(
@@ -124,112 +116,103 @@ async def test_escalate_permission_disables_the_check() -> None:
     ],
 )
 async def test_new_binding_grants_no_more_than_its_author_has(
-    place: str, name: str, kind: str
+    world: World, place: str, name: str, kind: str
 ) -> None:
-    async with a_world() as world:
-        await give(world, "dora", GIVE)
-        await world.create(ROLES, role("r", SECRETS_RULE))
+    await give(world, "dora", GIVE)
+    await world.create(ROLES, role("r", SECRETS_RULE))
 
-        given = await world.request("POST", place, binding("b", name, "erin", kind), acting="dora")
+    given = await world.request("POST", place, binding("b", name, "erin", kind), acting="dora")
 
-        assert given.code == 403
-        assert "is attempting to grant RBAC permissions not currently held" in given.message
-        assert (await world.get(f"{place}/b")).code == 404
-
-
-async def test_updated_binding_grants_no_more_than_its_author_has() -> None:
-    async with a_world() as world:
-        await give(world, "dora", GIVE)
-        await world.create(ROLES, role("r", SECRETS_RULE))
-        await world.create(BINDINGS, binding("b", "r", "erin", "Role"))
-
-        more = binding("b", "r", "dora", "Role")
-        reply = await world.request("PUT", f"{BINDINGS}/b", more, acting="dora")
-
-        assert reply.code == 403
+    assert given.code == 403
+    assert "is attempting to grant RBAC permissions not currently held" in given.message
+    assert (await world.get(f"{place}/b")).code == 404
 
 
-async def test_bind_permission_applies_to_the_named_role_only() -> None:
-    async with a_world() as world:
-        bind = {
-            "apiGroups": ["rbac.authorization.k8s.io"],
-            "resources": ["clusterroles"],
-            "resourceNames": ["view"],
-            "verbs": ["bind"],
-        }
-        await give(world, "dora", GIVE, bind)
+async def test_updated_binding_grants_no_more_than_its_author_has(world: World) -> None:
+    await give(world, "dora", GIVE)
+    await world.create(ROLES, role("r", SECRETS_RULE))
+    await world.create(BINDINGS, binding("b", "r", "erin", "Role"))
 
-        codes = [
-            (await world.request("POST", BINDINGS, binding(name, name, "erin"), acting="dora")).code
-            for name in ("view", "edit")
-        ]
+    more = binding("b", "r", "dora", "Role")
+    reply = await world.request("PUT", f"{BINDINGS}/b", more, acting="dora")
 
-        assert codes == [201, 403]
+    assert reply.code == 403
 
 
-async def test_only_full_permissions_may_aggregate() -> None:
-    async with a_world() as world:
-        await give(world, "dora", GIVE)
-        selector = {"clusterRoleSelectors": [{"matchLabels": {"x": "y"}}]}
-        whole = role("all", aggregationRule=selector)
+async def test_bind_permission_applies_to_the_named_role_only(world: World) -> None:
+    bind = {
+        "apiGroups": ["rbac.authorization.k8s.io"],
+        "resources": ["clusterroles"],
+        "resourceNames": ["view"],
+        "verbs": ["bind"],
+    }
+    await give(world, "dora", GIVE, bind)
 
-        refused = await world.request("POST", CLUSTER_ROLES, whole, acting="dora")
-        allowed = await world.request(
-            "POST", CLUSTER_ROLES, whole, acting="root", groups=("system:masters",)
-        )
+    codes = [
+        (await world.request("POST", BINDINGS, binding(name, name, "erin"), acting="dora")).code
+        for name in ("view", "edit")
+    ]
 
-        assert refused.message.endswith(
-            "must have cluster-admin privileges to use the aggregationRule"
-        )
-        assert (refused.code, allowed.code) == (403, 201)
-
-
-async def test_update_that_creates_needs_permission_to_create() -> None:
-    async with a_world() as world:
-        update = {**GIVE, "verbs": ["update"]}
-        await give(world, "dora", update)
-
-        reply = await world.request("PUT", f"{ROLES}/new", role("new"), acting="dora")
-
-        assert (reply.code, "cannot create resource" in reply.message) == (403, True)
-        assert (await world.get(f"{ROLES}/new")).code == 404
+    assert codes == [201, 403]
 
 
-async def test_role_grants_exactly_its_rules_over_http() -> None:
-    async with a_world() as world:
-        await world.create(CONFIG_MAPS, a_config_map("a"))
-        one = {
-            "apiGroups": [""],
-            "resources": ["configmaps"],
-            "resourceNames": ["a"],
-            "verbs": ["get", "list", "watch"],
-        }
-        await give(world, "dora", one)
+async def test_only_full_permissions_may_aggregate(world: World) -> None:
+    await give(world, "dora", GIVE)
+    selector = {"clusterRoleSelectors": [{"matchLabels": {"x": "y"}}]}
+    whole = role("all", aggregationRule=selector)
 
-        async def code(path: str, method: str = "GET") -> int:
-            return (await world.request(method, path, acting="dora")).code
+    refused = await world.request("POST", CLUSTER_ROLES, whole, acting="dora")
+    allowed = await world.request(
+        "POST", CLUSTER_ROLES, whole, acting="root", groups=("system:masters",)
+    )
 
-        assert await code(f"{CONFIG_MAPS}/a") == 200
-        assert await code(f"{CONFIG_MAPS}?fieldSelector=metadata.name%3Da") == 200
-        assert await code(CONFIG_MAPS) == 403
-        assert await code(f"{CONFIG_MAPS}/b") == 403
-        assert await code(f"{CONFIG_MAPS}/a", "DELETE") == 403
-        assert await code(PODS) == 403
+    assert refused.message.endswith("must have cluster-admin privileges to use the aggregationRule")
+    assert (refused.code, allowed.code) == (403, 201)
 
 
-async def test_deprecated_watch_paths_accept_no_writes() -> None:
-    async with a_world() as world:
-        watch = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["watch"]}
-        await give(world, "dora", watch)
-        path = CONFIG_MAPS.replace("/v1/", "/v1/watch/")
+async def test_update_that_creates_needs_permission_to_create(world: World) -> None:
+    update = {**GIVE, "verbs": ["update"]}
+    await give(world, "dora", update)
 
-        codes = [
-            (await world.request(method, f"{path}{rest}", a_config_map("x"), acting="dora")).code
-            for method, rest in (("POST", ""), ("DELETE", ""), ("PUT", "/x"), ("DELETE", "/x"))
-        ]
+    reply = await world.request("PUT", f"{ROLES}/new", role("new"), acting="dora")
 
-        assert codes == [405, 405, 405, 405]
-        assert (await world.get(CONFIG_MAPS)).names == []
+    assert (reply.code, "cannot create resource" in reply.message) == (403, True)
+    assert (await world.get(f"{ROLES}/new")).code == 404
+
+
+async def test_role_grants_exactly_its_rules_over_http(world: World) -> None:
+    await world.create(CONFIG_MAPS, a_config_map("a"))
+    one = {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": ["a"],
+        "verbs": ["get", "list", "watch"],
+    }
+    await give(world, "dora", one)
+
+    async def code(path: str, method: str = "GET") -> int:
+        return (await world.request(method, path, acting="dora")).code
+
+    assert await code(f"{CONFIG_MAPS}/a") == 200
+    assert await code(f"{CONFIG_MAPS}?fieldSelector=metadata.name%3Da") == 200
+    assert await code(CONFIG_MAPS) == 403
+    assert await code(f"{CONFIG_MAPS}/b") == 403
+    assert await code(f"{CONFIG_MAPS}/a", "DELETE") == 403
+    assert await code(PODS) == 403
+
+
+async def test_deprecated_watch_paths_accept_no_writes(world: World) -> None:
+    watch = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["watch"]}
+    await give(world, "dora", watch)
+    path = CONFIG_MAPS.replace("/v1/", "/v1/watch/")
+
+    codes = [
+        (await world.request(method, f"{path}{rest}", a_config_map("x"), acting="dora")).code
+        for method, rest in (("POST", ""), ("DELETE", ""), ("PUT", "/x"), ("DELETE", "/x"))
+    ]
+
+    assert codes == [405, 405, 405, 405]
+    assert (await world.get(CONFIG_MAPS)).names == []
 
 
 @pytest.mark.parametrize(
@@ -258,51 +241,42 @@ async def test_deprecated_watch_paths_accept_no_writes() -> None:
     ],
 )
 async def test_impersonation_needs_a_permission_for_every_header(
-    headers: tuple[tuple[str, str], ...], right: Json
+    world: World, headers: tuple[tuple[str, str], ...], right: Json
 ) -> None:
-    async with a_world() as world:
-        world.users["dora-token"] = "dora"
-        refused = await world.request("POST", SELF, {}, token="dora-token", headers=headers)
-        await give(world, "dora", {"apiGroups": [""], "verbs": ["impersonate"], **right})
+    world.users["dora-token"] = "dora"
+    refused = await world.request("POST", SELF, {}, token="dora-token", headers=headers)
+    await give(world, "dora", {"apiGroups": [""], "verbs": ["impersonate"], **right})
 
-        allowed = await world.request("POST", SELF, {}, token="dora-token", headers=headers)
+    allowed = await world.request("POST", SELF, {}, token="dora-token", headers=headers)
 
-        assert (refused.code, "cannot impersonate resource" in refused.message) == (403, True)
-        assert allowed.json["status"]["userInfo"]["username"] == headers[0][1]
+    assert (refused.code, "cannot impersonate resource" in refused.message) == (403, True)
+    assert allowed.json["status"]["userInfo"]["username"] == headers[0][1]
 
 
-async def test_missing_permission_for_one_impersonation_header_refuses_the_request() -> None:
-    async with a_world() as world:
-        world.users["dora-token"] = "dora"
-        await give(
-            world, "dora", {"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]}
-        )
-        headers = (("impersonate-user", "eve"), ("impersonate-group", "system:masters"))
+async def test_missing_permission_for_one_impersonation_header_refuses_the_request(
+    world: World,
+) -> None:
+    world.users["dora-token"] = "dora"
+    await give(world, "dora", {"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]})
+    headers = (("impersonate-user", "eve"), ("impersonate-group", "system:masters"))
 
-        reply = await world.request("POST", SELF, {}, token="dora-token", headers=headers)
+    reply = await world.request("POST", SELF, {}, token="dora-token", headers=headers)
 
-        assert (reply.code, '"groups"' in reply.message) == (403, True)
+    assert (reply.code, '"groups"' in reply.message) == (403, True)
 
 
 @pytest.mark.parametrize("header", ["impersonate-group", "impersonate-uid", "impersonate-extra-a"])
-async def test_groups_without_a_user_are_refused(header: str) -> None:
-    async with a_world() as world:
-        reply = await world.request("POST", SELF, {}, headers=((header, "x"),))
+async def test_groups_without_a_user_are_refused(world: World, header: str) -> None:
+    reply = await world.request("POST", SELF, {}, headers=((header, "x"),))
 
-        assert reply.code == 500
+    assert reply.code == 500
 
 
-async def test_impersonated_user_is_authorized_instead_of_the_sender() -> None:
-    async with a_world() as world:
-        found = (await world.request("POST", SELF, {}, acting="bob", groups=("a", "b"))).json[
-            "status"
-        ]
+async def test_impersonated_user_is_authorized_instead_of_the_sender(world: World) -> None:
+    found = (await world.request("POST", SELF, {}, acting="bob", groups=("a", "b"))).json["status"]
 
-        assert found["userInfo"] == {
-            "username": "bob",
-            "groups": ["a", "b", "system:authenticated"],
-        }
-        assert (await world.request("GET", CONFIG_MAPS, acting="bob", groups=("a",))).code == 403
+    assert found["userInfo"] == {"username": "bob", "groups": ["a", "b", "system:authenticated"]}
+    assert (await world.request("GET", CONFIG_MAPS, acting="bob", groups=("a",))).code == 403
 
 
 def a_twin(plural: str, kind: str, version: str) -> Json:
@@ -319,15 +293,16 @@ def a_twin(plural: str, kind: str, version: str) -> Json:
 
 
 @pytest.mark.parametrize("version", ["v1", "v9"])
-async def test_definition_in_another_version_cannot_bypass_rbac_checks(version: str) -> None:
-    async with a_world() as world:
-        twin = a_twin("clusterrolebindings", "ClusterRoleBinding", version)
+async def test_definition_in_another_version_cannot_bypass_rbac_checks(
+    world: World, version: str
+) -> None:
+    twin = a_twin("clusterrolebindings", "ClusterRoleBinding", version)
 
-        refused = await world.request("POST", CRDS, twin)
+    refused = await world.request("POST", CRDS, twin)
 
-        assert refused.code == 422
-        assert "built in" in refused.message
-        assert (await world.get(f"{RBAC[:-2]}v9/clusterrolebindings")).code == 404
+    assert refused.code == 422
+    assert "built in" in refused.message
+    assert (await world.get(f"{RBAC[:-2]}v9/clusterrolebindings")).code == 404
 
 
 async def test_stored_definition_of_a_built_in_kind_is_not_served_and_can_be_deleted() -> None:

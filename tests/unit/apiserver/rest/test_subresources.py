@@ -6,7 +6,7 @@ import pytest
 
 from bramley.apiserver.kinds import builtin_kinds
 from bramley.apiserver.rest import routes
-from tests.unit.apiserver.world import World, a_world
+from tests.unit.apiserver.world import World
 
 
 def test_every_registered_name_belongs_to_a_kind_that_is_served() -> None:
@@ -34,42 +34,37 @@ async def _held_namespace(world: World) -> None:
     await world.create("/api/v1/namespaces", {"metadata": meta})
 
 
-async def test_namespace_finalizers_change_only_through_finalize() -> None:
-    async with a_world() as world:
-        await _held_namespace(world)
-        path = "/api/v1/namespaces/held"
-        body = {"metadata": {"name": "held"}, "spec": {"finalizers": ["example.com/own"]}}
+async def test_namespace_finalizers_change_only_through_finalize(world: World) -> None:
+    await _held_namespace(world)
+    path = "/api/v1/namespaces/held"
+    body = {"metadata": {"name": "held"}, "spec": {"finalizers": ["example.com/own"]}}
 
-        updated = await world.request("PUT", path, body)
-        finalized = await world.request("PUT", f"{path}/finalize", body)
+    updated = await world.request("PUT", path, body)
+    finalized = await world.request("PUT", f"{path}/finalize", body)
 
-        assert updated.json["spec"] == {"finalizers": ["kubernetes"]}
-        assert finalized.json["spec"] == {"finalizers": ["example.com/own"]}
+    assert updated.json["spec"] == {"finalizers": ["kubernetes"]}
+    assert finalized.json["spec"] == {"finalizers": ["example.com/own"]}
 
 
-async def test_finalize_takes_no_patch_and_needs_a_namespace() -> None:
-    async with a_world() as world:
-        body = {"metadata": {"name": "nowhere"}}
+async def test_finalize_takes_no_patch_and_needs_a_namespace(world: World) -> None:
+    body = {"metadata": {"name": "nowhere"}}
 
-        missing = await world.request("PUT", "/api/v1/namespaces/nowhere/finalize", body)
-        patched = await world.merge("/api/v1/namespaces/default/finalize", {"spec": {}})
+    missing = await world.request("PUT", "/api/v1/namespaces/nowhere/finalize", body)
+    patched = await world.merge("/api/v1/namespaces/default/finalize", {"spec": {}})
 
-        assert (missing.code, patched.code) == (404, 405)
+    assert (missing.code, patched.code) == (404, 405)
 
 
 @pytest.mark.parametrize("what", ["exec?command=true", "attach", "portforward"])
-async def test_exec_attach_and_port_forward_are_not_implemented(what: str) -> None:
-    async with a_world() as world:
-        address = {"type": "InternalIP", "address": "10.0.0.1"}
-        node = {"metadata": {"name": "mac-1"}, "status": {"addresses": [address]}}
-        await world.create("/api/v1/nodes", node)
-        spec = {"nodeName": "mac-1", "containers": [{"name": "c", "image": "i"}]}
-        pods = "/api/v1/namespaces/default/pods"
-        await world.create(pods, {"metadata": {"name": "a"}, "spec": spec})
+async def test_exec_attach_and_port_forward_are_not_implemented(world: World, what: str) -> None:
+    address = {"type": "InternalIP", "address": "10.0.0.1"}
+    node = {"metadata": {"name": "mac-1"}, "status": {"addresses": [address]}}
+    await world.create("/api/v1/nodes", node)
+    spec = {"nodeName": "mac-1", "containers": [{"name": "c", "image": "i"}]}
+    pods = "/api/v1/namespaces/default/pods"
+    await world.create(pods, {"metadata": {"name": "a"}, "spec": spec})
 
-        refused = await world.request("POST", f"{pods}/a/{what}")
+    refused = await world.request("POST", f"{pods}/a/{what}")
 
-        assert refused.code == 500
-        assert refused.message.endswith(
-            "does not pass exec, attach and port-forward on to agents yet"
-        )
+    assert refused.code == 500
+    assert refused.message.endswith("does not pass exec, attach and port-forward on to agents yet")

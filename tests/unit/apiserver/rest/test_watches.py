@@ -26,75 +26,70 @@ from tests.unit.apiserver.world import (
 )
 
 
-async def test_a_watch_from_a_version_shows_every_change_after_it() -> None:
-    async with a_world() as world:
-        start = (await world.create(CONFIG_MAPS, a_config_map("a"))).version
-        await world.create(CONFIG_MAPS, a_config_map("b"))
+async def test_a_watch_from_a_version_shows_every_change_after_it(world: World) -> None:
+    start = (await world.create(CONFIG_MAPS, a_config_map("a"))).version
+    await world.create(CONFIG_MAPS, a_config_map("b"))
 
-        async with world.watching(f"{CONFIG_MAPS}?watch=1&resourceVersion={start}") as watcher:
-            await world.merge(f"{CONFIG_MAPS}/b", {"data": {"k": "v"}})
-            await world.delete(f"{CONFIG_MAPS}/b")
-            await asyncio.sleep(1)
+    async with world.watching(f"{CONFIG_MAPS}?watch=1&resourceVersion={start}") as watcher:
+        await world.merge(f"{CONFIG_MAPS}/b", {"data": {"k": "v"}})
+        await world.delete(f"{CONFIG_MAPS}/b")
+        await asyncio.sleep(1)
 
-        assert watcher.seen == [("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "b")]
-        versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in watcher.events]
-        assert versions == sorted(set(versions))
-        assert versions[0] > int(start)
-
-
-async def test_a_watch_stays_in_its_namespace() -> None:
-    async with a_world() as world:
-        await world.create("/api/v1/namespaces", {"metadata": {"name": "s"}})
-
-        async with world.watching(f"{CONFIG_MAPS}?watch=1") as watcher:
-            await world.create(CONFIG_MAPS.replace("/t/", "/s/"), a_config_map("elsewhere"))
-            await world.create(CONFIG_MAPS, a_config_map("here"))
-            await asyncio.sleep(1)
-
-        assert watcher.seen == [("ADDED", "here")]
+    assert watcher.seen == [("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "b")]
+    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in watcher.events]
+    assert versions == sorted(set(versions))
+    assert versions[0] > int(start)
 
 
-async def test_initial_events_end_with_an_annotated_bookmark() -> None:
-    async with a_world() as world:
-        await world.create(CONFIG_MAPS, a_config_map("a"))
-        query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+async def test_a_watch_stays_in_its_namespace(world: World) -> None:
+    await world.create("/api/v1/namespaces", {"metadata": {"name": "s"}})
 
-        async with world.watching(f"{CONFIG_MAPS}?{query}") as watcher:
-            await asyncio.sleep(1)
+    async with world.watching(f"{CONFIG_MAPS}?watch=1") as watcher:
+        await world.create(CONFIG_MAPS.replace("/t/", "/s/"), a_config_map("elsewhere"))
+        await world.create(CONFIG_MAPS, a_config_map("here"))
+        await asyncio.sleep(1)
 
-        last = watcher.events[-1]
-        assert (watcher.seen, last["type"]) == ([("ADDED", "a")], "BOOKMARK")
-        assert last["object"]["metadata"] == {
-            "resourceVersion": str(world.store.revision),
-            "annotations": {"k8s.io/initial-events-end": "true"},
-        }
+    assert watcher.seen == [("ADDED", "here")]
 
 
-async def test_bookmarks_come_every_minute_and_shortly_before_the_end() -> None:
-    async with a_world() as world:
-        query = "watch=1&resourceVersion=1&allowWatchBookmarks=true&timeoutSeconds=150"
-        async with world.watching(f"{CONFIG_MAPS}?{query}") as watcher:
-            counts = []
-            for _ in range(5):
-                await asyncio.sleep(29)
-                await world.create(
-                    "/api/v1/namespaces/t/secrets", {"metadata": {"generateName": "s-"}}
-                )
-                counts.append(len(watcher.bookmarks))
-            await watcher.ended.wait()
+async def test_initial_events_end_with_an_annotated_bookmark(world: World) -> None:
+    await world.create(CONFIG_MAPS, a_config_map("a"))
+    query = (
+        "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    )
 
-        assert counts == [0, 0, 1, 1, 2]
-        assert len(watcher.bookmarks) == 3
-        assert watcher.bookmarks == sorted(set(watcher.bookmarks))
+    async with world.watching(f"{CONFIG_MAPS}?{query}") as watcher:
+        await asyncio.sleep(1)
+
+    last = watcher.events[-1]
+    assert (watcher.seen, last["type"]) == ([("ADDED", "a")], "BOOKMARK")
+    assert last["object"]["metadata"] == {
+        "resourceVersion": str(world.store.revision),
+        "annotations": {"k8s.io/initial-events-end": "true"},
+    }
 
 
-async def test_unchanged_bookmark_is_not_repeated() -> None:
-    async with a_world() as world:
-        query = "watch=1&resourceVersion=1&allowWatchBookmarks=true&timeoutSeconds=600"
-        async with world.watching(f"{CONFIG_MAPS}?{query}") as watcher:
-            await watcher.ended.wait()
+async def test_bookmarks_come_every_minute_and_shortly_before_the_end(world: World) -> None:
+    query = "watch=1&resourceVersion=1&allowWatchBookmarks=true&timeoutSeconds=150"
+    async with world.watching(f"{CONFIG_MAPS}?{query}") as watcher:
+        counts = []
+        for _ in range(5):
+            await asyncio.sleep(29)
+            await world.create("/api/v1/namespaces/t/secrets", {"metadata": {"generateName": "s-"}})
+            counts.append(len(watcher.bookmarks))
+        await watcher.ended.wait()
 
-        assert len(watcher.bookmarks) == 1
+    assert counts == [0, 0, 1, 1, 2]
+    assert len(watcher.bookmarks) == 3
+    assert watcher.bookmarks == sorted(set(watcher.bookmarks))
+
+
+async def test_unchanged_bookmark_is_not_repeated(world: World) -> None:
+    query = "watch=1&resourceVersion=1&allowWatchBookmarks=true&timeoutSeconds=600"
+    async with world.watching(f"{CONFIG_MAPS}?{query}") as watcher:
+        await watcher.ended.wait()
+
+    assert len(watcher.bookmarks) == 1
 
 
 @given(
@@ -167,31 +162,29 @@ async def apply(world: World, write: tuple[str, str]) -> None:
             )
 
 
-async def test_object_that_stops_matching_is_deleted_with_its_former_state() -> None:
-    async with a_world() as world:
-        await world.create(CONFIG_MAPS, a_config_map("a", app="x"))
+async def test_object_that_stops_matching_is_deleted_with_its_former_state(world: World) -> None:
+    await world.create(CONFIG_MAPS, a_config_map("a", app="x"))
 
-        async with world.watching(f"{CONFIG_MAPS}?watch=1&labelSelector=app=x") as watcher:
-            left = await world.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"app": "y"}}})
-            await asyncio.sleep(1)
+    async with world.watching(f"{CONFIG_MAPS}?watch=1&labelSelector=app=x") as watcher:
+        left = await world.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"app": "y"}}})
+        await asyncio.sleep(1)
 
-        gone = watcher.events[-1]["object"]["metadata"]
-        assert watcher.seen == [("ADDED", "a"), ("DELETED", "a")]
-        assert (gone["labels"], gone["resourceVersion"]) == ({"app": "x"}, left.version)
+    gone = watcher.events[-1]["object"]["metadata"]
+    assert watcher.seen == [("ADDED", "a"), ("DELETED", "a")]
+    assert (gone["labels"], gone["resourceVersion"]) == ({"app": "x"}, left.version)
 
 
-async def test_a_version_that_is_no_longer_kept_is_expired() -> None:
-    async with a_world() as world:
-        await world.create(CONFIG_MAPS, a_config_map("a"))
-        await world.create(CONFIG_MAPS, a_config_map("b"))
-        world.store.compact()
+async def test_a_version_that_is_no_longer_kept_is_expired(world: World) -> None:
+    await world.create(CONFIG_MAPS, a_config_map("a"))
+    await world.create(CONFIG_MAPS, a_config_map("b"))
+    world.store.compact()
 
-        async with world.watching(f"{CONFIG_MAPS}?watch=1&resourceVersion=1") as watcher:
-            await watcher.ended.wait()
+    async with world.watching(f"{CONFIG_MAPS}?watch=1&resourceVersion=1") as watcher:
+        await watcher.ended.wait()
 
-        (event,) = watcher.events
-        assert (watcher.code, event["type"]) == (200, "ERROR")
-        assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+    (event,) = watcher.events
+    assert (watcher.code, event["type"]) == (200, "ERROR")
+    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
 
 
 async def test_unknown_future_version_is_expired() -> None:
@@ -237,26 +230,24 @@ async def test_watcher_that_reads_nothing_is_disconnected() -> None:
             await stuck.ended.wait()
 
 
-async def test_disconnected_watcher_is_removed() -> None:
-    async with a_world() as world:
-        async with world.watching(f"{CONFIG_MAPS}?watch=1") as watcher:
-            pass
-        async with asyncio.timeout(1):
-            await watcher.ended.wait()
+async def test_disconnected_watcher_is_removed(world: World) -> None:
+    async with world.watching(f"{CONFIG_MAPS}?watch=1") as watcher:
+        pass
+    async with asyncio.timeout(1):
+        await watcher.ended.wait()
 
-        await world.create(CONFIG_MAPS, a_config_map("a"))
+    await world.create(CONFIG_MAPS, a_config_map("a"))
 
-        assert watcher.seen == []
+    assert watcher.seen == []
 
 
 @pytest.mark.parametrize(("query", "seconds"), [("&timeoutSeconds=7", (7, 7)), ("", (1800, 3600))])
-async def test_duration_of_a_watch(query: str, seconds: tuple[int, int]) -> None:
-    async with a_world() as world:
-        began = virtual_time.clock().monotonic()
-        async with world.watching(f"{CONFIG_MAPS}?watch=1{query}") as watcher:
-            await watcher.ended.wait()
+async def test_duration_of_a_watch(world: World, query: str, seconds: tuple[int, int]) -> None:
+    began = virtual_time.clock().monotonic()
+    async with world.watching(f"{CONFIG_MAPS}?watch=1{query}") as watcher:
+        await watcher.ended.wait()
 
-        assert seconds[0] <= virtual_time.clock().monotonic() - began <= seconds[1]
+    assert seconds[0] <= virtual_time.clock().monotonic() - began <= seconds[1]
 
 
 async def test_watch_ends_without_an_error_when_the_store_closes() -> None:
@@ -267,19 +258,16 @@ async def test_watch_ends_without_an_error_when_the_store_closes() -> None:
         assert watcher.events == []
 
 
-async def test_a_watch_in_another_version_shows_that_version() -> None:
-    async with a_world() as world:
-        crd = widget_crd()
-        crd["spec"]["versions"].append(
-            {**crd["spec"]["versions"][0], "name": "v2", "storage": False}
-        )
-        await world.create(CRDS, crd)
+async def test_a_watch_in_another_version_shows_that_version(world: World) -> None:
+    crd = widget_crd()
+    crd["spec"]["versions"].append({**crd["spec"]["versions"][0], "name": "v2", "storage": False})
+    await world.create(CRDS, crd)
 
-        async with world.watching(f"{WIDGETS.replace('/v1/', '/v2/')}?watch=1") as watcher:
-            await world.create(WIDGETS, a_widget("w"))
-            await asyncio.sleep(1)
+    async with world.watching(f"{WIDGETS.replace('/v1/', '/v2/')}?watch=1") as watcher:
+        await world.create(WIDGETS, a_widget("w"))
+        await asyncio.sleep(1)
 
-        assert watcher.events[0]["object"]["apiVersion"] == "example.com/v2"
+    assert watcher.events[0]["object"]["apiVersion"] == "example.com/v2"
 
 
 async def test_simultaneous_changes_are_one_chunk() -> None:

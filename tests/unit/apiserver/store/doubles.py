@@ -57,12 +57,12 @@ class SteppedJournal:
         del self.waiting[:count]
         if group:
             self.disk.commit(group)
-            self._listener.committed(len(group))
+            self._listener.on_committed(len(group))
 
     def fail(self) -> None:
         """Fail what waits, as a full disk does."""
         self.waiting.clear()
-        self._listener.failed(StorageUnavailable("the disk is full"))
+        self._listener.on_failed(StorageUnavailable("the disk is full"))
 
     async def close(self) -> None:
         self.commit()

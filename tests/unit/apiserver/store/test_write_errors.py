@@ -56,7 +56,7 @@ async def test_the_error_says_when_a_restart_is_needed() -> None:
     await fail(store, journal)
     await started(store.write(POD, put))
 
-    store.failed(StorageUnavailable("the writer has stopped", cured_by_restart=True))
+    store.on_failed(StorageUnavailable("the writer has stopped", cured_by_restart=True))
 
     assert non_resource.failing_checks(store, "livez") == {"store": "the writer has stopped"}
 
