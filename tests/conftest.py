@@ -7,6 +7,7 @@ reason and the command that installs what is missing, and fails when `CI=true`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import inspect
@@ -166,11 +167,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def called(item: pytest.Function, given: pytest.Function) -> Coroutine[Any, Any, None]:
-    """Call a test with the fixtures of a test beside it, or its own."""
-    names = item._fixtureinfo.argnames
-    call: Coroutine[Any, Any, None] = item.obj(**{name: given.funcargs[name] for name in names})
-    return call
+async def called(item: pytest.Function, given: pytest.Function) -> None:
+    """Call a test with the fixtures of a test beside it, or its own; asynchronous ones are entered in the loop of the test."""
+    async with contextlib.AsyncExitStack() as stack:
+        arguments = {name: given.funcargs[name] for name in item._fixtureinfo.argnames}
+        for name, value in arguments.items():
+            if isinstance(value, contextlib._AsyncGeneratorContextManager):
+                arguments[name] = await stack.enter_async_context(value)
+        await item.obj(**arguments)
 
 
 def run_side_by_side(item: pytest.Function, run: Run) -> None:

@@ -27,39 +27,36 @@ def target(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Target
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"].replace(" ", "-"))
 async def test_scheduling_outcome_equals_kube_schedulers(
-    target: AbstractAsyncContextManager[Target], case: dict[str, Any]
+    target: Target, case: dict[str, Any]
 ) -> None:
-    async with target as cluster:
-        for node in case["nodes"]:
-            await cluster.node(node)
-        for pod in case.get("pods", []):
-            await cluster.pod(pod["name"], pod)
-        await cluster.wait_for_scheduler()
+    for node in case["nodes"]:
+        await target.node(node)
+    for pod in case.get("pods", []):
+        await target.pod(pod["name"], pod)
+    await target.wait_for_scheduler()
 
-        await cluster.pod("p", case["pod"])
+    await target.pod("p", case["pod"])
 
-        expected = {Verdict(node, "") for node in case.get("node", [])}
-        expected |= {Verdict("", case["message"])} if "message" in case else set()
+    expected = {Verdict(node, "") for node in case.get("node", [])}
+    expected |= {Verdict("", case["message"])} if "message" in case else set()
 
-        async def is_expected() -> bool:
-            return await cluster.verdict("p") in expected
+    async def is_expected() -> bool:
+        return await target.verdict("p") in expected
 
-        await until(is_expected)
-        assert await cluster.verdict("p") in expected
+    await until(is_expected)
+    assert await target.verdict("p") in expected
 
 
-async def test_a_pod_of_higher_priority_preempts_another(
-    target: AbstractAsyncContextManager[Target],
-) -> None:
-    async with target as cluster, cluster.priority_class(1000) as high:
-        await cluster.node({"name": "a", "capacity": {"pods": "1"}})
-        await cluster.pod("x", {"node": "a"})
-        await cluster.wait_for_scheduler()
+async def test_a_pod_of_higher_priority_preempts_another(target: Target) -> None:
+    async with target.priority_class(1000) as high:
+        await target.node({"name": "a", "capacity": {"pods": "1"}})
+        await target.pod("x", {"node": "a"})
+        await target.wait_for_scheduler()
 
-        await cluster.pod("p", {"priorityClassName": high})
+        await target.pod("p", {"priorityClassName": high})
 
         async def is_preempted() -> bool:
-            return (await cluster.disruption_reason("x"), await cluster.nominated("p")) == (
+            return (await target.disruption_reason("x"), await target.nominated("p")) == (
                 "PreemptionByScheduler",
                 "a",
             )

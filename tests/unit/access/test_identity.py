@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +16,7 @@ from bramley.api.names import access
 from bramley.api.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from bramley.base import errors
 from bramley.kube.client import Client
-from tests.unit.access.embedded_api import a_node, bind_pod, served
+from tests.unit.access.embedded_api import Served, a_node, bind_pod, served
 
 HOUR = timedelta(hours=1)
 OWN: Sequence[type[Object]] = (ServiceAccount, ClusterRole, ClusterRoleBinding, Role, RoleBinding)
@@ -42,6 +43,11 @@ async def agent_objects_of(kube: Client, kinds: Sequence[type[Object]] = OWN) ->
     return found
 
 
+@pytest.fixture
+def server() -> AbstractAsyncContextManager[Served]:
+    return served()
+
+
 async def test_agent_is_a_service_account_with_roles_bindings_and_a_policy_around_it() -> None:
     async with served("ns") as server:
         await bind_pod(server.kube, "p", "mac-1", imagePullSecrets=[{"name": "pull"}])
@@ -65,17 +71,14 @@ async def test_agent_is_a_service_account_with_roles_bindings_and_a_policy_aroun
         }
 
 
-async def test_everything_of_an_agent_belongs_to_its_cluster_role() -> None:
-    async with served() as server:
-        await identity.create(server.kube, "mac-1", expires=HOUR)
+async def test_everything_of_an_agent_belongs_to_its_cluster_role(server: Served) -> None:
+    await identity.create(server.kube, "mac-1", expires=HOUR)
 
-        found = await agent_objects_of(server.kube)
+    found = await agent_objects_of(server.kube)
 
-        ownerless = {"ClusterRole None/bramley-agent", "ClusterRole None/bramley-agent:mac-1"}
-        assert {name for name, (_, owners) in found.items() if not owners} == ownerless
-        assert {tuple(owners) for _, owners in found.values() if owners} == {
-            ("bramley-agent:mac-1",)
-        }
+    ownerless = {"ClusterRole None/bramley-agent", "ClusterRole None/bramley-agent:mac-1"}
+    assert {name for name, (_, owners) in found.items() if not owners} == ownerless
+    assert {tuple(owners) for _, owners in found.values() if owners} == {("bramley-agent:mac-1",)}
 
 
 async def writes_of_a_whole_creation() -> int:
@@ -105,11 +108,10 @@ async def test_interrupted_creation_is_finished_by_the_next() -> None:
             assert await agent_objects_of(server.kube, (*SHARED, *OWN)) == whole, writes
 
 
-async def test_second_creation_writes_nothing_but_a_token() -> None:
-    async with served() as server:
-        await identity.create(server.kube, "mac-1", expires=HOUR)
+async def test_second_creation_writes_nothing_but_a_token(server: Served) -> None:
+    await identity.create(server.kube, "mac-1", expires=HOUR)
 
-        await identity.create(server.cut_after(1), "mac-1", expires=HOUR)
+    await identity.create(server.cut_after(1), "mac-1", expires=HOUR)
 
 
 async def test_interrupted_revocation_is_finished_by_the_next() -> None:
@@ -127,78 +129,71 @@ async def test_interrupted_revocation_is_finished_by_the_next() -> None:
                 return
 
 
-async def test_revocation_deletes_the_service_account_first() -> None:
-    async with served() as server:
-        await a_node(server.kube, "mac-1")
-        made = await identity.create(server.kube, "mac-1", expires=HOUR)
+async def test_revocation_deletes_the_service_account_first(server: Served) -> None:
+    await a_node(server.kube, "mac-1")
+    made = await identity.create(server.kube, "mac-1", expires=HOUR)
 
-        with pytest.raises(errors.TimedOut):
-            await identity.revoke(server.cut_after(1), "mac-1")
+    with pytest.raises(errors.TimedOut):
+        await identity.revoke(server.cut_after(1), "mac-1")
 
-        with pytest.raises(errors.Unauthorized):
-            await Client(server.api.transport(made.token)).get(Node, "mac-1")
-
-
-async def test_revoking_one_agent_leaves_the_others() -> None:
-    async with served() as server:
-        for node in ("mac-1", "mac-10"):
-            await identity.create(server.kube, node, expires=HOUR)
-        other = {
-            name: obj
-            for name, obj in (await agent_objects_of(server.kube)).items()
-            if "mac-10" in name
-        }
-
-        assert await identity.revoke(server.kube, "mac-1")
-
-        left = await agent_objects_of(server.kube)
-        assert {name for name in left if name.endswith("mac-1")} == set()
-        assert {name: obj for name, obj in left.items() if "mac-10" in name} == other
-        assert not await identity.revoke(server.kube, "mac-1")
+    with pytest.raises(errors.Unauthorized):
+        await Client(server.api.transport(made.token)).get(Node, "mac-1")
 
 
-async def test_token_is_bound_to_the_node_once_that_exists() -> None:
-    async with served() as server:
-        first = await identity.create(server.kube, "mac-1", expires=HOUR)
-        await a_node(server.kube, "mac-1")
-        second = await identity.create(server.kube, "mac-1", expires=HOUR)
+async def test_revoking_one_agent_leaves_the_others(server: Served) -> None:
+    for node in ("mac-1", "mac-10"):
+        await identity.create(server.kube, node, expires=HOUR)
+    other = {
+        name: obj for name, obj in (await agent_objects_of(server.kube)).items() if "mac-10" in name
+    }
 
-        assert (first.is_bound, second.is_bound) == (False, True)
+    assert await identity.revoke(server.kube, "mac-1")
+
+    left = await agent_objects_of(server.kube)
+    assert {name for name in left if name.endswith("mac-1")} == set()
+    assert {name: obj for name, obj in left.items() if "mac-10" in name} == other
+    assert not await identity.revoke(server.kube, "mac-1")
 
 
-async def test_changed_permissions_are_restored() -> None:
-    async with served() as server:
-        await identity.create(server.kube, "mac-1", expires=HOUR)
-        rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
-        whole = await agent_objects_of(server.kube)
-        name = access.role("mac-1")
-        await server.kube.merge_patch(ClusterRole, name, {"rules": rules})
-        await server.kube.merge_patch(Role, name, {"rules": rules}, namespace="kube-node-lease")
+async def test_token_is_bound_to_the_node_once_that_exists(server: Served) -> None:
+    first = await identity.create(server.kube, "mac-1", expires=HOUR)
+    await a_node(server.kube, "mac-1")
+    second = await identity.create(server.kube, "mac-1", expires=HOUR)
 
-        await identity.create(server.kube, "mac-1", expires=HOUR)
+    assert (first.is_bound, second.is_bound) == (False, True)
 
-        assert await agent_objects_of(server.kube) == whole
+
+async def test_changed_permissions_are_restored(server: Served) -> None:
+    await identity.create(server.kube, "mac-1", expires=HOUR)
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    whole = await agent_objects_of(server.kube)
+    name = access.role("mac-1")
+    await server.kube.merge_patch(ClusterRole, name, {"rules": rules})
+    await server.kube.merge_patch(Role, name, {"rules": rules}, namespace="kube-node-lease")
+
+    await identity.create(server.kube, "mac-1", expires=HOUR)
+
+    assert await agent_objects_of(server.kube) == whole
 
 
 @pytest.mark.parametrize("node", ["Mac", "mac_1", "", "-mac", "mac/1", "mac..1", "m" * 230])
 async def test_name_that_no_agents_node_can_have_is_refused_before_anything_is_made(
-    node: str,
+    server: Served, node: str
 ) -> None:
-    async with served() as server:
-        with pytest.raises(errors.BadConfiguration, match="name"):
-            await identity.create(server.cut_after(0), node, expires=HOUR)
-        with pytest.raises(errors.BadConfiguration, match="name"):
-            await identity.revoke(server.cut_after(0), node)
+    with pytest.raises(errors.BadConfiguration, match="name"):
+        await identity.create(server.cut_after(0), node, expires=HOUR)
+    with pytest.raises(errors.BadConfiguration, match="name"):
+        await identity.revoke(server.cut_after(0), node)
 
 
-async def test_longest_name_makes_an_agent() -> None:
-    async with served() as server:
-        node = "m" * access.LONGEST_NODE
+async def test_longest_name_makes_an_agent(server: Served) -> None:
+    node = "m" * access.LONGEST_NODE
 
-        assert (await identity.create(server.kube, node, expires=HOUR)).node == node
+    assert (await identity.create(server.kube, node, expires=HOUR)).node == node
 
 
-async def test_token_that_would_live_too_short_is_refused_before_anything_is_made() -> None:
-    async with served() as server:
-        with pytest.raises(errors.BadConfiguration, match="10 minutes"):
-            await identity.create(server.cut_after(0), "mac-1", expires=timedelta(minutes=9))
+async def test_token_that_would_live_too_short_is_refused_before_anything_is_made(
+    server: Served,
+) -> None:
+    with pytest.raises(errors.BadConfiguration, match="10 minutes"):
+        await identity.create(server.cut_after(0), "mac-1", expires=timedelta(minutes=9))

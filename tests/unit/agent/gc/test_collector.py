@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import os
 import secrets
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,88 +25,88 @@ from tests.unit.agent.gc.collector_world import (
     A,
     B,
     C,
+    CollectorWorld,
     a_pod,
     collector_world,
 )
 from tests.unit.agent.images.image_world import GB, assemble, digest
 
 
-async def test_own_orphan_is_deleted_and_a_manual_vm_is_kept(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
-        golden = (await world.image_world.ready(A)).golden
-        await world.a_vm("mine", golden)
-        await world.image_world.tart.clone(golden, "tuist-runner")
-        assert await world.collector.collect()
+@pytest.fixture
+def world(tmp_path: Path) -> AbstractAsyncContextManager[CollectorWorld]:
+    return collector_world(tmp_path)
 
-        assert world.removed == ["mine"]
-        assert world.image_world.vms() == {golden, "tuist-runner"}
+
+async def test_own_orphan_is_deleted_and_a_manual_vm_is_kept(world: CollectorWorld) -> None:
+    golden = (await world.image_world.ready(A)).golden
+    await world.a_vm("mine", golden)
+    await world.image_world.tart.clone(golden, "tuist-runner")
+    assert await world.collector.collect()
+
+    assert world.removed == ["mine"]
+    assert world.image_world.vms() == {golden, "tuist-runner"}
 
 
 @pytest.mark.parametrize("pods", [errors.ApiUnavailable("away"), []], ids=["no answer", "empty"])
 async def test_nothing_is_deleted_while_the_pods_are_unknown(
-    tmp_path: Path, pods: list[Pod] | errors.BramleyError
+    world: CollectorWorld, pods: list[Pod] | errors.BramleyError
 ) -> None:
-    async with collector_world(tmp_path) as world:
-        await world.a_vm("mine", (await world.image_world.ready(A)).golden)
-        world.pods = pods
-        await asyncio.sleep(2 * DAY)
+    await world.a_vm("mine", (await world.image_world.ready(A)).golden)
+    world.pods = pods
+    await asyncio.sleep(2 * DAY)
 
-        assert not await world.collector.collect()
-        assert not await world.collector.reclaim()
-        world.pods = [a_pod("other")]
-        assert await world.collector.collect()
-
-
-async def test_no_image_is_deleted_while_the_pods_are_unknown(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
-        await world.image_world.ready(A)
-        world.pods = errors.ApiUnavailable("away")
-        await asyncio.sleep(2 * DAY)
-
-        assert not await world.collector.reclaim()
+    assert not await world.collector.collect()
+    assert not await world.collector.reclaim()
+    world.pods = [a_pod("other")]
+    assert await world.collector.collect()
 
 
-async def test_nothing_is_deleted_while_tart_cannot_list(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
-        await world.a_vm("mine", (await world.image_world.ready(A)).golden)
-        world.image_world.mac.settings.fault("list", "fail", times=2)
+async def test_no_image_is_deleted_while_the_pods_are_unknown(world: CollectorWorld) -> None:
+    await world.image_world.ready(A)
+    world.pods = errors.ApiUnavailable("away")
+    await asyncio.sleep(2 * DAY)
 
-        assert not await world.collector.collect()
-        assert await world.collector.collect()
+    assert not await world.collector.reclaim()
+
+
+async def test_nothing_is_deleted_while_tart_cannot_list(world: CollectorWorld) -> None:
+    await world.a_vm("mine", (await world.image_world.ready(A)).golden)
+    world.image_world.mac.settings.fault("list", "fail", times=2)
+
+    assert not await world.collector.collect()
+    assert await world.collector.collect()
 
 
 @pytest.mark.parametrize("vms", [(), ("mine",)])
-async def test_lease_is_honoured_until_it_ends(tmp_path: Path, vms: tuple[str, ...]) -> None:
-    async with collector_world(tmp_path) as world:
-        await world.a_vm("mine", (await world.image_world.ready(A)).golden)
-        await asyncio.sleep(2 * DAY)
-        handle = leases.acquire(world.leases, Lease(vms=vms))
-        assert not await world.collector.reclaim()
+async def test_lease_is_honoured_until_it_ends(world: CollectorWorld, vms: tuple[str, ...]) -> None:
+    await world.a_vm("mine", (await world.image_world.ready(A)).golden)
+    await asyncio.sleep(2 * DAY)
+    handle = leases.acquire(world.leases, Lease(vms=vms))
+    assert not await world.collector.reclaim()
 
-        os.close(handle)
-        assert await world.collector.reclaim()
-        assert world.removed == ["mine"]
+    os.close(handle)
+    assert await world.collector.reclaim()
+    assert world.removed == ["mine"]
 
 
-async def test_plan_is_computed_again_after_every_step(tmp_path: Path) -> None:
+async def test_plan_is_computed_again_after_every_step(world: CollectorWorld) -> None:
     """A VM that is leased during the first deletion is not deleted after it."""
-    async with collector_world(tmp_path) as world:
-        golden = (await world.image_world.ready(A)).golden
-        for vm in ("mine-1", "mine-2"):
-            await world.a_vm(vm, golden)
-        handles: list[int] = []
+    golden = (await world.image_world.ready(A)).golden
+    for vm in ("mine-1", "mine-2"):
+        await world.a_vm(vm, golden)
+    handles: list[int] = []
 
-        async def lease_the_other(vm: str) -> None:
-            world.removed.append(vm)
-            world.image_world.ledger.drop(vm)
-            handles.append(a_lease_on_disk(world.leases, Lease(vms=("mine-2",))))
+    async def lease_the_other(vm: str) -> None:
+        world.removed.append(vm)
+        world.image_world.ledger.drop(vm)
+        handles.append(a_lease_on_disk(world.leases, Lease(vms=("mine-2",))))
 
-        world.remove_vm = lease_the_other  # type: ignore[method-assign]
-        await world.collector.collect()
+    world.remove_vm = lease_the_other  # type: ignore[method-assign]
+    await world.collector.collect()
 
-        assert world.removed == ["mine-1"]
-        for handle in handles:
-            os.close(handle)
+    assert world.removed == ["mine-1"]
+    for handle in handles:
+        os.close(handle)
 
 
 def a_lease_on_disk(folder: Path, lease: Lease) -> int:
@@ -116,81 +117,77 @@ def a_lease_on_disk(folder: Path, lease: Lease) -> int:
     return handle
 
 
-async def test_collection_waits_while_a_lease_is_taken(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
-        await world.a_vm("mine", (await world.image_world.ready(A)).golden)
-        with leases.guard(world.leases):
-            assert not await world.collector.collect()
+async def test_collection_waits_while_a_lease_is_taken(world: CollectorWorld) -> None:
+    await world.a_vm("mine", (await world.image_world.ready(A)).golden)
+    with leases.guard(world.leases):
+        assert not await world.collector.collect()
 
-        assert await world.collector.collect()
-
-
-async def test_no_lease_is_taken_during_a_deletion(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
-        await world.a_vm("mine", (await world.image_world.ready(A)).golden)
-        seen: list[bool] = []
-
-        async def try_the_guard(vm: str) -> None:
-            world.image_world.ledger.drop(vm)
-            with leases.guard(world.leases) as is_quiet:
-                seen.append(is_quiet)
-
-        world.remove_vm = try_the_guard  # type: ignore[method-assign]
-        await world.collector.collect()
-
-        assert seen == [False]
+    assert await world.collector.collect()
 
 
-async def test_running_push_protects_all_images_and_its_vm(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
-        golden = (await world.image_world.ready(A)).golden
-        await world.a_vm("mine", golden)
-        await asyncio.sleep(2 * DAY)
-        push = asyncio.create_task(
-            world.image_world.side.programs.run(["tart", "push", "mine", "ghcr.io/tuist/new:1"])
-        )
-        await asyncio.sleep(10)
-        assert not await world.collector.reclaim()
+async def test_no_lease_is_taken_during_a_deletion(world: CollectorWorld) -> None:
+    await world.a_vm("mine", (await world.image_world.ready(A)).golden)
+    seen: list[bool] = []
 
-        assert (await push).code == 0
-        assert await world.collector.reclaim()
+    async def try_the_guard(vm: str) -> None:
+        world.image_world.ledger.drop(vm)
+        with leases.guard(world.leases) as is_quiet:
+            seen.append(is_quiet)
+
+    world.remove_vm = try_the_guard  # type: ignore[method-assign]
+    await world.collector.collect()
+
+    assert seen == [False]
 
 
-async def test_unreadable_process_table_protects_everything(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
-        await world.a_vm("mine", (await world.image_world.ready(A)).golden)
+async def test_running_push_protects_all_images_and_its_vm(world: CollectorWorld) -> None:
+    golden = (await world.image_world.ready(A)).golden
+    await world.a_vm("mine", golden)
+    await asyncio.sleep(2 * DAY)
+    push = asyncio.create_task(
+        world.image_world.side.programs.run(["tart", "push", "mine", "ghcr.io/tuist/new:1"])
+    )
+    await asyncio.sleep(10)
+    assert not await world.collector.reclaim()
 
-        def fail() -> list[HostProcess]:
-            raise OSError("no table")
+    assert (await push).code == 0
+    assert await world.collector.reclaim()
 
-        world.image_world.side.host.processes = fail  # type: ignore[method-assign]
-        assert not await world.collector.reclaim()
+
+async def test_unreadable_process_table_protects_everything(world: CollectorWorld) -> None:
+    await world.a_vm("mine", (await world.image_world.ready(A)).golden)
+
+    def fail() -> list[HostProcess]:
+        raise OSError("no table")
+
+    world.image_world.side.host.processes = fail  # type: ignore[method-assign]
+    assert not await world.collector.reclaim()
 
 
 @pytest.mark.parametrize("probe", ["runs", "error"])
-async def test_running_vm_and_vm_of_unknown_state_are_kept(tmp_path: Path, probe: str) -> None:
-    async with collector_world(tmp_path) as world:
-        await world.a_vm("mine", (await world.image_world.ready(A)).golden)
+async def test_running_vm_and_vm_of_unknown_state_are_kept(
+    world: CollectorWorld, probe: str
+) -> None:
+    await world.a_vm("mine", (await world.image_world.ready(A)).golden)
 
-        def holder(path: Path) -> int | None:
-            if probe == "error":
-                raise PermissionError("no answer")
-            return 99
+    def holder(path: Path) -> int | None:
+        if probe == "error":
+            raise PermissionError("no answer")
+        return 99
 
-        world.image_world.side.host.lock_holder = holder  # type: ignore[method-assign]
-        assert not await world.collector.collect()
+    world.image_world.side.host.lock_holder = holder  # type: ignore[method-assign]
+    assert not await world.collector.collect()
 
 
-async def test_unused_image_is_deleted_after_a_day_with_our_pulls(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
-        await world.image_world.ready(A)
-        assert not await world.collector.collect()
-        await asyncio.sleep(DAY)
-        assert await world.collector.collect()
+async def test_unused_image_is_deleted_after_a_day_with_our_pulls(world: CollectorWorld) -> None:
+    await world.image_world.ready(A)
+    assert not await world.collector.collect()
+    await asyncio.sleep(DAY)
+    assert await world.collector.collect()
 
-        assert world.image_world.vms() == set()
-        assert await world.image_world.tart.list() == []
-        assert world.image_world.ledger.images() == {}
+    assert world.image_world.vms() == set()
+    assert await world.image_world.tart.list() == []
+    assert world.image_world.ledger.images() == {}
 
 
 async def test_clock_jump_ages_no_image(tmp_path: Path) -> None:
@@ -206,97 +203,87 @@ async def test_clock_jump_ages_no_image(tmp_path: Path) -> None:
         assert await world.collector.collect()
 
 
-async def test_new_request_counts_as_use(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
-        for _ in range(3):
-            await world.image_world.ready(A)
-            await asyncio.sleep(DAY - 60)
-            assert not await world.collector.collect()
-
-
-async def test_age_of_an_image_counts_from_its_last_pod(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
+async def test_new_request_counts_as_use(world: CollectorWorld) -> None:
+    for _ in range(3):
         await world.image_world.ready(A)
-        world.pods = [a_pod("u", A)]
-        await asyncio.sleep(3 * DAY)
-        assert not await world.collector.collect()
-        world.pods = [a_pod("other")]
         await asyncio.sleep(DAY - 60)
         assert not await world.collector.collect()
-        await asyncio.sleep(60)
-        assert await world.collector.collect()
 
 
-async def test_age_of_an_image_survives_a_restart(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
-        await world.image_world.ready(A)
-        await asyncio.sleep(DAY)
-        successor = assemble(world.image_world.mac)
-
-        assert successor.ledger.images() == world.image_world.ledger.images()
-        assert await world.collector.collect()
-
-
-async def test_second_collection_deletes_nothing(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
-        world.pods = [a_pod("u", A)]
-        await world.image_world.ready(A)
-        for _ in range(24):
-            await asyncio.sleep(DAY / 4)
-            assert not await world.collector.collect()
-
-        assert len(world.image_world.called("pull")) == 1
-        assert world.image_world.called("delete") == []
+async def test_age_of_an_image_counts_from_its_last_pod(world: CollectorWorld) -> None:
+    await world.image_world.ready(A)
+    world.pods = [a_pod("u", A)]
+    await asyncio.sleep(3 * DAY)
+    assert not await world.collector.collect()
+    world.pods = [a_pod("other")]
+    await asyncio.sleep(DAY - 60)
+    assert not await world.collector.collect()
+    await asyncio.sleep(60)
+    assert await world.collector.collect()
 
 
-async def test_low_disk_is_freed_only_up_to_the_floor(
-    tmp_path: Path,
-) -> None:
-    async with collector_world(tmp_path) as world:
-        for image in (A, B, C):
-            await world.image_world.ready(image)
-            await asyncio.sleep(3600)
-        # Each image takes 20 GB, 69 GB must stay free: two images too much.
-        world.image_world.mac.settings.host(other_bytes=(460 - 69 - 30) * GB)
-        assert await world.collector.collect()
+async def test_age_of_an_image_survives_a_restart(world: CollectorWorld) -> None:
+    await world.image_world.ready(A)
+    await asyncio.sleep(DAY)
+    successor = assemble(world.image_world.mac)
 
-        left = {record.digest for record in world.image_world.images.present()}
-        assert left == {digest("d")}
-        assert world.image_world.mac.space().free_share >= 0.15
+    assert successor.ledger.images() == world.image_world.ledger.images()
+    assert await world.collector.collect()
 
 
-async def test_base_that_is_being_cloned_is_kept(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
-        golden = (await world.image_world.ready(A)).golden
-        await asyncio.sleep(2 * DAY)
-        world.image_world.mac.settings.timings(clone=60)
-        cloning = asyncio.create_task(world.image_world.images.clone(golden, "vm-1"))
-        await asyncio.sleep(5)
+async def test_second_collection_deletes_nothing(world: CollectorWorld) -> None:
+    world.pods = [a_pod("u", A)]
+    await world.image_world.ready(A)
+    for _ in range(24):
+        await asyncio.sleep(DAY / 4)
+        assert not await world.collector.collect()
+
+    assert len(world.image_world.called("pull")) == 1
+    assert world.image_world.called("delete") == []
+
+
+async def test_low_disk_is_freed_only_up_to_the_floor(world: CollectorWorld) -> None:
+    for image in (A, B, C):
+        await world.image_world.ready(image)
+        await asyncio.sleep(3600)
+    # Each image takes 20 GB, 69 GB must stay free: two images too much.
+    world.image_world.mac.settings.host(other_bytes=(460 - 69 - 30) * GB)
+    assert await world.collector.collect()
+
+    left = {record.digest for record in world.image_world.images.present()}
+    assert left == {digest("d")}
+    assert world.image_world.mac.space().free_share >= 0.15
+
+
+async def test_base_that_is_being_cloned_is_kept(world: CollectorWorld) -> None:
+    golden = (await world.image_world.ready(A)).golden
+    await asyncio.sleep(2 * DAY)
+    world.image_world.mac.settings.timings(clone=60)
+    cloning = asyncio.create_task(world.image_world.images.clone(golden, "vm-1"))
+    await asyncio.sleep(5)
+    assert not await world.collector.reclaim()
+
+    await cloning
+    assert world.image_world.store.is_complete(golden)
+
+
+async def test_base_with_an_open_request_is_kept(world: CollectorWorld) -> None:
+    golden = (await world.image_world.ready(A)).golden
+    await asyncio.sleep(2 * DAY)
+    async with world.image_world.store.lock(golden), asyncio.timeout(60):
         assert not await world.collector.reclaim()
 
-        await cloning
-        assert world.image_world.store.is_complete(golden)
 
+async def test_image_that_is_being_pulled_is_kept(world: CollectorWorld) -> None:
+    golden = (await world.image_world.ready(A)).golden
+    await world.image_world.tart.delete(golden)
+    await asyncio.sleep(2 * DAY)
+    world.image_world.mac.settings.timings(clone=60)
+    world.image_world.ask(A, "pod-2")
+    await asyncio.sleep(1)
+    assert not await world.collector.reclaim()
 
-async def test_base_with_an_open_request_is_kept(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
-        golden = (await world.image_world.ready(A)).golden
-        await asyncio.sleep(2 * DAY)
-        async with world.image_world.store.lock(golden), asyncio.timeout(60):
-            assert not await world.collector.reclaim()
-
-
-async def test_image_that_is_being_pulled_is_kept(tmp_path: Path) -> None:
-    async with collector_world(tmp_path) as world:
-        golden = (await world.image_world.ready(A)).golden
-        await world.image_world.tart.delete(golden)
-        await asyncio.sleep(2 * DAY)
-        world.image_world.mac.settings.timings(clone=60)
-        world.image_world.ask(A, "pod-2")
-        await asyncio.sleep(1)
-        assert not await world.collector.reclaim()
-
-        await world.image_world.ready(A, "pod-2")
+    await world.image_world.ready(A, "pod-2")
 
 
 async def test_collector_runs_at_once_and_every_five_minutes(tmp_path: Path) -> None:

@@ -18,62 +18,56 @@ B, C = pinned("b"), pinned("c")
 
 
 @pytest.mark.parametrize("code", [429, 503])
-async def test_short_registry_failure_is_retried(tmp_path: Path, code: int) -> None:
-    async with image_world(tmp_path) as world:
-        world.mac.settings.fault("pull", "status", code=code, percent=30, times=2)
-        await world.ready(B)
+async def test_short_registry_failure_is_retried(world: ImageWorld, code: int) -> None:
+    world.mac.settings.fault("pull", "status", code=code, percent=30, times=2)
+    await world.ready(B)
 
-        pulls = world.called("pull")
-        assert len(pulls) == 3
-        assert [pull.split()[-1] for pull in pulls] == ["8", "4", "2"]
-
-
-async def test_long_registry_failure_fails_the_pull(tmp_path: Path) -> None:
-    async with image_world(tmp_path) as world:
-        world.mac.settings.fault("pull", "status", code=429, percent=0)
-        answer = await world.failed(B)
-
-        assert isinstance(answer.error, Throttled)
-        assert len(world.called("pull")) == 5
+    pulls = world.called("pull")
+    assert len(pulls) == 3
+    assert [pull.split()[-1] for pull in pulls] == ["8", "4", "2"]
 
 
-async def test_missing_image_is_not_retried(tmp_path: Path) -> None:
-    async with image_world(tmp_path) as world:
-        await world.failed("ghcr.io/tuist/none:1")
+async def test_long_registry_failure_fails_the_pull(world: ImageWorld) -> None:
+    world.mac.settings.fault("pull", "status", code=429, percent=0)
+    answer = await world.failed(B)
 
-        assert len(world.called("pull")) == 1
+    assert isinstance(answer.error, Throttled)
+    assert len(world.called("pull")) == 5
 
 
-async def test_stalled_pull_is_killed_and_resumed(tmp_path: Path) -> None:
-    async with image_world(tmp_path) as world:
-        world.mac.settings.fault("pull", "stall", percent=90, times=1)
-        began = asyncio.get_running_loop().time()
-        await world.ready(B)
-        took = asyncio.get_running_loop().time() - began
+async def test_missing_image_is_not_retried(world: ImageWorld) -> None:
+    await world.failed("ghcr.io/tuist/none:1")
 
-        whole = 20e9 / 2 / 125e6
-        assert len(world.called("pull")) == 2
-        assert took < whole + 300 + whole * 0.2
-        assert world.metrics.tart_timeouts.of("pull")._value.get() == 1
+    assert len(world.called("pull")) == 1
+
+
+async def test_stalled_pull_is_killed_and_resumed(world: ImageWorld) -> None:
+    world.mac.settings.fault("pull", "stall", percent=90, times=1)
+    began = asyncio.get_running_loop().time()
+    await world.ready(B)
+    took = asyncio.get_running_loop().time() - began
+
+    whole = 20e9 / 2 / 125e6
+    assert len(world.called("pull")) == 2
+    assert took < whole + 300 + whole * 0.2
+    assert world.metrics.tart_timeouts.of("pull")._value.get() == 1
 
 
 async def test_pull_that_stalls_every_time_is_a_failure_and_leaves_no_process(
-    tmp_path: Path,
+    world: ImageWorld,
 ) -> None:
-    async with image_world(tmp_path) as world:
-        world.mac.settings.fault("pull", "stall", percent=10)
-        answer = await world.failed(B)
+    world.mac.settings.fault("pull", "stall", percent=10)
+    answer = await world.failed(B)
 
-        assert isinstance(answer.error, Stalled)
-        assert world.mac.table.living() == []
+    assert isinstance(answer.error, Stalled)
+    assert world.mac.table.living() == []
 
 
-async def test_slow_pull_is_not_stalled(tmp_path: Path) -> None:
-    async with image_world(tmp_path) as world:
-        world.mac.settings.timings(bytes_per_second=4e6)
-        await world.ready(B)
+async def test_slow_pull_is_not_stalled(world: ImageWorld) -> None:
+    world.mac.settings.timings(bytes_per_second=4e6)
+    await world.ready(B)
 
-        assert len(world.called("pull")) == 1
+    assert len(world.called("pull")) == 1
 
 
 async def test_pull_has_a_deadline_even_while_it_progresses(tmp_path: Path) -> None:
@@ -110,14 +104,13 @@ async def test_full_disk_without_a_collector_is_a_failure(tmp_path: Path) -> Non
         assert world.images.present() == []
 
 
-async def test_pulls_from_one_registry_take_turns(tmp_path: Path) -> None:
-    async with image_world(tmp_path) as world:
-        world.ask(B, "pod-1")
-        world.ask(C, "pod-2")
-        await asyncio.sleep(5)
+async def test_pulls_from_one_registry_take_turns(world: ImageWorld) -> None:
+    world.ask(B, "pod-1")
+    world.ask(C, "pod-2")
+    await asyncio.sleep(5)
 
-        assert len(world.called("pull")) == 1
-        await asyncio.gather(world.ready(B, "pod-1"), world.ready(C, "pod-2"))
+    assert len(world.called("pull")) == 1
+    await asyncio.gather(world.ready(B, "pod-1"), world.ready(C, "pod-2"))
 
 
 def stage(world: ImageWorld, image: str, limit: float) -> Ready | Pulling:
@@ -152,82 +145,75 @@ async def test_bandwidth_limit_of_a_staged_pull_is_kept_and_used(
         )
 
 
-async def test_limited_pull_that_stalled_resumes_without_a_debt(tmp_path: Path) -> None:
-    async with image_world(tmp_path) as world:
-        world.mac.settings.fault("pull", "stall", percent=90, times=1)
-        began = asyncio.get_running_loop().time()
-        stage(world, B, 20e6)
-        await until(lambda: isinstance(stage(world, B, 20e6), Ready), seconds=20_000)
+async def test_limited_pull_that_stalled_resumes_without_a_debt(world: ImageWorld) -> None:
+    world.mac.settings.fault("pull", "stall", percent=90, times=1)
+    began = asyncio.get_running_loop().time()
+    stage(world, B, 20e6)
+    await until(lambda: isinstance(stage(world, B, 20e6), Ready), seconds=20_000)
 
-        assert len(world.called("pull")) == 2
-        assert asyncio.get_running_loop().time() - began < 500 + 300 + 60
-
-
-async def test_new_limit_counts_from_now_on(tmp_path: Path) -> None:
-    async with image_world(tmp_path) as world:
-        stage(world, B, 20e6)
-        await asyncio.sleep(250)
-        halfway = stage(world, B, 5e6)
-        await asyncio.sleep(200)
-        later = stage(world, B, 5e6)
-
-        assert isinstance(halfway, Pulling)
-        assert isinstance(later, Pulling)
-        # A gigabyte of the ten in 200 s.
-        assert 8 <= (later.percent or 0) - (halfway.percent or 0) <= 12
+    assert len(world.called("pull")) == 2
+    assert asyncio.get_running_loop().time() - began < 500 + 300 + 60
 
 
-async def test_pod_that_needs_a_staged_image_lifts_its_limit(tmp_path: Path) -> None:
-    async with image_world(tmp_path) as world:
-        stage(world, B, 1e6)
-        await asyncio.sleep(300)
-        began = asyncio.get_running_loop().time()
-        await world.ready(B)
+async def test_new_limit_counts_from_now_on(world: ImageWorld) -> None:
+    stage(world, B, 20e6)
+    await asyncio.sleep(250)
+    halfway = stage(world, B, 5e6)
+    await asyncio.sleep(200)
+    later = stage(world, B, 5e6)
 
-        # One stream of 29 MB/s is what staging opened.
-        assert asyncio.get_running_loop().time() - began < 20e9 / 2 / 29e6 + 30
-        assert len(world.called("pull")) == 1
-
-
-async def test_pod_does_not_wait_behind_an_image_that_is_only_staged(tmp_path: Path) -> None:
-    async with image_world(tmp_path) as world:
-        stage(world, B, 15e6)
-        await asyncio.sleep(60)
-        began = asyncio.get_running_loop().time()
-        await world.ready(C, "pod-1")
-        assert asyncio.get_running_loop().time() - began < 100
-
-        await until(lambda: isinstance(stage(world, B, 15e6), Ready), seconds=20_000)
-        assert [call.split()[2] for call in world.called("pull")] == [B, C, B]
+    assert isinstance(halfway, Pulling)
+    assert isinstance(later, Pulling)
+    # A gigabyte of the ten in 200 s.
+    assert 8 <= (later.percent or 0) - (halfway.percent or 0) <= 12
 
 
-async def test_cancelled_stage_leaves_no_process_and_no_files(tmp_path: Path) -> None:
-    async with image_world(tmp_path) as world:
-        stage(world, B, 20e6)
-        await asyncio.sleep(60)
-        assert world.left_in_tmp()
-        await world.images.cancel(B)
+async def test_pod_that_needs_a_staged_image_lifts_its_limit(world: ImageWorld) -> None:
+    stage(world, B, 1e6)
+    await asyncio.sleep(300)
+    began = asyncio.get_running_loop().time()
+    await world.ready(B)
 
-        assert world.mac.table.living() == []
-        assert world.left_in_tmp() == []
-        assert world.images.present() == []
-
-
-async def test_stage_that_a_pod_waits_for_is_not_cancelled(tmp_path: Path) -> None:
-    async with image_world(tmp_path) as world:
-        stage(world, B, 20e6)
-        await asyncio.sleep(10)
-        world.ask(B, "pod-1")
-        await world.images.cancel(B)
-
-        await world.ready(B, "pod-1")
-        assert len(world.called("pull")) == 1
+    # One stream of 29 MB/s is what staging opened.
+    assert asyncio.get_running_loop().time() - began < 20e9 / 2 / 29e6 + 30
+    assert len(world.called("pull")) == 1
 
 
-async def test_stage_is_cancelled_before_it_has_begun(tmp_path: Path) -> None:
-    async with image_world(tmp_path) as world:
-        stage(world, B, 20e6)
-        await world.images.cancel(B)
-        await asyncio.sleep(10)
+async def test_pod_does_not_wait_behind_an_image_that_is_only_staged(world: ImageWorld) -> None:
+    stage(world, B, 15e6)
+    await asyncio.sleep(60)
+    began = asyncio.get_running_loop().time()
+    await world.ready(C, "pod-1")
+    assert asyncio.get_running_loop().time() - began < 100
 
-        assert world.called("pull") == []
+    await until(lambda: isinstance(stage(world, B, 15e6), Ready), seconds=20_000)
+    assert [call.split()[2] for call in world.called("pull")] == [B, C, B]
+
+
+async def test_cancelled_stage_leaves_no_process_and_no_files(world: ImageWorld) -> None:
+    stage(world, B, 20e6)
+    await asyncio.sleep(60)
+    assert world.left_in_tmp()
+    await world.images.cancel(B)
+
+    assert world.mac.table.living() == []
+    assert world.left_in_tmp() == []
+    assert world.images.present() == []
+
+
+async def test_stage_that_a_pod_waits_for_is_not_cancelled(world: ImageWorld) -> None:
+    stage(world, B, 20e6)
+    await asyncio.sleep(10)
+    world.ask(B, "pod-1")
+    await world.images.cancel(B)
+
+    await world.ready(B, "pod-1")
+    assert len(world.called("pull")) == 1
+
+
+async def test_stage_is_cancelled_before_it_has_begun(world: ImageWorld) -> None:
+    stage(world, B, 20e6)
+    await world.images.cancel(B)
+    await asyncio.sleep(10)
+
+    assert world.called("pull") == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,26 +87,28 @@ async def stage(tmp_path: Path, **settings: Any) -> AsyncIterator[Stage]:
         running.cancel()
 
 
-async def test_requested_images_are_staged_one_after_the_other_with_progress(
-    tmp_path: Path,
-) -> None:
-    async with stage(tmp_path) as world:
-        text = json.dumps({"images": [B, C]})
-        await world.stage(text)
-        await asyncio.sleep(30)
+@pytest.fixture
+def world(tmp_path: Path) -> AbstractAsyncContextManager[Stage]:
+    return stage(tmp_path)
 
-        report = await world.report()
-        assert report["request"] == staging.request_id(text)
-        assert [image["state"] for image in report["images"]] == ["Pulling", "Waiting"]
-        assert report["images"][0]["percent"] > 0
 
-        await world.staged(2)
-        assert [image["digest"] for image in (await world.report())["images"]] == [
-            digest("b"),
-            digest("c"),
-        ]
-        assert all(record.is_staged for record in world.image_world.images.present())
-        assert isinstance(world.image_world.ask(B), Ready)
+async def test_requested_images_are_staged_one_after_the_other_with_progress(world: Stage) -> None:
+    text = json.dumps({"images": [B, C]})
+    await world.stage(text)
+    await asyncio.sleep(30)
+
+    report = await world.report()
+    assert report["request"] == staging.request_id(text)
+    assert [image["state"] for image in report["images"]] == ["Pulling", "Waiting"]
+    assert report["images"][0]["percent"] > 0
+
+    await world.staged(2)
+    assert [image["digest"] for image in (await world.report())["images"]] == [
+        digest("b"),
+        digest("c"),
+    ]
+    assert all(record.is_staged for record in world.image_world.images.present())
+    assert isinstance(world.image_world.ask(B), Ready)
 
 
 @pytest.mark.parametrize(("own", "wished", "rate"), [(20, None, 20), (None, 10, 10), (10, 40, 10)])
@@ -136,99 +138,88 @@ async def test_withdrawn_request_cancels_its_pull_and_leaves_nothing(tmp_path: P
         assert await world.report() == {}
 
 
-async def test_image_that_is_no_longer_requested_loses_its_protection(tmp_path: Path) -> None:
-    async with stage(tmp_path) as world:
-        await world.stage({"images": [B, C]})
-        await world.staged(2)
-        await world.stage({"images": [C]})
-        await asyncio.sleep(15)
+async def test_image_that_is_no_longer_requested_loses_its_protection(world: Stage) -> None:
+    await world.stage({"images": [B, C]})
+    await world.staged(2)
+    await world.stage({"images": [C]})
+    await asyncio.sleep(15)
 
-        staged = {record.digest: record.is_staged for record in world.image_world.images.present()}
-        assert staged == {digest("b"): False, digest("c"): True}
-
-
-async def test_nothing_is_staged_below_the_floor(tmp_path: Path) -> None:
-    async with stage(tmp_path) as world:
-        world.image_world.mac.settings.host(other_bytes=400 * GB)
-        await world.stage({"images": [B]})
-        await asyncio.sleep(60)
-
-        image = (await world.report())["images"][0]
-        assert image["state"] == "Failed"
-        assert image["message"].startswith("BelowFloor: ")
-        assert world.image_world.called("pull") == []
+    staged = {record.digest: record.is_staged for record in world.image_world.images.present()}
+    assert staged == {digest("b"): False, digest("c"): True}
 
 
-async def test_stage_that_reaches_the_floor_fails_and_leaves_no_files(
-    tmp_path: Path,
-) -> None:
-    async with stage(tmp_path) as world:
-        # 75 GB are free and 69 must stay so.
-        world.image_world.mac.settings.host(other_bytes=385 * GB)
-        await world.stage({"images": [B]})
-        await asyncio.sleep(3600)
+async def test_nothing_is_staged_below_the_floor(world: Stage) -> None:
+    world.image_world.mac.settings.host(other_bytes=400 * GB)
+    await world.stage({"images": [B]})
+    await asyncio.sleep(60)
 
-        assert await world.states() == ["Failed"]
-        assert len(world.image_world.called("pull")) == 1
-        assert world.image_world.left_in_tmp() == []
-        assert world.image_world.mac.table.living() == []
+    image = (await world.report())["images"][0]
+    assert image["state"] == "Failed"
+    assert image["message"].startswith("BelowFloor: ")
+    assert world.image_world.called("pull") == []
 
 
-async def test_short_registry_failure_is_retried(tmp_path: Path) -> None:
-    async with stage(tmp_path) as world:
-        world.image_world.mac.settings.fault("pull", "status", code=503, percent=0, times=7)
-        await world.stage({"images": [B]})
+async def test_stage_that_reaches_the_floor_fails_and_leaves_no_files(world: Stage) -> None:
+    # 75 GB are free and 69 must stay so.
+    world.image_world.mac.settings.host(other_bytes=385 * GB)
+    await world.stage({"images": [B]})
+    await asyncio.sleep(3600)
 
-        await world.staged(1)
-
-
-async def test_failed_image_does_not_delay_the_next(tmp_path: Path) -> None:
-    async with stage(tmp_path) as world:
-        await world.stage({"images": ["ghcr.io/tuist/none:1", C]})
-        await until(lambda: world.image_world.store.is_complete(names.agent.golden_vm(C)))
+    assert await world.states() == ["Failed"]
+    assert len(world.image_world.called("pull")) == 1
+    assert world.image_world.left_in_tmp() == []
+    assert world.image_world.mac.table.living() == []
 
 
-async def test_staged_image_that_the_collector_deleted_is_not_pulled_again(tmp_path: Path) -> None:
-    async with stage(tmp_path) as world:
-        await world.stage({"images": [B]})
-        await world.staged(1)
-        await world.image_world.tart.delete(names.agent.golden_vm(B))
-        await asyncio.sleep(3600)
+async def test_short_registry_failure_is_retried(world: Stage) -> None:
+    world.image_world.mac.settings.fault("pull", "status", code=503, percent=0, times=7)
+    await world.stage({"images": [B]})
 
-        assert len(world.image_world.called("pull")) == 1
+    await world.staged(1)
 
 
-async def test_converged_staging_writes_nothing(tmp_path: Path) -> None:
-    async with stage(tmp_path) as world:
-        await world.stage({"images": [B]})
-        await world.staged(1)
-        version = (await world.kube.get(Node, NODE)).metadata.resource_version
-        await world.notify()
-        await asyncio.sleep(600)
-
-        assert (await world.kube.get(Node, NODE)).metadata.resource_version == version
+async def test_failed_image_does_not_delay_the_next(world: Stage) -> None:
+    await world.stage({"images": ["ghcr.io/tuist/none:1", C]})
+    await until(lambda: world.image_world.store.is_complete(names.agent.golden_vm(C)))
 
 
-async def test_nothing_is_unstaged_before_the_node_was_read(tmp_path: Path) -> None:
-    async with stage(tmp_path) as world:
-        await world.image_world.ready(B)
-        record = world.image_world.ledger.image(digest("b"))
-        assert record is not None
-        world.image_world.store.set_staged(record, is_staged=True)
-        await asyncio.sleep(600)
+async def test_staged_image_that_the_collector_deleted_is_not_pulled_again(world: Stage) -> None:
+    await world.stage({"images": [B]})
+    await world.staged(1)
+    await world.image_world.tart.delete(names.agent.golden_vm(B))
+    await asyncio.sleep(3600)
 
-        assert world.image_world.images.present()[0].is_staged
+    assert len(world.image_world.called("pull")) == 1
+
+
+async def test_converged_staging_writes_nothing(world: Stage) -> None:
+    await world.stage({"images": [B]})
+    await world.staged(1)
+    version = (await world.kube.get(Node, NODE)).metadata.resource_version
+    await world.notify()
+    await asyncio.sleep(600)
+
+    assert (await world.kube.get(Node, NODE)).metadata.resource_version == version
+
+
+async def test_nothing_is_unstaged_before_the_node_was_read(world: Stage) -> None:
+    await world.image_world.ready(B)
+    record = world.image_world.ledger.image(digest("b"))
+    assert record is not None
+    world.image_world.store.set_staged(record, is_staged=True)
+    await asyncio.sleep(600)
+
+    assert world.image_world.images.present()[0].is_staged
 
 
 @pytest.mark.parametrize(
     "text", ["{", '"x"', '{"images": 3}', '{"images": [], "megabytesPerSecond": 0}']
 )
-async def test_invalid_request_is_reported(tmp_path: Path, text: str) -> None:
-    async with stage(tmp_path) as world:
-        await world.stage(text)
-        await asyncio.sleep(15)
+async def test_invalid_request_is_reported(world: Stage, text: str) -> None:
+    await world.stage(text)
+    await asyncio.sleep(15)
 
-        assert (await world.report())["message"]
+    assert (await world.report())["message"]
 
 
 def test_too_many_images_are_refused() -> None:

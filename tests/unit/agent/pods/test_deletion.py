@@ -104,15 +104,14 @@ async def test_deletion_does_not_wait_for_a_pull(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["clone", "set"])
-async def test_deletion_cancels_a_hanging_command(operation: str, tmp_path: Path) -> None:
-    async with a_world(tmp_path) as world:
-        await world.pod("first")
-        await world.until_phase("Running", name="first")
-        world.mac.faults.add(f"tart {operation}", "hang", target="default-second-*")
-        await world.pod("second")
-        await asyncio.sleep(20)
-        await world.delete("second")
-        await world.until_gone("second", within=10)
+async def test_deletion_cancels_a_hanging_command(world: World, operation: str) -> None:
+    await world.pod("first")
+    await world.until_phase("Running", name="first")
+    world.mac.faults.add(f"tart {operation}", "hang", target="default-second-*")
+    await world.pod("second")
+    await asyncio.sleep(20)
+    await world.delete("second")
+    await world.until_gone("second", within=10)
 
 
 async def test_pull_of_one_pod_delays_neither_deletion_nor_boot_of_another(tmp_path: Path) -> None:

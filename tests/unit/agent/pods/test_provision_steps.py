@@ -24,22 +24,17 @@ async def until_cloned(world: World) -> PodContext:
     return PodContext(world.deps, context.pod_ref(pod, world.deps.ledger))
 
 
-async def test_pod_deleted_during_its_preparation_is_not_started(
-    tmp_path: Path,
-) -> None:
-    async with a_world(tmp_path) as world:
-        context = await until_cloned(world)
-        await world.kube.delete(
-            type(context.pod), context.pod.name, namespace=context.pod.namespace
-        )
-        await world.until_gone()
-        world.mac.session.logs_in = True
-        world.mac.session.log_in()
-        # This reconcile began before the deletion.
-        world.deps.ledger.put(_cloned(context))
-        await provision_steps.start(context)
+async def test_pod_deleted_during_its_preparation_is_not_started(world: World) -> None:
+    context = await until_cloned(world)
+    await world.kube.delete(type(context.pod), context.pod.name, namespace=context.pod.namespace)
+    await world.until_gone()
+    world.mac.session.logs_in = True
+    world.mac.session.log_in()
+    # This reconcile began before the deletion.
+    world.deps.ledger.put(_cloned(context))
+    await provision_steps.start(context)
 
-        assert not world.deps.runs.exists(context.vm)
+    assert not world.deps.runs.exists(context.vm)
 
 
 def _cloned(context: PodContext) -> VmRecord:
@@ -84,15 +79,14 @@ async def test_vm_has_the_size_of_its_pod(tmp_path: Path) -> None:
 
 
 async def test_hanging_command_is_killed_at_its_deadline_and_the_pod_gets_its_vm(
-    tmp_path: Path,
+    world: World,
 ) -> None:
-    async with a_world(tmp_path) as world:
-        world.mac.faults.add("tart clone", "hang", target="default-*", times=1)
-        await world.pod()
-        await world.until_phase("Running", within=timedelta(minutes=10).total_seconds())
-        await asyncio.sleep(1)
+    world.mac.faults.add("tart clone", "hang", target="default-*", times=1)
+    await world.pod()
+    await world.until_phase("Running", within=timedelta(minutes=10).total_seconds())
+    await asyncio.sleep(1)
 
-        assert world.agent.value("tart_kubelet_tart_timeouts_total", operation="clone") == 1
+    assert world.agent.value("tart_kubelet_tart_timeouts_total", operation="clone") == 1
 
 
 async def test_start_from_a_present_base_waits_only_for_what_it_needs(tmp_path: Path) -> None:

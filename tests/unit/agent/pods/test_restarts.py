@@ -271,44 +271,42 @@ async def test_empty_list_deletes_no_vm(tmp_path: Path) -> None:
         assert len(world.running()) == 1
 
 
-async def test_clone_that_a_killed_agent_left_running_is_deleted(tmp_path: Path) -> None:
-    async with a_world(tmp_path) as world:
-        await world.pod("first")
-        await world.until_phase("Succeeded", name="first")
-        await world.until(world.nothing_left)
-        world.mac.settings.timings(clone=30.0)
-        await world.pod()
-        await world.until(lambda: clones(world))
-        await world.kill()
-        world.start()
-        await world.delete()
-        await world.until_gone(within=10)
-        await asyncio.sleep(60)
-        await world.until(world.nothing_left, within=600)
+async def test_clone_that_a_killed_agent_left_running_is_deleted(world: World) -> None:
+    await world.pod("first")
+    await world.until_phase("Succeeded", name="first")
+    await world.until(world.nothing_left)
+    world.mac.settings.timings(clone=30.0)
+    await world.pod()
+    await world.until(lambda: clones(world))
+    await world.kill()
+    world.start()
+    await world.delete()
+    await world.until_gone(within=10)
+    await asyncio.sleep(60)
+    await world.until(world.nothing_left, within=600)
 
-        assert not clones(world)
-        assert world.boots == 1
+    assert not clones(world)
+    assert world.boots == 1
 
 
-async def test_late_clone_is_deleted_without_pod_and_record(tmp_path: Path) -> None:
-    async with a_world(tmp_path) as world:
-        await world.pod("first")
-        await world.until_phase("Succeeded", name="first")
-        await world.until(world.nothing_left)
-        world.mac.settings.timings(clone=30.0)
-        await world.pod()
-        await world.until(lambda: clones(world))
-        await world.kill()
-        (record,) = (world.mac.folders.ledger / "vms").glob("*.json")
-        record.write_text("{broken")
-        await world.free()
-        await world.delete(grace=timedelta())
-        world.start()
-        await asyncio.sleep(60)
-        assert not clones(world)
-        await world.until(world.nothing_left, within=600)
-        assert not world.vms()
-        await world.until(lambda: not world.deps.ledger.unreadable(), within=600)
+async def test_late_clone_is_deleted_without_pod_and_record(world: World) -> None:
+    await world.pod("first")
+    await world.until_phase("Succeeded", name="first")
+    await world.until(world.nothing_left)
+    world.mac.settings.timings(clone=30.0)
+    await world.pod()
+    await world.until(lambda: clones(world))
+    await world.kill()
+    (record,) = (world.mac.folders.ledger / "vms").glob("*.json")
+    record.write_text("{broken")
+    await world.free()
+    await world.delete(grace=timedelta())
+    world.start()
+    await asyncio.sleep(60)
+    assert not clones(world)
+    await world.until(world.nothing_left, within=600)
+    assert not world.vms()
+    await world.until(lambda: not world.deps.ledger.unreadable(), within=600)
 
 
 def clones(world: World) -> list[tuple[str, ...]]:

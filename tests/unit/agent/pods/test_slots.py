@@ -67,17 +67,16 @@ async def test_pods_that_can_get_no_vm_take_no_slots(tmp_path: Path, lacks: Cont
     assert max(world.guest_counts) == 2
 
 
-async def test_waiting_pod_names_the_vms_that_are_being_created(tmp_path: Path) -> None:
-    async with a_world(tmp_path) as world:
-        world.mac.faults.add("tart pull", "hang")
-        for name in ("one", "two"):
-            await world.pod(name)
-        await world.until(lambda: len(world.deps.ledger.vms()) == 2)
-        await world.pod("three")
-        await asyncio.sleep(5)
-        (message,) = await world.event_messages(agent.AWAITING_SLOT)
+async def test_waiting_pod_names_the_vms_that_are_being_created(world: World) -> None:
+    world.mac.faults.add("tart pull", "hang")
+    for name in ("one", "two"):
+        await world.pod(name)
+    await world.until(lambda: len(world.deps.ledger.vms()) == 2)
+    await world.pod("three")
+    await asyncio.sleep(5)
+    (message,) = await world.event_messages(agent.AWAITING_SLOT)
 
-        assert all(vm in message for vm in world.deps.ledger.vms())
+    assert all(vm in message for vm in world.deps.ledger.vms())
 
 
 async def test_claim_of_a_pod_that_is_gone_takes_no_slot(tmp_path: Path) -> None:

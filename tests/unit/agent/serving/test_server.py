@@ -7,6 +7,7 @@ import contextlib
 import json
 import ssl
 import time
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tests.unit.agent.serving.scene import (
     READER,
     STRANGER,
     Logs,
+    Scene,
     Stats,
     scene,
     trusting,
@@ -44,14 +46,16 @@ class Connection:
         self.is_closed = True
 
 
+@pytest.fixture
+def stage(tmp_path: Path) -> AbstractAsyncContextManager[Scene]:
+    return scene(tmp_path)
+
+
 @pytest.mark.parametrize("path", [LOG, "/stats/summary", "/metrics/resource", "/healthz", "/no"])
-async def test_request_without_a_valid_credential_is_unauthorized(
-    tmp_path: Path, path: str
-) -> None:
-    async with scene(tmp_path) as stage:
-        assert await stage.get(path, None) == (401, "Unauthorized")
-        assert await stage.get(path, "unknown") == (401, "Unauthorized")
-        assert stage.logs.requests == []
+async def test_request_without_a_valid_credential_is_unauthorized(stage: Scene, path: str) -> None:
+    assert await stage.get(path, None) == (401, "Unauthorized")
+    assert await stage.get(path, "unknown") == (401, "Unauthorized")
+    assert stage.logs.requests == []
 
 
 @pytest.mark.parametrize(
@@ -59,31 +63,28 @@ async def test_request_without_a_valid_credential_is_unauthorized(
     [(LOG, "proxy"), ("/stats/summary", "stats"), ("/metrics/resource", "metrics")],
 )
 async def test_valid_token_without_permission_is_forbidden(
-    tmp_path: Path, path: str, subresource: str
+    stage: Scene, path: str, subresource: str
 ) -> None:
-    async with scene(tmp_path) as stage:
-        message = (
-            f"Forbidden (user={STRANGER}, verb=get, resource=nodes, subresource(s)=[{subresource}])"
-        )
+    message = (
+        f"Forbidden (user={STRANGER}, verb=get, resource=nodes, subresource(s)=[{subresource}])"
+    )
 
-        assert await stage.get(path, STRANGER) == (403, message)
-        assert stage.logs.requests == []
-
-
-async def test_two_authorization_headers_are_refused(tmp_path: Path) -> None:
-    async with scene(tmp_path) as stage:
-        token = stage.headers(READER)["Authorization"]
-        twice = [("Authorization", token), ("Authorization", "Bearer other")]
-        async with stage.session.get(stage.url(LOG), headers=twice) as answer:
-            assert answer.status == 401
+    assert await stage.get(path, STRANGER) == (403, message)
+    assert stage.logs.requests == []
 
 
-async def test_client_certificate_identifies_the_user(tmp_path: Path) -> None:
-    async with scene(tmp_path) as stage:
-        allowed, stranger = stage.client_context(KUBELET_CLIENT), stage.client_context(STRANGER)
+async def test_two_authorization_headers_are_refused(stage: Scene) -> None:
+    token = stage.headers(READER)["Authorization"]
+    twice = [("Authorization", token), ("Authorization", "Bearer other")]
+    async with stage.session.get(stage.url(LOG), headers=twice) as answer:
+        assert answer.status == 401
 
-        assert (await stage.get(LOG, None, ssl=allowed))[0] == 200
-        assert (await stage.get(LOG, None, ssl=stranger))[0] == 403
+
+async def test_client_certificate_identifies_the_user(stage: Scene) -> None:
+    allowed, stranger = stage.client_context(KUBELET_CLIENT), stage.client_context(STRANGER)
+
+    assert (await stage.get(LOG, None, ssl=allowed))[0] == 200
+    assert (await stage.get(LOG, None, ssl=stranger))[0] == 403
 
 
 async def test_certificate_of_another_authority_cannot_connect(tmp_path: Path) -> None:
@@ -99,15 +100,14 @@ async def test_certificate_of_another_authority_cannot_connect(tmp_path: Path) -
             await stage.get(LOG, None, ssl=foreign)
 
 
-async def test_log_options_are_applied(tmp_path: Path) -> None:
-    async with scene(tmp_path) as stage:
-        path = f"{LOG}?timestamps=true&limitBytes=40&tailLines=7&sinceSeconds=60"
+async def test_log_options_are_applied(stage: Scene) -> None:
+    path = f"{LOG}?timestamps=true&limitBytes=40&tailLines=7&sinceSeconds=60"
 
-        code, text = await stage.get(path)
+    code, text = await stage.get(path)
 
-        assert (code, text) == (200, "2026-01-02T03:04:05.000000000Z one\n2026-")
-        request = stage.logs.requests[0]
-        assert (request.tail_lines, request.follow, request.limit_bytes) == (7, False, 40)
+    assert (code, text) == (200, "2026-01-02T03:04:05.000000000Z one\n2026-")
+    request = stage.logs.requests[0]
+    assert (request.tail_lines, request.follow, request.limit_bytes) == (7, False, 40)
 
 
 @pytest.mark.parametrize(
@@ -126,19 +126,17 @@ async def test_log_options_are_applied(tmp_path: Path) -> None:
     ],
 )
 async def test_unknown_paths_and_invalid_options_are_refused(
-    tmp_path: Path, path: str, code: int
+    stage: Scene, path: str, code: int
 ) -> None:
-    async with scene(tmp_path) as stage:
-        found, _ = await stage.get(path)
+    found, _ = await stage.get(path)
 
-        assert found == code
+    assert found == code
 
 
-async def test_post_is_not_allowed(tmp_path: Path) -> None:
-    async with scene(tmp_path) as stage:
-        headers = stage.headers(READER)
-        async with stage.session.post(stage.url(LOG), headers=headers) as answer:
-            assert answer.status == 405
+async def test_post_is_not_allowed(stage: Scene) -> None:
+    headers = stage.headers(READER)
+    async with stage.session.post(stage.url(LOG), headers=headers) as answer:
+        assert answer.status == 405
 
 
 async def test_summary_and_metrics_have_the_same_values(tmp_path: Path) -> None:
@@ -159,14 +157,13 @@ async def test_summary_and_metrics_have_the_same_values(tmp_path: Path) -> None:
     assert metrics.endswith("resource_scrape_error 0\n")
 
 
-async def test_followed_log_is_closed_with_its_client(tmp_path: Path) -> None:
-    async with scene(tmp_path) as stage:
-        url, headers = stage.url(f"{LOG}?follow=true"), stage.headers(READER)
-        async with stage.session.get(url, headers=headers) as answer:
-            assert await answer.content.readline() == b"one\n"
-            answer.close()
+async def test_followed_log_is_closed_with_its_client(stage: Scene) -> None:
+    url, headers = stage.url(f"{LOG}?follow=true"), stage.headers(READER)
+    async with stage.session.get(url, headers=headers) as answer:
+        assert await answer.content.readline() == b"one\n"
+        answer.close()
 
-            await asyncio.wait_for(stage.logs.closed.wait(), 10)
+        await asyncio.wait_for(stage.logs.closed.wait(), 10)
 
 
 async def test_client_that_reads_nothing_is_disconnected(tmp_path: Path) -> None:
@@ -188,12 +185,11 @@ async def test_client_that_reads_nothing_is_disconnected(tmp_path: Path) -> None
         writer.close()
 
 
-async def test_failed_log_is_not_a_complete_response(tmp_path: Path) -> None:
-    async with scene(tmp_path) as stage:
-        stage.logs.fails_with = OSError("the disk is gone")
+async def test_failed_log_is_not_a_complete_response(stage: Scene) -> None:
+    stage.logs.fails_with = OSError("the disk is gone")
 
-        with pytest.raises(aiohttp.ClientError):
-            await stage.get(LOG)
+    with pytest.raises(aiohttp.ClientError):
+        await stage.get(LOG)
 
 
 async def test_number_of_log_streams_is_limited(tmp_path: Path) -> None:
@@ -250,21 +246,19 @@ def test_longest_idle_connections_are_closed_first() -> None:
     assert (connections[0].is_closed, connections[1].is_closed) == (True, False)
 
 
-async def test_header_size_is_limited(tmp_path: Path) -> None:
-    async with scene(tmp_path) as stage:
-        headers = {**stage.headers(READER), "X": "y" * 20_000}
-        async with stage.session.get(stage.url(LOG), headers=headers) as answer:
-            assert answer.status == 400
+async def test_header_size_is_limited(stage: Scene) -> None:
+    headers = {**stage.headers(READER), "X": "y" * 20_000}
+    async with stage.session.get(stage.url(LOG), headers=headers) as answer:
+        assert answer.status == 400
 
 
-async def test_authorization_is_cached_for_a_minute(tmp_path: Path) -> None:
-    async with scene(tmp_path) as stage:
-        assert (await stage.get(LOG))[0] == 200
-        from bramley.api.rbac import ClusterRoleBinding
+async def test_authorization_is_cached_for_a_minute(stage: Scene) -> None:
+    assert (await stage.get(LOG))[0] == 200
+    from bramley.api.rbac import ClusterRoleBinding
 
-        await stage.kube.delete(ClusterRoleBinding, f"allow-{READER}")
+    await stage.kube.delete(ClusterRoleBinding, f"allow-{READER}")
 
-        assert (await stage.get(LOG))[0] == 200
+    assert (await stage.get(LOG))[0] == 200
 
 
 async def refused(tmp_path: Path, **changes: Path) -> str:

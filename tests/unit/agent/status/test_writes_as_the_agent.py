@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -141,134 +141,126 @@ async def record_events(kube: Client, about: Pod | Node, times: int) -> None:
         task.cancel()
 
 
-async def test_node_is_registered_repaired_and_updated() -> None:
-    async with a_world() as world:
-        await node_controller(world.agent, "mac-a").sync()
-        await world.admin.merge_patch(Node, "mac-a", {"metadata": {"labels": {"tuist.dev/x": "1"}}})
-        await node_controller(world.agent, "mac-a").sync()
-        staged = {"metadata": {"annotations": {names.annotations.STAGED_IMAGES: "{}"}}}
-        node = await world.agent.merge_patch(Node, "mac-a", staged)
-
-        assert "tuist.dev/x" not in node.metadata.labels
-        assert node.status.conditions
+@pytest.fixture
+def world() -> AbstractAsyncContextManager[World]:
+    return a_world()
 
 
-async def test_lease_is_created_and_renewed() -> None:
-    async with a_world() as world:
-        node = await a_node(world.admin, "mac-a")
-        lease = lease_controller(world.agent, "mac-a", node.uid)
-        for _ in range(3):
-            await lease.renew()
+async def test_node_is_registered_repaired_and_updated(world: World) -> None:
+    await node_controller(world.agent, "mac-a").sync()
+    await world.admin.merge_patch(Node, "mac-a", {"metadata": {"labels": {"tuist.dev/x": "1"}}})
+    await node_controller(world.agent, "mac-a").sync()
+    staged = {"metadata": {"annotations": {names.annotations.STAGED_IMAGES: "{}"}}}
+    node = await world.agent.merge_patch(Node, "mac-a", staged)
 
-        stored = await world.agent.get(Lease, "mac-a", namespace="kube-node-lease")
-        assert stored.spec.holder_identity == "mac-a"
-
-
-async def test_pod_gets_finalizer_and_status_and_is_released() -> None:
-    async with a_world() as world:
-        pod = await fenced(world.agent).add_finalizer(await world.pod(), finalizers.VM_CLEANUP)
-        for published in (
-            status.waiting(pod, facts(), reason="CreatingVM"),
-            status.running(pod, facts(), started_at=None, ip="192.168.64.9"),
-        ):
-            assert await status.publish(world.agent, pod, published) is not None
-        await world.admin.delete(Pod, "build", namespace="ns")
-
-        # A Pod that has not ended stays for its grace, unless the agent says that it is over.
-        await fenced(world.agent).remove_finalizer(await world.pod(), finalizers.VM_CLEANUP)
-        await world.agent.delete(Pod, "build", namespace="ns", uid=pod.uid, grace=timedelta())
-
-        with pytest.raises(errors.NotFound):
-            await world.pod()
+    assert "tuist.dev/x" not in node.metadata.labels
+    assert node.status.conditions
 
 
-async def test_unsupported_pod_is_rejected_without_a_finalizer() -> None:
+async def test_lease_is_created_and_renewed(world: World) -> None:
+    node = await a_node(world.admin, "mac-a")
+    lease = lease_controller(world.agent, "mac-a", node.uid)
+    for _ in range(3):
+        await lease.renew()
+
+    stored = await world.agent.get(Lease, "mac-a", namespace="kube-node-lease")
+    assert stored.spec.holder_identity == "mac-a"
+
+
+async def test_pod_gets_finalizer_and_status_and_is_released(world: World) -> None:
+    pod = await fenced(world.agent).add_finalizer(await world.pod(), finalizers.VM_CLEANUP)
+    for published in (
+        status.waiting(pod, facts(), reason="CreatingVM"),
+        status.running(pod, facts(), started_at=None, ip="192.168.64.9"),
+    ):
+        assert await status.publish(world.agent, pod, published) is not None
+    await world.admin.delete(Pod, "build", namespace="ns")
+
+    # A Pod that has not ended stays for its grace, unless the agent says that it is over.
+    await fenced(world.agent).remove_finalizer(await world.pod(), finalizers.VM_CLEANUP)
+    await world.agent.delete(Pod, "build", namespace="ns", uid=pod.uid, grace=timedelta())
+
+    with pytest.raises(errors.NotFound):
+        await world.pod()
+
+
+async def test_unsupported_pod_is_rejected_without_a_finalizer(world: World) -> None:
     """One of a DaemonSet: many containers, volumes of every kind."""
-    async with a_world() as world:
-        container = {"name": "other", "image": "linux"}
-        spec = {"containers": [container, {**container, "name": "more"}]}
-        await bind_pod(world.admin, "daemon", "mac-a", namespace="ns", **spec)
-        pod = await world.agent.get(Pod, "daemon", namespace="ns")
+    container = {"name": "other", "image": "linux"}
+    spec = {"containers": [container, {**container, "name": "more"}]}
+    await bind_pod(world.admin, "daemon", "mac-a", namespace="ns", **spec)
+    pod = await world.agent.get(Pod, "daemon", namespace="ns")
 
-        rejected = status.rejected(
-            pod, facts(), message="the Pod has 2 containers; VMs support one"
-        )
-        found = await status.publish(world.agent, pod, rejected)
+    rejected = status.rejected(pod, facts(), message="the Pod has 2 containers; VMs support one")
+    found = await status.publish(world.agent, pod, rejected)
 
-        assert found is not None
-        assert found.status.reason == "UnsupportedPod"
+    assert found is not None
+    assert found.status.reason == "UnsupportedPod"
 
 
-async def test_guest_gets_what_its_pod_refers_to(tmp_path: Path) -> None:
-    async with a_world() as world:
-        shares = await guests(world.agent, tmp_path).prepare(await world.pod(), VM)
+async def test_guest_gets_what_its_pod_refers_to(world: World, tmp_path: Path) -> None:
+    shares = await guests(world.agent, tmp_path).prepare(await world.pod(), VM)
 
-        assert (shares.env / "tuist.env").read_text() == "A=hidden\nB=seen\n"
-        assert (shares.env / "sa_token").read_text().count(".") == 2
-
-
-async def test_events_of_pods_and_of_the_node_are_recorded_and_counted() -> None:
-    async with a_world() as world:
-        node = await a_node(world.admin, "mac-a")
-        await record_events(world.agent, await world.pod(), times=3)
-        await record_events(world.agent, node, times=2)
-
-        counts = [
-            event.count
-            for namespace in ("ns", "default")
-            for event in (await world.admin.list(Event, namespace=namespace)).items
-        ]
-        assert counts == [3, 2]
+    assert (shares.env / "tuist.env").read_text() == "A=hidden\nB=seen\n"
+    assert (shares.env / "sa_token").read_text().count(".") == 2
 
 
-async def test_clients_of_the_agent_are_reviewed() -> None:
-    async with a_world() as world:
-        review = await world.agent.create(TokenReview(spec=TokenReviewSpec(token="nobodys")))
-        attributes = {"verb": "get", "resource": "nodes", "subresource": "proxy", "name": "mac-a"}
-        body = {
-            "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
-            "kind": SUBJECT_ACCESS_REVIEWS.kind,
-            "spec": {"user": "anna", "resourceAttributes": attributes},
-        }
-        answer = await world.agent.create_wire(SUBJECT_ACCESS_REVIEWS, body)
+async def test_events_of_pods_and_of_the_node_are_recorded_and_counted(world: World) -> None:
+    node = await a_node(world.admin, "mac-a")
+    await record_events(world.agent, await world.pod(), times=3)
+    await record_events(world.agent, node, times=2)
 
-        assert review.status.authenticated is False
-        assert answer["status"]["allowed"] is False
+    counts = [
+        event.count
+        for namespace in ("ns", "default")
+        for event in (await world.admin.list(Event, namespace=namespace)).items
+    ]
+    assert counts == [3, 2]
 
 
-async def test_pods_and_the_node_are_watched_with_field_selectors() -> None:
-    async with a_world() as world:
-        await a_node(world.admin, "mac-a")
+async def test_clients_of_the_agent_are_reviewed(world: World) -> None:
+    review = await world.agent.create(TokenReview(spec=TokenReviewSpec(token="nobodys")))
+    attributes = {"verb": "get", "resource": "nodes", "subresource": "proxy", "name": "mac-a"}
+    body = {
+        "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
+        "kind": SUBJECT_ACCESS_REVIEWS.kind,
+        "spec": {"user": "anna", "resourceAttributes": attributes},
+    }
+    answer = await world.agent.create_wire(SUBJECT_ACCESS_REVIEWS, body)
 
-        pods = await world.agent.list(Pod, fields={"spec.nodeName": "mac-a"})
-        nodes = await world.agent.list(Node, fields={"metadata.name": "mac-a"})
-
-        assert [one.name for one in pods.items] == ["build"]
-        assert [one.name for one in nodes.items] == ["mac-a"]
+    assert review.status.authenticated is False
+    assert answer["status"]["allowed"] is False
 
 
-async def test_another_agent_may_do_none_of_it() -> None:
-    async with a_world() as world:
-        pod, stranger = await world.pod(), world.stranger
-        await node_controller(world.agent, "mac-a").sync()
-        await lease_controller(world.agent, "mac-a").renew()
-        rejected = status.rejected(pod, facts(), message="mine now")
+async def test_pods_and_the_node_are_watched_with_field_selectors(world: World) -> None:
+    await a_node(world.admin, "mac-a")
 
-        for act in (
-            lambda: node_controller(stranger, "mac-a").sync(),
-            lambda: lease_controller(stranger, "mac-a").renew(),
-            lambda: fenced(stranger).add_finalizer(pod, finalizers.VM_CLEANUP),
-            lambda: status.publish(stranger, pod, rejected),
-            lambda: stranger.delete(Pod, "build", namespace="ns", grace=timedelta()),
-            lambda: stranger.get(Secret, "s", namespace="ns"),
-            lambda: stranger.request_token(
-                "runner", "ns", audiences=["x"], expires=HOUR, bound_to=pod
-            ),
-            lambda: stranger.list(Pod, fields={"spec.nodeName": "mac-a"}),
-        ):
-            with pytest.raises(errors.Forbidden):
-                await act()
-        await record_events(stranger, pod, times=1)
+    pods = await world.agent.list(Pod, fields={"spec.nodeName": "mac-a"})
+    nodes = await world.agent.list(Node, fields={"metadata.name": "mac-a"})
 
-        assert (await world.admin.list(Event, namespace="ns")).items == []
-        assert await world.pod() == pod
+    assert [one.name for one in pods.items] == ["build"]
+    assert [one.name for one in nodes.items] == ["mac-a"]
+
+
+async def test_another_agent_may_do_none_of_it(world: World) -> None:
+    pod, stranger = await world.pod(), world.stranger
+    await node_controller(world.agent, "mac-a").sync()
+    await lease_controller(world.agent, "mac-a").renew()
+    rejected = status.rejected(pod, facts(), message="mine now")
+
+    for act in (
+        lambda: node_controller(stranger, "mac-a").sync(),
+        lambda: lease_controller(stranger, "mac-a").renew(),
+        lambda: fenced(stranger).add_finalizer(pod, finalizers.VM_CLEANUP),
+        lambda: status.publish(stranger, pod, rejected),
+        lambda: stranger.delete(Pod, "build", namespace="ns", grace=timedelta()),
+        lambda: stranger.get(Secret, "s", namespace="ns"),
+        lambda: stranger.request_token("runner", "ns", audiences=["x"], expires=HOUR, bound_to=pod),
+        lambda: stranger.list(Pod, fields={"spec.nodeName": "mac-a"}),
+    ):
+        with pytest.raises(errors.Forbidden):
+            await act()
+    await record_events(stranger, pod, times=1)
+
+    assert (await world.admin.list(Event, namespace="ns")).items == []
+    assert await world.pod() == pod

@@ -134,20 +134,19 @@ async def test_dead_agent_writes_nothing_while_it_is_cancelled(tmp_path: Path) -
         assert kept.read_text() == "as it was"
 
 
-async def test_dead_agent_cannot_run_start_kill_or_forget(tmp_path: Path) -> None:
-    async with simulated_mac(tmp_path) as host:
-        vm = await host.running_vm()
-        host.agent.kill()
+async def test_dead_agent_cannot_run_start_kill_or_forget(host: AgentOnMac) -> None:
+    vm = await host.running_vm()
+    host.agent.kill()
 
-        with pytest.raises(asyncio.CancelledError):
-            await host.tart("delete", vm)
-        with pytest.raises(asyncio.CancelledError):
-            await host.start("another")
-        host.agent.runs.kill(vm)
-        host.agent.runs.forget(vm)
+    with pytest.raises(asyncio.CancelledError):
+        await host.tart("delete", vm)
+    with pytest.raises(asyncio.CancelledError):
+        await host.start("another")
+    host.agent.runs.kill(vm)
+    host.agent.runs.forget(vm)
 
-        host.next_agent()
-        assert host.agent.runs.is_alive(vm)
+    host.next_agent()
+    assert host.agent.runs.is_alive(vm)
 
 
 class Api:
@@ -183,10 +182,9 @@ async def test_death_around_a_write_is_before_or_after_it(
         assert writing.cancelled()
 
 
-async def test_each_start_of_the_agent_is_another_process(tmp_path: Path) -> None:
-    async with simulated_mac(tmp_path) as host:
-        agents: list[AgentProcess] = [host.agent, host.mac.start_agent()]
+async def test_each_start_of_the_agent_is_another_process(host: AgentOnMac) -> None:
+    agents: list[AgentProcess] = [host.agent, host.mac.start_agent()]
 
-        assert agents[0].pid != agents[1].pid
-        agents[0].kill()
-        assert [each.is_alive for each in agents] == [False, True]
+    assert agents[0].pid != agents[1].pid
+    agents[0].kill()
+    assert [each.is_alive for each in agents] == [False, True]
