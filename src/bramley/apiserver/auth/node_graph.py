@@ -111,7 +111,7 @@ class NodeGraph:
         self._pods: Pods | None = None
         self._enrolments: dict[str, tuple[Record, bool]] = {}
 
-    def enrolled(self, node: str) -> bool:
+    def is_enrolled(self, node: str) -> bool:
         """Return whether the Node's agent has its binding, which only a user with the right to grant roles could create."""
         record = self._store.get(Key(_CLUSTER_BINDINGS, "", access.enrolment(node)))
         if record is None:

@@ -74,8 +74,8 @@ def check_binding(new: Json) -> list[Cause]:
     return errors
 
 
-def _webhook(given: Json) -> Json:
-    webhook = {**_WEBHOOK, "namespaceSelector": {}, "objectSelector": {}, **given}
+def _webhook(hook: Json) -> Json:
+    webhook = {**_WEBHOOK, "namespaceSelector": {}, "objectSelector": {}, **hook}
     if "rules" in webhook:
         webhook["rules"] = [{"scope": "*", **rule} for rule in webhook["rules"]]
     client = webhook.get("clientConfig", {})
@@ -84,8 +84,8 @@ def _webhook(given: Json) -> Json:
     return webhook
 
 
-def _with_match_defaults(given: Json) -> Json:
-    matching = {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}, **given}
+def _with_match_defaults(match: Json) -> Json:
+    matching = {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}, **match}
     for field in ("resourceRules", "excludeResourceRules"):
         if field in matching:
             matching[field] = [{"scope": "*", **rule} for rule in matching[field]]

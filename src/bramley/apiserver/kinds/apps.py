@@ -43,8 +43,8 @@ def default_deployment(new: Json) -> None:
     strategy = dict(spec.get("strategy", {}))
     strategy["type"] = strategy.get("type") or "RollingUpdate"
     if strategy["type"] == "RollingUpdate":
-        given = strategy.get("rollingUpdate", {})
-        strategy["rollingUpdate"] = {"maxUnavailable": _QUARTER, "maxSurge": _QUARTER, **given}
+        rolling = strategy.get("rollingUpdate", {})
+        strategy["rollingUpdate"] = {"maxUnavailable": _QUARTER, "maxSurge": _QUARTER, **rolling}
     spec["strategy"] = strategy
     spec.setdefault("revisionHistoryLimit", 10)
     spec.setdefault("progressDeadlineSeconds", 600)
@@ -87,8 +87,8 @@ def default_stateful_set(new: Json) -> None:
         strategy["rollingUpdate"] = {"partition": 0, **strategy.get("rollingUpdate", {})}
     spec["updateStrategy"] = strategy
     retained = {"whenDeleted": "Retain", "whenScaled": "Retain"}
-    kept = spec.get("persistentVolumeClaimRetentionPolicy", {})
-    spec["persistentVolumeClaimRetentionPolicy"] = {**retained, **kept}
+    retention = spec.get("persistentVolumeClaimRetentionPolicy", {})
+    spec["persistentVolumeClaimRetentionPolicy"] = {**retained, **retention}
     if "volumeClaimTemplates" in spec:
         spec["volumeClaimTemplates"] = [_claim(each) for each in spec["volumeClaimTemplates"]]
     new["spec"] = spec
@@ -100,8 +100,8 @@ def default_daemon_set(new: Json) -> None:
     spec = _spec_with_template(new)
     strategy = {"type": "RollingUpdate", **spec.get("updateStrategy", {})}
     if strategy["type"] == "RollingUpdate":
-        given = strategy.get("rollingUpdate", {})
-        strategy["rollingUpdate"] = {"maxUnavailable": 1, "maxSurge": 0, **given}
+        rolling = strategy.get("rollingUpdate", {})
+        strategy["rollingUpdate"] = {"maxUnavailable": 1, "maxSurge": 0, **rolling}
     spec["updateStrategy"] = strategy
     spec.setdefault("revisionHistoryLimit", 10)
     new["spec"] = spec
@@ -117,11 +117,11 @@ def keep_daemon_set(new: Json, old: Json) -> None:
 
 def pod_template(holder: Json) -> Json:
     """Return the Pod template of a spec with its defaults."""
-    given = holder.get("template", {})
+    template = holder.get("template", {})
     return {
-        **given,
-        "metadata": given.get("metadata", {}),
-        "spec": pod_defaults.template_spec(given.get("spec", {})),
+        **template,
+        "metadata": template.get("metadata", {}),
+        "spec": pod_defaults.template_spec(template.get("spec", {})),
     }
 
 
@@ -140,13 +140,13 @@ def _set_template_generation(new: Json, count: int) -> None:
     meta["annotations"] = {**meta.get("annotations", {}), _TEMPLATE_GENERATION: str(count)}
 
 
-def _claim(given: Json) -> Json:
+def _claim(claim: Json) -> Json:
     return {
         "kind": "PersistentVolumeClaim",
         "apiVersion": "v1",
-        "metadata": given.get("metadata", {}),
-        "spec": {"volumeMode": "Filesystem", **given.get("spec", {})},
-        "status": {"phase": "Pending", **given.get("status", {})},
+        "metadata": claim.get("metadata", {}),
+        "spec": {"volumeMode": "Filesystem", **claim.get("spec", {})},
+        "status": {"phase": "Pending", **claim.get("status", {})},
     }
 
 

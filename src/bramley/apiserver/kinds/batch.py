@@ -49,13 +49,13 @@ def complete_job(new: Json) -> None:
     if spec["manualSelector"]:
         return
     meta = new["metadata"]
-    given = spec.get("selector", {})
+    selector = spec.get("selector", {})
     uid = {_UID_LABEL: meta["uid"]}
-    spec["selector"] = {**given, "matchLabels": {**given.get("matchLabels", {}), **uid}}
+    spec["selector"] = {**selector, "matchLabels": {**selector.get("matchLabels", {}), **uid}}
     template = spec.get("template", {})
     labels = template.get("metadata", {}).get("labels", {})
-    own = {"controller-uid": meta["uid"], "job-name": meta.get("name", ""), **uid}
-    labels = {**labels, **own, _NAME_LABEL: meta.get("name", "")}
+    job_labels = {"controller-uid": meta["uid"], "job-name": meta.get("name", ""), **uid}
+    labels = {**labels, **job_labels, _NAME_LABEL: meta.get("name", "")}
     meta_of_pods = {**template.get("metadata", {}), "labels": labels}
     spec["template"] = {**template, "metadata": meta_of_pods}
 
@@ -86,11 +86,11 @@ def check_job(new: Json) -> list[Cause]:
 
 def check_job_change(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a Job."""
-    now, was = new["spec"], old["spec"]
+    new_spec, old_spec = new["spec"], old["spec"]
     return [
-        causes.invalid(f"spec.{field}", now.get(field), "field is immutable")
+        causes.invalid(f"spec.{field}", new_spec.get(field), "field is immutable")
         for field in _MAY_NOT_CHANGE
-        if now.get(field) != was.get(field)
+        if new_spec.get(field) != old_spec.get(field)
     ]
 
 
@@ -99,10 +99,10 @@ def default_cron_job(new: Json) -> None:
     spec = dict(new.get("spec", {}))
     for field, value in _CRON_JOB.items():
         spec.setdefault(field, value)
-    given = spec.get("jobTemplate", {})
-    job = given.get("spec", {})
+    template = spec.get("jobTemplate", {})
+    job = template.get("spec", {})
     job = {**job, "template": apps.pod_template(job)}
-    spec["jobTemplate"] = {**given, "metadata": given.get("metadata", {}), "spec": job}
+    spec["jobTemplate"] = {**template, "metadata": template.get("metadata", {}), "spec": job}
     new["spec"] = spec
 
 

@@ -129,10 +129,10 @@ def default_namespace(new: Json) -> None:
 
 def keep_namespace(new: Json, old: Json) -> None:
     """Keep the finalizers in the spec; only the finalize subresource changes them."""
-    kept = {key: value for key, value in new.get("spec", {}).items() if key != "finalizers"}
+    spec = {key: value for key, value in new.get("spec", {}).items() if key != "finalizers"}
     if "finalizers" in old.get("spec", {}):
-        kept["finalizers"] = old["spec"]["finalizers"]
-    new["spec"] = kept
+        spec["finalizers"] = old["spec"]["finalizers"]
+    new["spec"] = spec
 
 
 def check_quota(new: Json) -> list[Cause]:

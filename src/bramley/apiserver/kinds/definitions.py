@@ -15,15 +15,15 @@ _DEFAULT = Strategy()
 
 
 def kind(
-    name: str, *, strategy: Strategy = _DEFAULT, group: str = "", plural: str = "", **more: Any
+    name: str, *, strategy: Strategy = _DEFAULT, group: str = "", plural: str = "", **extra: Any
 ) -> ServedResource:
-    """Return a built-in kind, by default namespaced and of version v1; `more` are fields of ServedResource.
+    """Return a built-in kind, by default namespaced and of version v1; `extra` are fields of ServedResource.
 
-    Its shape is by default `v1.` and its name, without a shape if its schema is among `more`.
+    Its shape is by default `v1.` and its name, without a shape if its schema is among `extra`.
     """
-    if not strategy.shape and "schema" not in more:
+    if not strategy.shape and "schema" not in extra:
         strategy = replace(strategy, shape=f"v1.{name}")
-    fields = {"namespaced": True, "version": "v1", "plural": plural or f"{name.lower()}s", **more}
+    fields = {"namespaced": True, "version": "v1", "plural": plural or f"{name.lower()}s", **extra}
     return ServedResource(group=group, kind=name, strategy=strategy, is_custom=False, **fields)
 
 

@@ -45,23 +45,23 @@ def default_service(new: Json) -> None:
 
 def keep_addresses(new: Json, old: Json) -> None:
     """Keep the cluster IP and the node ports of a Service unless an update sets them."""
-    spec, was = dict(new.get("spec", {})), old["spec"]
+    spec, before = dict(new.get("spec", {})), old["spec"]
     if spec.get("type", "ClusterIP") == "ExternalName":
         for field in ("clusterIP", "clusterIPs"):
             spec.pop(field, None)
     elif not spec.get("clusterIP"):
-        spec |= {field: was[field] for field in ("clusterIP", "clusterIPs") if field in was}
-    elif spec["clusterIP"] != was.get("clusterIP") and spec.get("clusterIPs") == was.get(
+        spec |= {field: before[field] for field in ("clusterIP", "clusterIPs") if field in before}
+    elif spec["clusterIP"] != before.get("clusterIP") and spec.get("clusterIPs") == before.get(
         "clusterIPs"
     ):
         spec["clusterIPs"] = [spec["clusterIP"]]
     if spec.get("type") in {"NodePort", "LoadBalancer"}:
-        spec["ports"] = [_kept_port(each, was) for each in spec.get("ports", [])]
+        spec["ports"] = [_kept_port(each, before) for each in spec.get("ports", [])]
     new["spec"] = spec
 
 
-def _kept_port(port: Json, was: Json) -> Json:
-    for each in was.get("ports", []):
+def _kept_port(port: Json, before: Json) -> Json:
+    for each in before.get("ports", []):
         same = (each.get("name"), each.get("port")) == (port.get("name"), port.get("port"))
         if same and "nodePort" in each and not port.get("nodePort"):
             return {**port, "nodePort": each["nodePort"]}
@@ -91,10 +91,10 @@ def check_service(new: Json) -> list[Cause]:
 
 def check_service_change(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a Service."""
-    was, now = old["spec"].get("clusterIPs", []), new["spec"].get("clusterIPs", [])
-    if not was or new["spec"]["type"] == "ExternalName" or was[:1] == now[:1]:
+    old_ips, new_ips = old["spec"].get("clusterIPs", []), new["spec"].get("clusterIPs", [])
+    if not old_ips or new["spec"]["type"] == "ExternalName" or old_ips[:1] == new_ips[:1]:
         return []
-    return [causes.invalid("spec.clusterIPs[0]", now, "may not change once set")]
+    return [causes.invalid("spec.clusterIPs[0]", new_ips, "may not change once set")]
 
 
 def _validate_port(port: Json, field: str) -> list[Cause]:
@@ -107,8 +107,8 @@ def _validate_port(port: Json, field: str) -> list[Cause]:
     ]
 
 
-def _with_target_port(given: Json) -> Json:
-    port = {**given, "protocol": given.get("protocol", "TCP")}
+def _with_target_port(port_in: Json) -> Json:
+    port = {**port_in, "protocol": port_in.get("protocol", "TCP")}
     if not port.get("targetPort"):
         port["targetPort"] = port.get("port", 0)
     return port
@@ -149,10 +149,10 @@ def default_policy(new: Json) -> None:
     new["spec"] = spec
 
 
-def _with_protocol(given: Json) -> Json:
-    if "ports" not in given:
-        return given
-    return {**given, "ports": [{"protocol": "TCP", **port} for port in given["ports"]]}
+def _with_protocol(rule: Json) -> Json:
+    if "ports" not in rule:
+        return rule
+    return {**rule, "ports": [{"protocol": "TCP", **port} for port in rule["ports"]]}
 
 
 def default_endpoints(new: Json) -> None:

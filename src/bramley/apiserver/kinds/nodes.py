@@ -72,9 +72,9 @@ def check_status(new: Json, _old: Json) -> list[Cause]:
 def check_change(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a Node."""
     errors = []
-    was, now = old.get("spec", {}), new["spec"]
+    old_spec, new_spec = old.get("spec", {}), new["spec"]
     for field, shown in (("podCIDRs", "podCIDR"), ("providerID", "providerID")):
-        if was.get(field) and was[field] != now.get(field):
+        if old_spec.get(field) and old_spec[field] != new_spec.get(field):
             detail = f'node updates may not change {shown} except from "" to valid'
             errors.append(causes.forbidden(f"spec.{field}", detail))
     return errors

@@ -85,15 +85,15 @@ def check_init(container: Json, field: str, grace: int) -> Iterator[Cause]:
 
 def check_host_ports(containers: Iterable[Json], field: str) -> Iterator[Cause]:
     """Yield a cause for each host port that two containers use."""
-    taken: set[str] = set()
+    used: set[str] = set()
     for index, container in enumerate(containers):
         for number, port in enumerate(container.get("ports", [])):
             if not port.get("hostPort"):
                 continue
             requested = f"{port['protocol']}/{port.get('hostIP', '')}/{port['hostPort']}"
-            if requested in taken:
+            if requested in used:
                 yield causes.duplicate(f"{field}[{index}].ports[{number}].hostPort", requested)
-            taken.add(requested)
+            used.add(requested)
 
 
 def check_ids(context: Json, fields: Iterable[str], field: str) -> Iterator[Cause]:
@@ -144,8 +144,8 @@ def _validate_mount_options(mount: Json, field: str) -> Iterator[Cause]:
     yield from causes.not_one_of(f"{field}.mountPropagation", propagation, _PROPAGATIONS)
 
 
-def _validate_amounts(given: Json, field: str) -> Iterator[Cause]:
-    limits, requests = given.get("limits", {}), given.get("requests", {})
+def _validate_amounts(resources: Json, field: str) -> Iterator[Cause]:
+    limits, requests = resources.get("limits", {}), resources.get("requests", {})
     for name, amount in limits.items():
         yield from amounts.check_resource(name, amount, f"{field}.limits[{name}]")
     for name, amount in requests.items():
@@ -160,9 +160,9 @@ def _validate_request(name: str, amount: str, limit: str | None, field: str) -> 
             detail = "Limit must be set for non overcommitable resources"
             yield causes.required(f"{field}.limits", detail)
         return
-    requested, given = quantities.parse(amount).value, quantities.parse(limit).value
-    relation = "equal to" if not shared else "less than or equal to" if requested > given else ""
-    if relation and requested != given:
+    requested, limited = quantities.parse(amount).value, quantities.parse(limit).value
+    relation = "equal to" if not shared else "less than or equal to" if requested > limited else ""
+    if relation and requested != limited:
         detail = f"must be {relation} {name} limit of {limit}"
         yield causes.invalid(f"{field}.requests", amount, detail)
 
@@ -183,12 +183,12 @@ def _validate_probe(probe: Json, field: str, grace: int) -> Iterator[Cause]:
 
 
 def _validate_handler(holder: Json, field: str, grace: int) -> Iterator[Cause]:
-    given = [name for name in _HANDLERS if name in holder]
-    if not given:
+    handlers = [name for name in _HANDLERS if name in holder]
+    if not handlers:
         yield causes.required(field, "must specify a handler type")
-    for name in given[1:]:
+    for name in handlers[1:]:
         yield causes.forbidden(f"{field}.{name}", "may not specify more than 1 handler type")
-    for name in given[:1]:
+    for name in handlers[:1]:
         yield from _validate_action(name, holder[name], f"{field}.{name}", grace)
 
 

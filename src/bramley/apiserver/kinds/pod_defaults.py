@@ -64,9 +64,9 @@ def default(new: Json, *, outage_toleration: timedelta) -> None:
         new["status"] = _shown_status(new["status"])
 
 
-def template_spec(given: Json) -> Json:
+def template_spec(spec_in: Json) -> Json:
     """Return the spec of a Pod or Pod template with its defaults."""
-    spec = {**_SPEC, **given}
+    spec = {**_SPEC, **spec_in}
     spec.setdefault("securityContext", {})
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
@@ -105,8 +105,8 @@ def qos_class(spec: Json) -> str:
     amounts = [_amounts(each) for field in _CONTAINERS[:2] for each in spec.get(field, [])]
     if not any(requests or limits for requests, limits in amounts):
         return "BestEffort"
-    whole = all(len(limits) == len(_COMPUTE) and requests == limits for requests, limits in amounts)
-    return "Guaranteed" if whole else "Burstable"
+    equal = all(len(limits) == len(_COMPUTE) and requests == limits for requests, limits in amounts)
+    return "Guaranteed" if equal else "Burstable"
 
 
 def _amounts(container: Json) -> tuple[Json, Json]:
@@ -123,8 +123,8 @@ def _nonzero(amounts: Json) -> Json:
     }
 
 
-def _container(given: Json) -> Json:
-    container = {**_CONTAINER, **given}
+def _container(container_in: Json) -> Json:
+    container = {**_CONTAINER, **container_in}
     container.setdefault("imagePullPolicy", _pull_policy(container.get("image", "")))
     container.setdefault("resources", {})
     if "ports" in container:
@@ -152,25 +152,25 @@ def _pull_policy(image: str) -> str:
     return "Always" if tag in {"", "latest"} else "IfNotPresent"
 
 
-def _variable(given: Json) -> Json:
-    return {**given, "valueFrom": _referring(given["valueFrom"])} if "valueFrom" in given else given
+def _variable(env: Json) -> Json:
+    return {**env, "valueFrom": _referring(env["valueFrom"])} if "valueFrom" in env else env
 
 
-def _referring(given: Json) -> Json:
+def _referring(source: Json) -> Json:
     """Return a value source with the defaults of its field or resource reference."""
-    filled = {name: {**_REFERENCES[name], **given[name]} for name in _REFERENCES if name in given}
-    return {**given, **filled} if filled else given
+    filled = {name: {**_REFERENCES[name], **source[name]} for name in _REFERENCES if name in source}
+    return {**source, **filled} if filled else source
 
 
-def _probe(given: Json) -> Json:
-    probe = {**_PROBE, **given}
+def _probe(probe_in: Json) -> Json:
+    probe = {**_PROBE, **probe_in}
     if "httpGet" in probe:
         probe["httpGet"] = {"path": "/", "scheme": "HTTP", **probe["httpGet"]}
     return probe
 
 
-def _volume(given: Json) -> Json:
-    volume = dict(given)
+def _volume(volume_in: Json) -> Json:
+    volume = dict(volume_in)
     for source in ("secret", "configMap", "downwardAPI", "projected"):
         if source in volume:
             volume[source] = {"defaultMode": 0o644, **volume[source]}
@@ -203,9 +203,9 @@ def _downward(items: list[Json]) -> list[Json]:
 
 
 def _added_tolerations(spec: Json, outage: timedelta) -> Iterator[Json]:
-    given = spec.get("tolerations", [])
+    existing = spec.get("tolerations", [])
     for key in _TOLERATED:
-        if not any(_tolerates(each, key) for each in given):
+        if not any(_tolerates(each, key) for each in existing):
             yield {
                 "key": key,
                 "operator": "Exists",

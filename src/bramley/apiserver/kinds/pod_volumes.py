@@ -75,15 +75,15 @@ def check_env_from(sources: list[Json], field: str) -> Iterator[Cause]:
     for index, source in enumerate(sources):
         at = f"{field}[{index}]"
         yield from _validate_name(source.get("prefix", ""), f"{at}.prefix")
-        given = [name for name in ("configMapRef", "secretRef") if name in source]
-        for each in given:
+        references = [name for name in ("configMapRef", "secretRef") if name in source]
+        for each in references:
             yield from causes.missing(source[each], ("name",), f"{at}.{each}")
             if name := source[each].get("name"):
                 wrong = names.subdomain(name, True)
                 yield from causes.invalid_each(f"{at}.{each}.name", name, wrong)
-        if not given:
+        if not references:
             yield causes.invalid(field, "", "must specify one of: `configMapRef` or `secretRef`")
-        if len(given) > 1:
+        if len(references) > 1:
             yield causes.invalid(field, "", _SEVERAL)
 
 
@@ -152,7 +152,7 @@ def _validate_name(name: str, field: str) -> Iterator[Cause]:
 
 def _validate_value_source(variable: Json, field: str) -> Iterator[Cause]:
     source = variable["valueFrom"]
-    given = [name for name in _VALUE_SOURCES if name in source]
+    sources = [name for name in _VALUE_SOURCES if name in source]
     if "fieldRef" in source:
         yield from check_field(source["fieldRef"], f"{field}.fieldRef")
     if "resourceFieldRef" in source:
@@ -160,11 +160,11 @@ def _validate_value_source(variable: Json, field: str) -> Iterator[Cause]:
     for name in _VALUE_SOURCES[2:]:
         if name in source:
             yield from _validate_key(source[name], f"{field}.{name}")
-    if not given:
+    if not sources:
         yield causes.invalid(field, "", _NO_SOURCE)
     elif variable.get("value"):
         yield causes.invalid(field, "", "may not be specified when `value` is not empty")
-    elif len(given) > 1:
+    elif len(sources) > 1:
         yield causes.invalid(field, "", _SEVERAL)
 
 
@@ -201,8 +201,8 @@ def check_without_account(volumes: list[Json], field: str) -> Iterator[Cause]:
 
 
 def _validate_source(volume: Json, field: str) -> Iterator[Cause]:
-    given = [name for name in volume if name != "name"]
-    ordered = sorted(given, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    names = [name for name in volume if name != "name"]
+    ordered = sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
     for name in ordered[:1]:
         if name in _SOURCES:
             yield from _SOURCES[name](volume[name], f"{field}.{name}")

@@ -148,38 +148,38 @@ def _validate_numbers(spec: Json, field: str) -> Iterator[Cause]:
 
 def keep_priority(new: Json, old: Json) -> None:
     """Keep the priority that a Pod got when it was created unless an update sets it."""
-    spec, was = new.get("spec"), old["spec"]
+    spec, old_spec = new.get("spec"), old["spec"]
     if isinstance(spec, dict) and not ("priority" in spec and "preemptionPolicy" in spec):
-        kept = {key: was[key] for key in ("priority", "preemptionPolicy") if key in was}
-        new["spec"] = {**kept, **spec}
+        fixed = {key: old_spec[key] for key in ("priority", "preemptionPolicy") if key in old_spec}
+        new["spec"] = {**fixed, **spec}
 
 
 def check_change(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a Pod."""
-    now, was = new["spec"], old["spec"]
+    new_spec, old_spec = new["spec"], old["spec"]
     for field in ("containers", "initContainers"):
-        if len(now.get(field, [])) != len(was.get(field, [])):
+        if len(new_spec.get(field, [])) != len(old_spec.get(field, [])):
             detail = "pod updates may not add or remove containers"
             return [causes.forbidden(f"spec.{field}", detail)]
     errors = [
-        *_validate_deadline(now, was),
-        *_validate_tolerations(now, was),
-        *_validate_gates(now, was),
+        *_validate_deadline(new_spec, old_spec),
+        *_validate_tolerations(new_spec, old_spec),
+        *_validate_gates(new_spec, old_spec),
     ]
-    if was.get("schedulingGates"):
-        errors += _validate_node_terms(now, was)
-    if _fixed_part(now, was) != _fixed_part(was, was):
+    if old_spec.get("schedulingGates"):
+        errors += _validate_node_terms(new_spec, old_spec)
+    if _immutable_fields(new_spec, old_spec) != _immutable_fields(old_spec, old_spec):
         errors.append(causes.forbidden("spec", _MAY_CHANGE))
     return errors
 
 
 def check_status(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a Pod's status."""
-    now, was = new.get("status", {}), old.get("status", {})
-    errors = [*_validate_restarts(now, was, old["spec"])]
-    if now.get("qosClass") == was.get("qosClass"):
+    after, before = new.get("status", {}), old.get("status", {})
+    errors = [*_validate_restarts(after, before, old["spec"])]
+    if after.get("qosClass") == before.get("qosClass"):
         return errors
-    changed = causes.invalid("status.qosClass", now.get("qosClass", ""), "field is immutable")
+    changed = causes.invalid("status.qosClass", after.get("qosClass", ""), "field is immutable")
     return [changed, *errors]
 
 
@@ -200,12 +200,12 @@ def check_ephemeral(new: Json, old: Json) -> list[Cause]:
 
 def check_resize(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a Pod's resources."""
-    now, was = new["spec"], old["spec"]
-    if pod_defaults.qos_class(now) != old.get("status", {}).get("qosClass"):
+    new_spec, old_spec = new["spec"], old["spec"]
+    if pod_defaults.qos_class(new_spec) != old.get("status", {}).get("qosClass"):
         shown = new.get("status", {}).get("qosClass", "")
         detail = "Pod QOS Class may not change as a result of resizing"
         return [causes.invalid("spec", shown, detail)]
-    if _without_compute(now) != _without_compute(was):
+    if _without_compute(new_spec) != _without_compute(old_spec):
         return [causes.forbidden("spec", "only cpu and memory resources are mutable")]
     return []
 
@@ -214,17 +214,17 @@ def _without_compute(spec: Json) -> Json:
     containers = []
     for each in spec.get("containers", []):
         resources = each.get("resources", {})
-        kept = {
+        other_amounts = {
             part: {key: value for key, value in amounts.items() if key not in _COMPUTE}
             for part, amounts in resources.items()
             if isinstance(amounts, dict)
         }
-        kept = {part: amounts for part, amounts in kept.items() if amounts}
-        containers.append({**each, "resources": kept, "resizePolicy": None})
+        other_amounts = {part: amounts for part, amounts in other_amounts.items() if amounts}
+        containers.append({**each, "resources": other_amounts, "resizePolicy": None})
     return {**spec, "containers": containers}
 
 
-def _fixed_part(spec: Json, was: Json) -> Json:
+def _immutable_fields(spec: Json, old_spec: Json) -> Json:
     fixed = {
         key: value
         for key, value in spec.items()
@@ -233,9 +233,9 @@ def _fixed_part(spec: Json, was: Json) -> Json:
     for field in ("containers", "initContainers"):
         fixed[field] = [{**each, "image": ""} for each in spec.get(field, [])]
     grace = "terminationGracePeriodSeconds"
-    if was.get(grace, 0) < 0 and fixed.get(grace) == 1:
-        fixed[grace] = was[grace]
-    if was.get("schedulingGates"):
+    if old_spec.get(grace, 0) < 0 and fixed.get(grace) == 1:
+        fixed[grace] = old_spec[grace]
+    if old_spec.get("schedulingGates"):
         fixed.pop("nodeSelector", None)
         kept = {
             key: each for key, each in fixed.pop("affinity", {}).items() if key != "nodeAffinity"
@@ -245,29 +245,29 @@ def _fixed_part(spec: Json, was: Json) -> Json:
 
 
 def _validate_deadline(new: Json, old: Json) -> list[Cause]:
-    was, now = (each.get("activeDeadlineSeconds") for each in (old, new))
-    if was is None or (now is not None and now <= was):
+    before, after = (each.get("activeDeadlineSeconds") for each in (old, new))
+    if before is None or (after is not None and after <= before):
         return []
     detail = "must be less than or equal to previous value"
-    if now is None:
+    if after is None:
         detail = "must not update from a positive integer to nil value"
-    return [causes.invalid("spec.activeDeadlineSeconds", now, detail)]
+    return [causes.invalid("spec.activeDeadlineSeconds", after, detail)]
 
 
 def _validate_tolerations(new: Json, old: Json) -> list[Cause]:
-    was, now = (
+    before, after = (
         [{**each, "tolerationSeconds": None} for each in spec.get("tolerations", [])]
         for spec in (old, new)
     )
     detail = "existing toleration can not be modified except its tolerationSeconds"
-    kept = all(each in now for each in was)
-    return [] if kept else [causes.forbidden("spec.tolerations", detail)]
+    unchanged = all(each in after for each in before)
+    return [] if unchanged else [causes.forbidden("spec.tolerations", detail)]
 
 
 def _validate_gates(new: Json, old: Json) -> Iterator[Cause]:
-    known = {each.get("name") for each in old.get("schedulingGates", [])}
+    old_names = {each.get("name") for each in old.get("schedulingGates", [])}
     for index, gate in enumerate(new.get("schedulingGates", [])):
-        if gate.get("name") not in known:
+        if gate.get("name") not in old_names:
             detail = (
                 f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'"
             )
@@ -280,15 +280,15 @@ def _validate_node_terms(new: Json, old: Json) -> Iterator[Cause]:
     if any(selector.get(key) != value for key, value in old.get("nodeSelector", {}).items()):
         detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
         yield causes.invalid("spec.nodeSelector", selector, detail)
-    was, now = _node_terms(old), _node_terms(new)
+    old_terms, new_terms = _node_terms(old), _node_terms(new)
     field = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
-    if was and len(was) != len(now):
+    if old_terms and len(old_terms) != len(new_terms):
         detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        yield causes.invalid(field, now, detail)
+        yield causes.invalid(field, new_terms, detail)
         return
-    for index, (before, after) in enumerate(zip(was, now, strict=False)):
+    for index, (before, after) in enumerate(zip(old_terms, new_terms, strict=False)):
         if not all(
-            _only_grows(before, after, part) for part in ("matchExpressions", "matchFields")
+            _only_grows(before, after, name) for name in ("matchExpressions", "matchFields")
         ):
             detail = "only additions are allowed (no mutations or deletions)"
             yield causes.invalid(f"{field}[{index}]", after, detail)
@@ -300,21 +300,23 @@ def _node_terms(spec: Json) -> list[Json]:
     return terms
 
 
-def _only_grows(before: Json, after: Json, part: str) -> bool:
-    was = before.get(part, [])
-    grown: bool = after.get(part, [])[: len(was)] == was
+def _only_grows(before: Json, after: Json, field: str) -> bool:
+    old_items = before.get(field, [])
+    grown: bool = after.get(field, [])[: len(old_items)] == old_items
     return grown
 
 
-def _validate_restarts(now: Json, was: Json, spec: Json) -> Iterator[Cause]:
+def _validate_restarts(after: Json, before: Json, spec: Json) -> Iterator[Cause]:
     """Yield a cause for each container that had ended for good and runs again."""
     policy = spec.get("restartPolicy")
     if policy == "Always":
         return
-    states = {each.get("name"): each.get("state", {}) for each in now.get("containerStatuses", [])}
-    for index, each in enumerate(was.get("containerStatuses", [])):
-        ended = each.get("state", {}).get("terminated")
-        if ended is None or (ended.get("exitCode") and policy == "OnFailure"):
+    states = {
+        each.get("name"): each.get("state", {}) for each in after.get("containerStatuses", [])
+    }
+    for index, each in enumerate(before.get("containerStatuses", [])):
+        terminated = each.get("state", {}).get("terminated")
+        if terminated is None or (terminated.get("exitCode") and policy == "OnFailure"):
             continue
         if each.get("name") in states and "terminated" not in states[each["name"]]:
             detail = "may not be transitioned to non-terminated state"

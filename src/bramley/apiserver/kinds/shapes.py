@@ -71,12 +71,12 @@ class _Mismatch(Exception):
 
     def named(self, struct: str, path: str) -> WrongShape:
         """Return the error that names the struct and the field."""
-        found = _JSON_NAMES.get(type(self.value), "value")
-        if found == "number" and self.expected.startswith("int"):
-            found = f"number {msgspec.json.encode(self.value).decode()}"
+        json_type = _JSON_NAMES.get(type(self.value), "value")
+        if json_type == "number" and self.expected.startswith("int"):
+            json_type = f"number {msgspec.json.encode(self.value).decode()}"
         plain = _INDEX.sub("", path)
         return WrongShape(
-            f"json: cannot unmarshal {found} into Go struct field {struct}.{plain} of type {self.expected}"
+            f"json: cannot unmarshal {json_type} into Go struct field {struct}.{plain} of type {self.expected}"
         )
 
 
@@ -142,8 +142,8 @@ def _below(path: str, name: str) -> str:
 
 def _droppable(shape: dict[str, str]) -> dict[str, type]:
     """Return the fields of a struct that are dropped when empty, each with the type of its empty value."""
-    found = ((name, _empty_type(each)) for name, each in shape.items())
-    return {name: each for name, each in found if each is not None}
+    empty_types = ((name, _empty_type(each)) for name, each in shape.items())
+    return {name: each for name, each in empty_types if each is not None}
 
 
 def _empty_type(marked: str) -> type | None:
@@ -226,13 +226,13 @@ def _time(layout: str, *elements: tuple[str, str]) -> Checker:
 
 
 def _unparsed(text: str, elements: tuple[tuple[str, str], ...]) -> str:
-    rest = text
+    remaining = text
     for shown, pattern in elements:
-        match = re.match(pattern, rest)
+        match = re.match(pattern, remaining)
         if match is None:
-            return f'cannot parse "{rest}" as "{shown}"'
-        rest = rest[match.end() :]
-    return f'extra text: "{rest}"'
+            return f'cannot parse "{remaining}" as "{shown}"'
+        remaining = remaining[match.end() :]
+    return f'extra text: "{remaining}"'
 
 
 def _quantity(value: Any, _path: str, _unknown: list[str]) -> Any:

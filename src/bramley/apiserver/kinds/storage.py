@@ -42,8 +42,8 @@ def complete_volume(new: Json) -> None:
 
 def default_volume(new: Json) -> None:
     """Set the defaults of a PersistentVolume."""
-    given = new.get("spec", {})
-    spec = {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem", **given}
+    spec_in = new.get("spec", {})
+    spec = {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem", **spec_in}
     if "hostPath" in spec:
         spec["hostPath"] = {"type": "", **spec["hostPath"]}
     new["spec"] = spec
@@ -87,8 +87,8 @@ def check_claim(new: Json) -> list[Cause]:
 def check_claim_change(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a PersistentVolumeClaim."""
     free = {"volumeName", "resources", "volumeAttributesClassName"}
-    was, now = old["spec"], new["spec"]
-    if any(was.get(key) != now.get(key) for key in (was.keys() | now.keys()) - free):
+    before, after = old["spec"], new["spec"]
+    if any(before.get(key) != after.get(key) for key in (before.keys() | after.keys()) - free):
         return [causes.forbidden("spec", _CLAIM_MAY_NOT_CHANGE)]
     return []
 

@@ -97,8 +97,8 @@ def check_selector_change(new: Json, old: Json) -> list[Cause]:
 
 def check_stateful_set_change(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a StatefulSet."""
-    was, now = old["spec"], new["spec"]
-    touched = {key for key in was.keys() | now.keys() if was.get(key) != now.get(key)}
+    before, after = old["spec"], new["spec"]
+    touched = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     if touched <= set(_STATEFUL_MAY_CHANGE):
         return []
     *names, last = [f"'{each}'" for each in _STATEFUL_MAY_CHANGE]

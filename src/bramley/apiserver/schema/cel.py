@@ -34,10 +34,10 @@ def load_cel() -> ModuleType:
         finder = importlib.machinery.FileFinder(
             place, (loader, importlib.machinery.EXTENSION_SUFFIXES)
         )
-        found = finder.find_spec(_PACKAGE)
-        if found and found.loader:
-            module = importlib.util.module_from_spec(found)
-            found.loader.exec_module(module)
+        module_spec = finder.find_spec(_PACKAGE)
+        if module_spec and module_spec.loader:
+            module = importlib.util.module_from_spec(module_spec)
+            module_spec.loader.exec_module(module)
             return module
     raise ImportError("common-expression-language is not installed; install Bramley's dependencies")
 
@@ -70,18 +70,18 @@ def _char_at(text: str, index: int) -> str:
     return text[index : index + 1]
 
 
-def _index_of(where: Any, target: Any, start: int = 0) -> int:
+def _index_of(value: Any, target: Any, start: int = 0) -> int:
     """Return the first index of a substring or a list item, or -1."""
-    if isinstance(where, str):
-        return where.find(target, start)
-    return next((place for place, item in enumerate(where) if item == target), -1)
+    if isinstance(value, str):
+        return value.find(target, start)
+    return next((index for index, item in enumerate(value) if item == target), -1)
 
 
-def _last_index_of(where: Any, target: Any) -> int:
+def _last_index_of(value: Any, target: Any) -> int:
     """Return the last index of a substring or a list item, or -1."""
-    if isinstance(where, str):
-        return where.rfind(target)
-    return max((place for place, item in enumerate(where) if item == target), default=-1)
+    if isinstance(value, str):
+        return value.rfind(target)
+    return max((index for index, item in enumerate(value) if item == target), default=-1)
 
 
 def _substring(text: str, start: int, end: int | None = None) -> str:
@@ -103,8 +103,8 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
 
 
 def _matches(text: str, pattern: str, limit: int = -1) -> list[str]:
-    found = (match.group() for match in compile_pattern(pattern).finditer(text))
-    return list(itertools.islice(found, None if limit < 0 else limit))
+    matches = (match.group() for match in compile_pattern(pattern).finditer(text))
+    return list(itertools.islice(matches, None if limit < 0 else limit))
 
 
 def _contains_all(items: list[Any], others: list[Any]) -> bool:
@@ -205,19 +205,19 @@ def escaped(name: str) -> str | None:
 
 
 def _walk(source: str, schema: Schema, names: list[re.Match[str]], *, root: bool) -> None:
-    here: Schema = schema
+    node: Schema = schema
     for position, name in enumerate(names):
-        known = here.get("properties")
+        properties = node.get("properties")
         if root and position == 0 and name.group() in {"apiVersion", "kind", "metadata"}:
             if name.group() == "metadata" and len(names) > 1 and names[1].group() not in _META:
                 _undefined(source, names[1])
             return
-        if not known or here.get("x-kubernetes-preserve-unknown-fields"):
+        if not properties or node.get("x-kubernetes-preserve-unknown-fields"):
             return
-        spelled = {escaped(one): one for one in known}
+        spelled = {escaped(one): one for one in properties}
         if name.group() not in spelled:
             _undefined(source, name)
-        here = known[spelled[name.group()]]
+        node = properties[spelled[name.group()]]
 
 
 def _undefined(source: str, name: re.Match[str]) -> None:
@@ -234,8 +234,8 @@ def _parse(source: str) -> Program:
     try:
         program: Program = load_cel().compile(source)
     except ValueError as error:
-        found = re.search(r"ERROR: .*", str(error), re.DOTALL)
-        message = found.group().replace("\n|", "\n |") if found else str(error)
+        match = re.search(r"ERROR: .*", str(error), re.DOTALL)
+        message = match.group().replace("\n|", "\n |") if match else str(error)
         raise BadExpression(f"compilation failed: {message}") from error
     return program
 

@@ -47,16 +47,16 @@ def compile_conversion(schema: Any) -> Convert | None:
 
 
 def _list(schema: Schema) -> Convert | None:
-    one = compile_conversion(schema.get("items"))
-    if one is None:
+    convert_item = compile_conversion(schema.get("items"))
+    if convert_item is None:
         return None
-    return lambda value: [one(item) for item in value] if type(value) is list else value
+    return lambda value: [convert_item(item) for item in value] if type(value) is list else value
 
 
 def _object(schema: Schema) -> Convert | None:
-    known = schema.get("properties") or {}
-    below = {name: one for name in known if (one := compile_conversion(known[name]))}
-    escaped_names = {name: escaped(name) or name for name in known}
+    properties = schema.get("properties") or {}
+    below = {name: one for name in properties if (one := compile_conversion(properties[name]))}
+    escaped_names = {name: escaped(name) or name for name in properties}
     extra = compile_conversion(schema.get("additionalProperties"))
     renamed = any(name != new for name, new in escaped_names.items())
     if not (below or renamed or extra):
@@ -67,7 +67,7 @@ def _object(schema: Schema) -> Convert | None:
             return value
         out: dict[str, Any] = {}
         for name, item in value.items():
-            one = below.get(name) if name in known else extra
+            one = below.get(name) if name in properties else extra
             label = str(escaped_names.get(name, name))
             out[label] = item if one is None or item is None else one(item)
         return out
@@ -150,11 +150,11 @@ def _compile_node(schema: Schema) -> Visit | None:
         if value is None:
             return
         # Violations by an unchanged value are ignored, so only rules that read `oldSelf` have to run.
-        due = transition_rules if old is not ABSENT and same(value, old) else rules
-        if due:
+        applicable = transition_rules if old is not ABSENT and same(value, old) else rules
+        if applicable:
             variables = _variables(value, old, convert)
-            found = (_violation(rule, variables, path, kind) for rule in due)
-            out += (cause for cause in found if cause is not None)
+            errors = (_violation(rule, variables, path, kind) for rule in applicable)
+            out += (cause for cause in errors if cause is not None)
 
     return visit
 
@@ -200,8 +200,8 @@ def _violation(rule: _Rule, variables: Mapping[str, Any], path: str, kind: str) 
             return None
     except EvaluationFailed as failure:
         return causes.invalid(field, kind, _failure_message(rule, str(failure)))
-    where = child(path, rule.field_path) if rule.field_path else field
-    return _REASONS.get(rule.reason, causes.invalid)(where, kind, _message(rule, variables))
+    path_of_cause = child(path, rule.field_path) if rule.field_path else field
+    return _REASONS.get(rule.reason, causes.invalid)(path_of_cause, kind, _message(rule, variables))
 
 
 def _with_optional_old(variables: Mapping[str, Any]) -> dict[str, Any]:

@@ -188,10 +188,10 @@ def shaped(spec: Any) -> Json:
     if _is_deeper_than(DEEPEST, spec):
         raise BadShape(f"it is nested deeper than {DEEPEST} levels")
     try:
-        known = msgspec.convert(_without_nulls(spec if spec is not None else {}), Spec)
+        converted = msgspec.convert(_without_nulls(spec if spec is not None else {}), Spec)
     except msgspec.ValidationError as error:
         raise BadShape(str(error)) from error
-    plain: Json = msgspec.to_builtins(known)
+    plain: Json = msgspec.to_builtins(converted)
     return plain
 
 

@@ -67,8 +67,8 @@ def _versions(spec: Json) -> Iterator[Cause]:
         yield from _version(version, f"spec.versions[{index}]")
     for key, shared_key, check in _PARTS:
         yield from _check_part(versions, key, shared_key, check)
-    found = [version["name"] for version in versions]
-    if len(set(found)) < len(found):
+    names = [version["name"] for version in versions]
+    if len(set(names)) < len(names):
         yield causes.invalid("spec.versions", versions, "must contain unique version names")
     if sum(version["storage"] for version in versions) != 1:
         detail = "must have exactly one version marked as storage version"
@@ -149,13 +149,13 @@ def _default(schema: Json, default: Any, path: str, *, root: bool) -> Iterator[C
     compile_pruner(schema, root=root)(pruned, "", [])
     if not same(pruned, default):
         yield causes.invalid(path, default, "must not have unknown fields")
-    found: list[Cause] = []
-    compile_validation(schema)(default, ABSENT, "", found)
-    if not found and not keywords.keyword_causes(schema, path):
+    errors: list[Cause] = []
+    compile_validation(schema)(default, ABSENT, "", errors)
+    if not errors and not keywords.keyword_causes(schema, path):
         rules = compile_rules(schema)
         if rules is not None:
-            rules(default, ABSENT, "", found)
-    for cause in found:
+            rules(default, ABSENT, "", errors)
+    for cause in errors:
         where = "" if cause.field == NO_FIELD else cause.field
         yield Cause(f"{path}.{where}" if where else path, cause.reason, cause.message)
 
@@ -177,13 +177,13 @@ def _selectable(json_path: str, schema: Json, field: str) -> Iterator[Cause]:
         yield causes.required(field)
         return
     try:
-        written, found = find(json_path, schema, brackets=False)
+        written, schema_at_path = find(json_path, schema, brackets=False)
     except BadPath as error:
         yield causes.invalid(field, json_path, f"is an invalid path: {error}")
         return
     if written.split(".")[0] == "metadata":
         yield causes.invalid(field, json_path, "must not point to fields in metadata")
-    if found.get("type") not in _SELECTABLE:
+    if schema_at_path.get("type") not in _SELECTABLE:
         detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed."
         yield causes.invalid(field, json_path, detail)
 

@@ -17,7 +17,7 @@ class BadPath(ValueError):
 
 def find(path: str, schema: Schema, *, brackets: bool = True) -> tuple[str, Schema]:
     """Return the normalized path and the schema of its field; raise BadPath."""
-    here: Any = schema
+    node: Any = schema
     written = ""
     at = 0
     while at < len(path):
@@ -25,9 +25,9 @@ def find(path: str, schema: Schema, *, brackets: bool = True) -> tuple[str, Sche
         if step is None or (step.group(2) is not None and not brackets):
             raise BadPath(_complaint(path, at, brackets=brackets))
         name = step.group(1) or re.sub(r"\\(.)", r"\1", step.group(2))
-        here, written = _descend(here, name, written)
+        node, written = _descend(node, name, written)
         at = step.end()
-    return written, here
+    return written, node
 
 
 def normalized(path: str, schema: Schema) -> str:
@@ -38,13 +38,13 @@ def normalized(path: str, schema: Schema) -> str:
         return path.removeprefix(".")
 
 
-def _descend(here: Any, name: str, written: str) -> tuple[Any, str]:
-    known = here.get("properties")
-    if known:
-        if name not in known:
+def _descend(node: Any, name: str, written: str) -> tuple[Any, str]:
+    properties = node.get("properties")
+    if properties:
+        if name not in properties:
             raise BadPath("does not refer to a valid field")
-        return known[name], f"{written}.{name}" if written else name
-    extra = here.get("additionalProperties")
+        return properties[name], f"{written}.{name}" if written else name
+    extra = node.get("additionalProperties")
     if not isinstance(extra, Mapping):
         raise BadPath("does not refer to a valid field")
     return extra, f"{written}[{name}]"

@@ -41,13 +41,13 @@ def keyword_causes(schema: Schema, path: str) -> list[Cause]:
 
 
 def _node(schema: Schema, at: _Context) -> Iterator[Cause]:
-    own = [*_plain(schema, at), *_list_type(schema, at.path)]
+    errors = [*_plain(schema, at), *_list_type(schema, at.path)]
     for rule, field in _rules(schema, at.path):
-        own += _rule_text(rule, schema, field)
+        errors += _rule_text(rule, schema, field)
     children = list(_children(schema, at))
-    yield from own
+    yield from errors
     yield from children
-    for rule, field in () if own or children else _rules(schema, at.path):
+    for rule, field in () if errors or children else _rules(schema, at.path):
         yield from _expression(rule, "messageExpression", schema, at, field)
         yield from _expression(rule, "rule", schema, at, field)
         yield from _old_self(rule, at, field)

@@ -42,8 +42,8 @@ class _Fields:
     """The compiled fields of one object schema."""
 
     def __init__(self, schema: Schema, *, root: bool) -> None:
-        known = schema.get("properties") or {}
-        self._known = {name: compile_pruner(inner) for name, inner in known.items()}
+        properties = schema.get("properties") or {}
+        self._known = {name: compile_pruner(inner) for name, inner in properties.items()}
         self._skipped = META_FIELDS if root or schema.get("x-kubernetes-embedded-resource") else ()
         extra = schema.get("additionalProperties")
         self._extra = None

@@ -86,17 +86,17 @@ def enumeration(schema: Schema) -> Visit | None:
     allowed = schema.get("enum")
     if not allowed:
         return None
-    listed = [one if isinstance(one, str) else causes.shown(one) for one in allowed]
+    listed = [choice if isinstance(choice, str) else causes.shown(choice) for choice in allowed]
 
     def check(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
-        if not any(same(value, one) or _same_number(value, one) for one in allowed):
+        if not any(same(value, choice) or _same_number(value, choice) for choice in allowed):
             out.append(causes.unsupported(path, printable(value), listed))
 
     return check
 
 
-def _same_number(value: Any, one: Any) -> bool:
-    return {type(value), type(one)} == {int, float} and bool(value == one)
+def _same_number(value: Any, choice: Any) -> bool:
+    return {type(value), type(choice)} == {int, float} and bool(value == choice)
 
 
 def _allowed_types(schema: Schema) -> tuple[str, ...]:

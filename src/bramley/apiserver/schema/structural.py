@@ -35,13 +35,13 @@ def compile_uniqueness(schema: Schema) -> Callable[[Any, Any], list[Cause]]:
     def find(value: Any, old: Any) -> list[Cause]:
         if visit is None:
             return []
-        found: list[Cause] = []
-        visit(value, ABSENT, "", found)
-        if found and old is not ABSENT:
+        errors: list[Cause] = []
+        visit(value, ABSENT, "", errors)
+        if errors and old is not ABSENT:
             former: list[Cause] = []
             visit(old, ABSENT, "", former)
-            return [] if former else found
-        return found
+            return [] if former else errors
+        return errors
 
     return find
 
@@ -84,14 +84,14 @@ def _doubles(items: Iterable[Any]) -> Iterator[int]:
 def compile_embedded(schema: Schema) -> Callable[[Any], list[Cause]]:
     """Return a function that checks the type and metadata of every embedded resource."""
     visit = compile_tree(
-        schema, lambda one: _resource if one.get("x-kubernetes-embedded-resource") else None
+        schema, lambda node: _resource if node.get("x-kubernetes-embedded-resource") else None
     )
 
     def find(value: Any) -> list[Cause]:
-        found: list[Cause] = []
+        errors: list[Cause] = []
         if visit is not None:
-            visit(value, ABSENT, "", found)
-        return found
+            visit(value, ABSENT, "", errors)
+        return errors
 
     return find
 
@@ -134,19 +134,19 @@ Defaulter = Callable[[Any], None]
 
 def compile_defaulter(schema: Schema) -> Defaulter:
     """Return a function that sets defaults in place."""
-    known = {name: _Field(inner) for name, inner in (schema.get("properties") or {}).items()}
-    defaults = [(name, field) for name, field in known.items() if field.default is not ABSENT]
+    fields = {name: _Field(inner) for name, inner in (schema.get("properties") or {}).items()}
+    defaults = [(name, field) for name, field in fields.items() if field.default is not ABSENT]
     extra = _field_or_none(schema.get("additionalProperties"))
     items = _field_or_none(schema.get("items"))
 
     def apply(value: Any) -> None:
         if type(value) is dict:
-            _drop_nulls(value, known, extra)
+            _drop_nulls(value, fields, extra)
             for name, field in defaults:
                 if name not in value or (value[name] is None and not field.nullable):
                     value[name] = copied(field.default)
             for name, item in value.items():
-                inner = known.get(name, extra)
+                inner = fields.get(name, extra)
                 if inner is not None and (type(item) is dict or type(item) is list):
                     inner.apply(item)
         elif type(value) is list and items is not None:
@@ -171,9 +171,9 @@ def _field_or_none(schema: Any) -> _Field | None:
     return _Field(schema) if isinstance(schema, Mapping) else None
 
 
-def _drop_nulls(value: dict[str, Any], known: Mapping[str, _Field], extra: _Field | None) -> None:
+def _drop_nulls(value: dict[str, Any], fields: Mapping[str, _Field], extra: _Field | None) -> None:
     for name in [name for name, item in value.items() if item is None]:
-        field = known.get(name, extra)
+        field = fields.get(name, extra)
         if field is None or field.nullable:
             continue
         if field.default is ABSENT:
@@ -235,16 +235,16 @@ class Structural:
     def validate(self, value: Json, old: Json | None = None) -> list[Cause]:
         """Return all violations, except those by values that are unchanged since `old`."""
         before: Any = ABSENT if old is None else old
-        found: list[Cause] = []
-        ratcheted(self._validate, value, before, "", found)
-        found += self._embedded(value)
-        found += self._unique(value, before)
+        errors: list[Cause] = []
+        ratcheted(self._validate, value, before, "", errors)
+        errors += self._embedded(value)
+        errors += self._unique(value, before)
         if self._rules is not None:
-            if any(cause.reason in _BLOCKING for cause in found):
-                found.append(_RULES_SKIPPED)
+            if any(cause.reason in _BLOCKING for cause in errors):
+                errors.append(_RULES_SKIPPED)
             else:
-                self._rules(value, before, "", found)
-        return list(dict.fromkeys(found))
+                self._rules(value, before, "", errors)
+        return list(dict.fromkeys(errors))
 
 
 def compile(schema: Schema) -> Structural:

@@ -38,8 +38,8 @@ _FORBIDDEN_IN_JUNCTORS = {
 
 def structural_causes(schema: Schema, path: str) -> list[Cause]:
     """Return why a schema is not structural, sorted by field and message."""
-    found = [*_node(schema, path, "root"), *_missing_fields(schema, schema, path, path)]
-    return sorted(found, key=lambda cause: f"{cause.field}: {cause.message}")
+    errors = [*_node(schema, path, "root"), *_missing_fields(schema, schema, path, path)]
+    return sorted(errors, key=lambda cause: f"{cause.field}: {cause.message}")
 
 
 def _node(schema: Schema, path: str, level: str) -> Iterator[Cause]:
@@ -90,12 +90,12 @@ def _type(schema: Schema, path: str, level: str) -> Iterator[Cause]:
 
 def _resource(schema: Schema, path: str, level: str) -> Iterator[Cause]:
     """Check the keywords of resources: the whole object and embedded ones."""
-    known = schema.get("properties") or {}
+    properties = schema.get("properties") or {}
     embedded = bool(schema.get("x-kubernetes-embedded-resource"))
     if embedded and schema.get("additionalProperties") is not None:
         detail = "must not be used if x-kubernetes-embedded-resource is set"
         yield causes.forbidden(f"{path}.additionalProperties", detail)
-    if embedded and not known and not schema.get("x-kubernetes-preserve-unknown-fields"):
+    if embedded and not properties and not schema.get("x-kubernetes-preserve-unknown-fields"):
         detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
         yield causes.required(f"{path}.properties", detail)
     if embedded or level == "root":
@@ -104,12 +104,12 @@ def _resource(schema: Schema, path: str, level: str) -> Iterator[Cause]:
             ("apiVersion", "string"),
             ("metadata", "object"),
         ):
-            if name in known and known[name].get("type") != required_type:
+            if name in properties and properties[name].get("type") != required_type:
                 field = f"{path}.properties[{name}].type"
                 yield causes.invalid(
-                    field, known[name].get("type") or "", f"must be {required_type}"
+                    field, properties[name].get("type") or "", f"must be {required_type}"
                 )
-    if level == "root" and "metadata" in known and not _only_names(known["metadata"]):
+    if level == "root" and "metadata" in properties and not _only_names(properties["metadata"]):
         detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
         yield causes.forbidden(f"{path}.properties[metadata]", detail)
 
@@ -177,7 +177,7 @@ def _missing_in_junctor(nested: Any, schema: Any, path: str, where: str) -> Iter
         return
     items = nested.get("items")
     yield from _missing_in_junctor(items, schema.get("items"), f"{path}.items", f"{where}.items")
-    known = schema.get("properties") or {}
+    fields = schema.get("properties") or {}
     for name, inner in (nested.get("properties") or {}).items():
         step = f"properties[{name}]"
-        yield from _missing_in_junctor(inner, known.get(name), f"{path}.{step}", f"{where}.{step}")
+        yield from _missing_in_junctor(inner, fields.get(name), f"{path}.{step}", f"{where}.{step}")

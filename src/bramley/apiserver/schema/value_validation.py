@@ -20,8 +20,8 @@ def compile_validation(schema: Schema) -> Visit:
     by_type = {kind: _parts(schema, kind) for kind in scalars.TYPE_NAMES}
 
     def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
-        for part in by_type[type(value)]:
-            part(value, old, path, out)
+        for run in by_type[type(value)]:
+            run(value, old, path, out)
 
     return check
 
@@ -50,26 +50,26 @@ def _parts(schema: Schema, kind: type) -> Sequence[Visit]:
     elif kind is dict:
         parts += [_fields(schema), scalars.count_check(schema, "Properties")]
     parts.append(scalars.enumeration(schema))
-    return [part for part in parts if part is not None]
+    return [each for each in parts if each is not None]
 
 
 def _fields(schema: Schema) -> Visit | None:
-    known = {
-        name: compile_validation(one) for name, one in (schema.get("properties") or {}).items()
+    checks = {
+        name: compile_validation(inner) for name, inner in (schema.get("properties") or {}).items()
     }
     extra = schema.get("additionalProperties")
     others = compile_validation(extra) if isinstance(extra, Mapping) else None
     required = tuple(schema.get("required") or ())
     refuse_others = extra is False
-    if not (known or others or required or refuse_others):
+    if not (checks or others or required or refuse_others):
         return None
 
     def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
         former = old if type(old) is dict else {}
         for name, item in value.items():
-            one = known.get(name, others)
-            if one is not None:
-                ratcheted(one, item, former.get(name, ABSENT), child(path, name), out)
+            field_check = checks.get(name, others)
+            if field_check is not None:
+                ratcheted(field_check, item, former.get(name, ABSENT), child(path, name), out)
             elif refuse_others:
                 detail = f"{path}.{name} in body is a forbidden property"
                 out.append(causes.invalid(path or NO_FIELD, name, detail))
@@ -82,18 +82,18 @@ def _items(schema: Schema) -> Visit | None:
     inner = schema.get("items")
     if not isinstance(inner, Mapping):
         return None
-    one = compile_validation(inner)
+    inner_check = compile_validation(inner)
     counterparts = correlated(schema)
 
     def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
         for index, (item, former) in enumerate(counterparts(value, old)):
-            ratcheted(one, item, former, f"{path}[{index}]", out)
+            ratcheted(inner_check, item, former, f"{path}[{index}]", out)
 
     return check
 
 
 def _compiled(schema: Schema, word: str) -> list[tuple[Schema, Visit]]:
-    return [(one, compile_validation(one)) for one in schema.get(word) or ()]
+    return [(branch, compile_validation(branch)) for branch in schema.get(word) or ()]
 
 
 def _any_of(schema: Schema) -> Visit | None:
@@ -119,7 +119,7 @@ def _one_of(schema: Schema) -> Visit | None:
 
     def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
         failures = _failures(branches, value, old, path)
-        valid = sum(not found for found in failures)
+        valid = sum(not errors for errors in failures)
         if valid == 1:
             return
         detail = f"Found {valid} valid alternatives" if valid else "Found none valid"
@@ -139,8 +139,8 @@ def _all_of(schema: Schema) -> Visit | None:
     def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
         failures = _failures(branches, value, old, path)
         if any(failures):
-            for found in failures:
-                out += found
+            for errors in failures:
+                out += errors
             detail = ". None validated" if all(failures) else ""
             rule = "must validate all the schemas (allOf)"
             out.append(_combined(f"{causes.quoted(path)} {rule}{detail}"))
@@ -152,12 +152,12 @@ def _not(schema: Schema) -> Visit | None:
     inner = schema.get("not")
     if not isinstance(inner, Mapping):
         return None
-    one = compile_validation(inner)
+    inner_check = compile_validation(inner)
 
     def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
-        found: list[Cause] = []
-        one(value, old, path, found)
-        if not found:
+        errors: list[Cause] = []
+        inner_check(value, old, path, errors)
+        if not errors:
             out.append(_combined(f"{causes.quoted(path)} must not validate the schema (not)"))
 
     return check
@@ -168,9 +168,9 @@ def _failures(
 ) -> list[list[Cause]]:
     failures: list[list[Cause]] = []
     for _, check in branches:
-        found: list[Cause] = []
-        check(value, old, path, found)
-        failures.append(found)
+        errors: list[Cause] = []
+        check(value, old, path, errors)
+        failures.append(errors)
     return failures
 
 
@@ -186,9 +186,9 @@ def _applied_checks(schema: Schema, value: Any) -> int:
     # The number of checks that applied: Kubernetes reports the errors of the branch with the most.
     count = 2 if schema.get("type") else 0
     if type(value) is dict:
-        known = schema.get("properties") or {}
+        fields = schema.get("properties") or {}
         return count + sum(
-            4 + _applied_checks(known[name], value[name]) for name in known if name in value
+            4 + _applied_checks(fields[name], value[name]) for name in fields if name in value
         )
     return count
 

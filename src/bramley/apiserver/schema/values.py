@@ -16,40 +16,41 @@ from bramley.base.errors import Cause
 
 Schema = Mapping[str, Any]
 Visit = Callable[[Any, Any, str, list[Cause]], None]  # value, former value, path, causes found
-Here = Callable[[Schema], Visit | None]
+CompileNode = Callable[[Schema], Visit | None]
 
 
-def compile_tree(schema: Any, here: Here) -> Visit | None:
-    """Return a function that runs the checks that `here` compiles, at each level of the schema; None if there are none."""
+def compile_tree(schema: Any, compile_node: CompileNode) -> Visit | None:
+    """Return a function that runs the checks that `compile_node` compiles, at each level of the schema; None if there are none."""
     if not isinstance(schema, Mapping):
         return None
-    own = here(schema)
-    inner = _object_visit(schema, here), _list_visit(schema, here)
-    visits = [visit for visit in (own, *inner) if visit is not None]
+    visit_node = compile_node(schema)
+    inner = _object_visit(schema, compile_node), _list_visit(schema, compile_node)
+    visits = [visit for visit in (visit_node, *inner) if visit is not None]
     if not visits:
         return None
 
     def visit(value: Any, old: Any, path: str, out: list[Cause]) -> None:
-        for one in visits:
-            one(value, old, path, out)
+        for run in visits:
+            run(value, old, path, out)
 
     return visits[0] if len(visits) == 1 else visit
 
 
-def _object_visit(schema: Schema, here: Here) -> Visit | None:
-    found = {
-        name: compile_tree(one, here) for name, one in (schema.get("properties") or {}).items()
+def _object_visit(schema: Schema, compile_node: CompileNode) -> Visit | None:
+    compiled = {
+        name: compile_tree(one, compile_node)
+        for name, one in (schema.get("properties") or {}).items()
     }
-    known = {name: one for name, one in found.items() if one is not None}
-    extra = compile_tree(schema.get("additionalProperties"), here)
-    if not known and extra is None:
+    visits = {name: one for name, one in compiled.items() if one is not None}
+    extra = compile_tree(schema.get("additionalProperties"), compile_node)
+    if not visits and extra is None:
         return None
 
     def visit(value: Any, old: Any, path: str, out: list[Cause]) -> None:
         if type(value) is not dict:
             return
         former = old if type(old) is dict else {}
-        for name, one in known.items():
+        for name, one in visits.items():
             if name in value:
                 one(value[name], former.get(name, ABSENT), child(path, name), out)
         if extra is not None:
@@ -59,16 +60,16 @@ def _object_visit(schema: Schema, here: Here) -> Visit | None:
     return visit
 
 
-def _list_visit(schema: Schema, here: Here) -> Visit | None:
-    one = compile_tree(schema.get("items"), here)
-    if one is None:
+def _list_visit(schema: Schema, compile_node: CompileNode) -> Visit | None:
+    visit_item = compile_tree(schema.get("items"), compile_node)
+    if visit_item is None:
         return None
     counterparts = correlated(schema)
 
     def visit(value: Any, old: Any, path: str, out: list[Cause]) -> None:
         if type(value) is list:
             for index, (item, former) in enumerate(counterparts(value, old)):
-                one(item, former, f"{path}[{index}]", out)
+                visit_item(item, former, f"{path}[{index}]", out)
 
     return visit
 
