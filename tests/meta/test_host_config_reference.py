@@ -43,8 +43,6 @@ def test_reference_lists_all_steps_in_order() -> None:
 
 
 def test_reference_lists_the_steps_of_a_preparation() -> None:
-    [listed] = re.findall(
-        r"^`bramley host prepare` has the steps (.*) only\.$", STEPS, re.MULTILINE
-    )
+    [line] = re.findall(r"^.*`bramley host prepare`.*$", STEPS, re.MULTILINE)
 
-    assert tuple(re.findall(r"`([^`]+)`", listed)) == preparation.NAMES
+    assert tuple(re.findall(r"`([^` ]+)`", line)) == preparation.NAMES
