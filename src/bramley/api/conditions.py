@@ -18,13 +18,13 @@ C = TypeVar("C", bound=Condition)
 
 def find(conditions: Sequence[C], type: str) -> C | None:
     """Return the condition of this type, or None."""
-    return next((one for one in conditions if one.type == type), None)
+    return next((each for each in conditions if each.type == type), None)
 
 
 def is_true(conditions: Sequence[Condition], type: str) -> bool:
     """Return whether the condition of this type exists and is True."""
-    found = find(conditions, type)
-    return found is not None and found.status == "True"
+    condition = find(conditions, type)
+    return condition is not None and condition.status == "True"
 
 
 def put(conditions: Sequence[C], condition: C, *, now: datetime) -> list[C]:
@@ -36,9 +36,9 @@ def put(conditions: Sequence[C], condition: C, *, now: datetime) -> list[C]:
     )
     if old is None:
         return [*conditions, new]
-    return [new if one.type == condition.type else one for one in conditions]
+    return [new if each.type == condition.type else each for each in conditions]
 
 
 def without(conditions: Sequence[C], type: str) -> list[C]:
     """Return the conditions without the one of this type."""
-    return [one for one in conditions if one.type != type]
+    return [each for each in conditions if each.type != type]

@@ -127,20 +127,20 @@ def to_yaml(manifest: dict[str, Any]) -> str:
 
 def definition(custom: CustomKind) -> CustomResourceDefinition:
     """Return the definition of one kind."""
-    where = custom.kind.resource
+    resource = custom.kind.resource
     return CustomResourceDefinition(
         metadata=ObjectMeta(name=custom.name, labels=custom.labels),
         spec=DefinitionSpec(
-            group=where.group,
+            group=resource.group,
             names=Names(
-                plural=where.plural,
-                singular=where.kind.lower(),
-                kind=where.kind,
-                list_kind=f"{where.kind}List",
+                plural=resource.plural,
+                singular=resource.kind.lower(),
+                kind=resource.kind,
+                list_kind=f"{resource.kind}List",
                 short_names=[custom.short_name],
                 categories=[custom.category],
             ),
-            scope="Namespaced" if where.namespaced else "Cluster",
+            scope="Namespaced" if resource.namespaced else "Cluster",
             versions=[version(custom)],
         ),
     )

@@ -77,24 +77,24 @@ def of_kind(kind: type[Object]) -> Schema:
     return ordered(object_of(info, {**head, **body}))
 
 
-def property_of(part: inspect.Field, *, defaults: bool = True) -> Schema:
+def property_of(field: inspect.Field, *, defaults: bool = True) -> Schema:
     """Return the schema of one field with its default."""
-    schema = of_type(part.type, defaults=defaults)
-    if part.default is None:
+    schema = of_type(field.type, defaults=defaults)
+    if field.default is None:
         # The server removes a null of a field that is not nullable before validation, so null and absent are the same.
         schema.pop("nullable", None)
-    return ordered({**schema, **default_of(part, schema)} if defaults else schema)
+    return ordered({**schema, **default_of(field, schema)} if defaults else schema)
 
 
-def default_of(part: inspect.Field, schema: Schema) -> Schema:
+def default_of(field: inspect.Field, schema: Schema) -> Schema:
     """Return the default of a field, unless it means that the field is absent."""
-    if part.default is msgspec.NODEFAULT or part.default is None or part.default == "":
+    if field.default is msgspec.NODEFAULT or field.default is None or field.default == "":
         return {}
-    if isinstance(part.default, msgspec.Struct):
+    if isinstance(field.default, msgspec.Struct):
         # Written out, because a server evaluates CEL rules on a default before it adds nested defaults.
         inner = schema["properties"].items()
-        return {"default": {name: one["default"] for name, one in inner if "default" in one}}
-    return {"default": part.default}
+        return {"default": {name: each["default"] for name, each in inner if "default" in each}}
+    return {"default": field.default}
 
 
 def of_type(info: inspect.Type, *, defaults: bool = True) -> Schema:
@@ -141,8 +141,8 @@ NUMBER_BOUNDS = {"ge": "minimum", "le": "maximum"}
 
 def bounds(info: inspect.IntType) -> Schema:
     """Return the range of a number as keys of a schema."""
-    found = {key: getattr(info, attribute) for attribute, key in NUMBER_BOUNDS.items()}
-    return {key: value for key, value in found.items() if value is not None}
+    keywords = {key: getattr(info, attribute) for attribute, key in NUMBER_BOUNDS.items()}
+    return {key: value for key, value in keywords.items() if value is not None}
 
 
 READER_BOUNDS = ("pattern", "min_length", "max_length")

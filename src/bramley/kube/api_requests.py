@@ -43,9 +43,9 @@ def object_path(
 ) -> str:
     """Return the path of one object, or of one of its subresources."""
     _check_scope(resource, namespace)
-    part = None if subresource is None else _segment("subresource", subresource)
+    segment = None if subresource is None else _segment("subresource", subresource)
     metadata = None if namespace is None else _segment("namespace", namespace)
-    return resource.path(metadata, _segment("name", name), part)
+    return resource.path(metadata, _segment("name", name), segment)
 
 
 def _check_scope(resource: Resource, namespace: str | None) -> None:
@@ -55,10 +55,10 @@ def _check_scope(resource: Resource, namespace: str | None) -> None:
         raise errors.BadRequest(f"a {resource.kind} is cluster-scoped; leave the namespace out")
 
 
-def _segment(what: str, text: str) -> str:
+def _segment(name: str, text: str) -> str:
     is_invalid = not text or text in {".", ".."} or len(text) > LONGEST_SEGMENT
     if is_invalid or any(char in "/%" or not char.isprintable() for char in text):
-        raise errors.BadRequest(f"{text[:LONGEST_SEGMENT]!r} is not a valid {what}")
+        raise errors.BadRequest(f"{text[:LONGEST_SEGMENT]!r} is not a valid {name}")
     # Names of RBAC objects contain colons, which a path may contain as they are.
     return quote(text, safe=":")
 
@@ -162,10 +162,10 @@ _TOKEN_RESPONSE = msgspec.json.Decoder(TokenRequest)
 def issued_token(body: bytes) -> IssuedToken:
     """Decode the response to a TokenRequest."""
     try:
-        found = _TOKEN_RESPONSE.decode(body).status
+        status = _TOKEN_RESPONSE.decode(body).status
     except msgspec.MsgspecError:
         # The cause is dropped on purpose: its text could quote the response, which holds a token.
         raise errors.ApiUnavailable("the server's response is not a TokenRequest") from None
-    if not found.token or found.expiration_timestamp is None:
+    if not status.token or status.expiration_timestamp is None:
         raise errors.ApiUnavailable("the server's response has no token")
-    return IssuedToken(Secret(found.token), found.expiration_timestamp)
+    return IssuedToken(Secret(status.token), status.expiration_timestamp)

@@ -160,8 +160,8 @@ class Client:
 
     async def create(self, obj: K, *, namespace: str | None = None) -> K:
         """Create an object, in the namespace given or in the one it names."""
-        place = namespace if namespace is not None else obj.metadata.namespace
-        body = await self._post(obj.resource, to_wire(obj), namespace=place)
+        target_namespace = namespace if namespace is not None else obj.metadata.namespace
+        body = await self._post(obj.resource, to_wire(obj), namespace=target_namespace)
         return codec_of(type(obj)).object(body)
 
     async def create_wire(
@@ -230,9 +230,9 @@ class Client:
     ) -> K:
         """Apply server-side: own exactly these fields, creating the object if necessary; a field of another manager is a Conflict."""
         path = object_path(kind.resource, name, namespace=namespace, subresource=subresource)
-        whole = api_requests.with_identity(kind.resource, body, name=name, namespace=namespace)
+        config = api_requests.with_identity(kind.resource, body, name=name, namespace=namespace)
         query = {"fieldManager": manager, "force": "true" if force else "false"}
-        return codec_of(kind).object(await self._patch(path, whole, APPLY_PATCH, query))
+        return codec_of(kind).object(await self._patch(path, config, APPLY_PATCH, query))
 
     async def delete(
         self,

@@ -83,14 +83,14 @@ class PageDecoder(Generic[K]):
 
     def _item_by_item(self, body: bytes) -> Listing[K]:
         page = _RAW_PAGE.decode(body)
-        found: Listing[K] = Listing([], page.metadata.resource_version, page.metadata.continue_)
+        listing: Listing[K] = Listing([], page.metadata.resource_version, page.metadata.continue_)
         for raw in page.items or []:
             try:
-                found.items.append(self._item.decode(raw))
+                listing.items.append(self._item.decode(raw))
             except DECODE_ERRORS as error:
                 failed = Undecodable(metadata_of(raw), describe(error), bytes(raw)[:SAMPLE_BYTES])
-                found.undecodable.append(failed)
-        return found
+                listing.undecodable.append(failed)
+        return listing
 
 
 Fetch = Callable[[Request], Awaitable[Listing[K]]]
@@ -118,14 +118,14 @@ async def list_all(first: Request, fetch: Fetch[K]) -> Listing[K]:
     return join_pages([page async for page in list_pages(first, fetch)])
 
 
-def join_pages(found: list[Listing[K]]) -> Listing[K]:
+def join_pages(pages: list[Listing[K]]) -> Listing[K]:
     """Return pages as one list, at the version of the first: a watch from there misses nothing."""
-    if len(found) == 1:
-        return found[0]
+    if len(pages) == 1:
+        return pages[0]
     return Listing(
-        items=[item for page in found for item in page.items],
-        resource_version=found[0].resource_version,
-        undecodable=[failed for page in found for failed in page.undecodable],
+        items=[item for page in pages for item in page.items],
+        resource_version=pages[0].resource_version,
+        undecodable=[failed for page in pages for failed in page.undecodable],
     )
 
 
@@ -177,8 +177,8 @@ def not_json(resource: Resource, error: Exception) -> errors.ApiUnavailable:
 
 def cause_of(error: msgspec.ValidationError) -> errors.Cause:
     """Return the invalid field and the problem from msgspec's message, which may end in "- at `$.spec.field`"."""
-    problem, _, place = str(error).partition(" - at `$")
-    return errors.Cause(place.rstrip("`").removeprefix("."), "FieldValueTypeInvalid", problem)
+    problem, _, path = str(error).partition(" - at `$")
+    return errors.Cause(path.rstrip("`").removeprefix("."), "FieldValueTypeInvalid", problem)
 
 
 def codec_of(kind: type[K]) -> Codec[K]:

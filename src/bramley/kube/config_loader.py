@@ -30,7 +30,7 @@ from bramley.kube.credentials import (
 )
 from bramley.kube.exec_plugin import ExecPlugin, Plugin
 from bramley.kube.http import HttpTransport
-from bramley.kube.kubeconfig import Cluster, Exec, Found, SelectedContext, User
+from bramley.kube.kubeconfig import Cluster, Exec, Located, SelectedContext, User
 from bramley.kube.tls import ClientCertificate, Trust
 
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -42,41 +42,41 @@ def config_of(
 ) -> ClientConfig:
     """Return the configuration of a context."""
     cluster, user = selected.cluster, selected.user
-    proxy = cluster.part.proxy_url
+    proxy = cluster.entry.proxy_url
     return ClientConfig(
-        server=checked_url(cluster.part.server, cluster.at("server")),
+        server=checked_url(cluster.entry.server, cluster.at("server")),
         trust=_trust(cluster),
         credentials=_credentials(selected, clock, environment),
         headers=_impersonation(user),
         proxy=checked_url(proxy, cluster.at("proxy-url")) if proxy else None,
-        compression=not cluster.part.disable_compression,
+        compression=not cluster.entry.disable_compression,
         namespace=selected.namespace,
     )
 
 
-def _trust(cluster: Found[Cluster]) -> Trust:
-    part = cluster.part
-    given = part.certificate_authority or part.certificate_authority_data
-    if part.insecure_skip_tls_verify and given:
+def _trust(cluster: Located[Cluster]) -> Trust:
+    entry = cluster.entry
+    authority = entry.certificate_authority or entry.certificate_authority_data
+    if entry.insecure_skip_tls_verify and authority:
         raise errors.BadConfiguration(
             f"{cluster.at('insecure-skip-tls-verify')}: contradicts the certificate authority; "
             "keep one of the two"
         )
     return Trust(
         authorities=_authorities(cluster),
-        verify=not part.insecure_skip_tls_verify,
-        server_name=part.tls_server_name or None,
+        verify=not entry.insecure_skip_tls_verify,
+        server_name=entry.tls_server_name or None,
         source=cluster.at("certificate-authority"),
     )
 
 
-def _authorities(cluster: Found[Cluster]) -> str | None:
-    part = cluster.part
-    if part.certificate_authority_data:
-        place = cluster.at("certificate-authority-data")
-        return _text(part.certificate_authority_data, place)
-    if part.certificate_authority:
-        return _file(cluster, "certificate-authority", part.certificate_authority)
+def _authorities(cluster: Located[Cluster]) -> str | None:
+    entry = cluster.entry
+    if entry.certificate_authority_data:
+        location = cluster.at("certificate-authority-data")
+        return _text(entry.certificate_authority_data, location)
+    if entry.certificate_authority:
+        return _file(cluster, "certificate-authority", entry.certificate_authority)
     return None
 
 
@@ -84,35 +84,35 @@ def _credentials(
     selected: SelectedContext, clock: Clock, environment: Mapping[str, str]
 ) -> Credentials:
     user = selected.user
-    part = user.part
-    if part.auth_provider is not None:
+    entry = user.entry
+    if entry.auth_provider is not None:
         raise errors.BadConfiguration(
             f"{user.at('auth-provider')}: Kubernetes removed these; use an exec plugin"
         )
     certificate = _certificate(user)
     # As in client-go, tokenFile takes precedence over token.
-    if part.token_file:
-        return TokenFile(user.path(part.token_file), clock=clock, certificate=certificate)
+    if entry.token_file:
+        return TokenFile(user.path(entry.token_file), clock=clock, certificate=certificate)
     header = _header(user)
-    if part.exec and header is None and certificate is None:
-        plugin = _plugin(user, part.exec, selected.cluster)
+    if entry.exec and header is None and certificate is None:
+        plugin = _plugin(user, entry.exec, selected.cluster)
         return ExecPlugin(plugin, clock=clock, environment=environment)
     return StaticCredentials(Credential(header, certificate))
 
 
-def _header(user: Found[User]) -> Secret | None:
-    part = user.part
-    if part.token:
-        return credentials.bearer(part.token.reveal(), user.at("token"))
-    if part.username:
-        return credentials.basic(part.username, part.password or Secret(""))
+def _header(user: Located[User]) -> Secret | None:
+    entry = user.entry
+    if entry.token:
+        return credentials.bearer(entry.token.reveal(), user.at("token"))
+    if entry.username:
+        return credentials.basic(entry.username, entry.password or Secret(""))
     return None
 
 
-def _certificate(user: Found[User]) -> ClientCertificate | None:
-    part = user.part
+def _certificate(user: Located[User]) -> ClientCertificate | None:
+    entry = user.entry
     chain = _either(
-        user, "client-certificate", part.client_certificate, part.client_certificate_data
+        user, "client-certificate", entry.client_certificate, entry.client_certificate_data
     )
     key = _key(user)
     if chain is None and key is None:
@@ -125,97 +125,99 @@ def _certificate(user: Found[User]) -> ClientCertificate | None:
     return ClientCertificate(chain, key, source=user.at("client-certificate"))
 
 
-def _key(user: Found[User]) -> Secret | None:
-    part = user.part
-    if part.client_key_data:
-        text = part.client_key_data.reveal()
+def _key(user: Located[User]) -> Secret | None:
+    entry = user.entry
+    if entry.client_key_data:
+        text = entry.client_key_data.reveal()
         return Secret(_text(_decoded(text, user.at("client-key-data")), user.at("client-key-data")))
-    if part.client_key:
-        return Secret(_file(user, "client-key", part.client_key))
+    if entry.client_key:
+        return Secret(_file(user, "client-key", entry.client_key))
     return None
 
 
-def _either(found: Found[Any], field: str, path: str | None, content: bytes | None) -> str | None:
+def _either(
+    located: Located[Any], field: str, path: str | None, content: bytes | None
+) -> str | None:
     if content:
-        return _text(content, found.at(f"{field}-data"))
-    return _file(found, field, path) if path else None
+        return _text(content, located.at(f"{field}-data"))
+    return _file(located, field, path) if path else None
 
 
-def _decoded(text: str, place: str) -> bytes:
+def _decoded(text: str, location: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise errors.BadConfiguration(f"{place}: is not base64; encode the PEM file") from None
+        raise errors.BadConfiguration(f"{location}: is not base64; encode the PEM file") from None
 
 
-def _text(content: bytes, place: str) -> str:
+def _text(content: bytes, location: str) -> str:
     try:
         return content.decode("ascii")
     except UnicodeDecodeError:
-        raise errors.BadConfiguration(f"{place}: is not PEM; encode the PEM file") from None
+        raise errors.BadConfiguration(f"{location}: is not PEM; encode the PEM file") from None
 
 
-def _file(found: Found[Any], field: str, text: str) -> str:
-    path = found.path(text)
+def _file(located: Located[Any], field: str, text: str) -> str:
+    path = located.path(text)
     try:
         return path.read_text("ascii")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not PEM"
         raise errors.BadConfiguration(
-            f"{found.at(field)}: {path} cannot be used ({reason}); name a readable PEM file"
+            f"{located.at(field)}: {path} cannot be used ({reason}); name a readable PEM file"
         ) from None
 
 
-def _plugin(user: Found[User], part: Exec, cluster: Found[Cluster]) -> Plugin:
-    place = user.at("exec")
-    if part.api_version not in EXEC_VERSIONS:
-        known = " or ".join(EXEC_VERSIONS)
-        raise errors.BadConfiguration(f"{place}.apiVersion: is {part.api_version!r}; use {known}")
-    if not part.command:
-        raise errors.BadConfiguration(f"{place}.command: is missing; name the program to run")
-    if part.interactive_mode == "Always":
+def _plugin(user: Located[User], entry: Exec, cluster: Located[Cluster]) -> Plugin:
+    field = user.at("exec")
+    if entry.api_version not in EXEC_VERSIONS:
+        usable = " or ".join(EXEC_VERSIONS)
+        raise errors.BadConfiguration(f"{field}.apiVersion: is {entry.api_version!r}; use {usable}")
+    if not entry.command:
+        raise errors.BadConfiguration(f"{field}.command: is missing; name the program to run")
+    if entry.interactive_mode == "Always":
         raise errors.BadConfiguration(
-            f"{place}.interactiveMode: is Always, but there is no terminal; use Never"
+            f"{field}.interactiveMode: is Always, but there is no terminal; use Never"
         )
     return Plugin(
-        command=_command(user, part.command),
-        arguments=tuple(part.args or ()),
-        api_version=part.api_version,
-        environment={variable.name: variable.value for variable in part.env or ()},
-        cluster=_cluster_info(cluster) if part.provide_cluster_info else None,
-        install_hint=part.install_hint or "",
-        source=place,
+        command=_command(user, entry.command),
+        arguments=tuple(entry.args or ()),
+        api_version=entry.api_version,
+        environment={variable.name: variable.value for variable in entry.env or ()},
+        cluster=_cluster_info(cluster) if entry.provide_cluster_info else None,
+        install_hint=entry.install_hint or "",
+        source=field,
     )
 
 
-def _command(user: Found[User], command: str) -> str:
+def _command(user: Located[User], command: str) -> str:
     # A bare name is looked up on the PATH; a path is relative to the file's directory.
     return str(user.path(command)) if "/" in command else command
 
 
-def _cluster_info(cluster: Found[Cluster]) -> dict[str, Any]:
-    part = cluster.part
+def _cluster_info(cluster: Located[Cluster]) -> dict[str, Any]:
+    entry = cluster.entry
     authorities = (_authorities(cluster) or "").encode()
     info = {
-        "server": part.server,
-        "tls-server-name": part.tls_server_name,
-        "insecure-skip-tls-verify": part.insecure_skip_tls_verify,
+        "server": entry.server,
+        "tls-server-name": entry.tls_server_name,
+        "insecure-skip-tls-verify": entry.insecure_skip_tls_verify,
         "certificate-authority-data": base64.b64encode(authorities).decode(),
-        "proxy-url": part.proxy_url,
-        "disable-compression": part.disable_compression,
+        "proxy-url": entry.proxy_url,
+        "disable-compression": entry.disable_compression,
         "config": next(
-            (e.extension for e in part.extensions or () if e.name == EXEC_EXTENSION), None
+            (e.extension for e in entry.extensions or () if e.name == EXEC_EXTENSION), None
         ),
     }
     return {key: value for key, value in info.items() if value}
 
 
-def _impersonation(user: Found[User]) -> tuple[tuple[str, str], ...]:
-    part = user.part
-    headers = [("Impersonate-User", part.as_)] if part.as_ else []
-    headers += [("Impersonate-Uid", part.as_uid)] if part.as_uid else []
-    headers += [("Impersonate-Group", group) for group in part.as_groups or ()]
-    for key, values in (part.as_user_extra or {}).items():
+def _impersonation(user: Located[User]) -> tuple[tuple[str, str], ...]:
+    entry = user.entry
+    headers = [("Impersonate-User", entry.as_)] if entry.as_ else []
+    headers += [("Impersonate-Uid", entry.as_uid)] if entry.as_uid else []
+    headers += [("Impersonate-Group", group) for group in entry.as_groups or ()]
+    for key, values in (entry.as_user_extra or {}).items():
         headers += [(f"Impersonate-Extra-{quote(key, safe='')}", value) for value in values]
     if not all(value.isprintable() for _, value in headers):
         raise errors.BadConfiguration(
@@ -236,8 +238,8 @@ def connect(
     settings: Settings | None = None,
 ) -> Client:
     """Return a client for the server of the arguments, the environment or the machine; nothing is sent yet."""
-    found = load(kubeconfig, context, environment=environment, clock=clock)
-    return Client(HttpTransport(found), clock=clock, settings=settings)
+    config = load(kubeconfig, context, environment=environment, clock=clock)
+    return Client(HttpTransport(config), clock=clock, settings=settings)
 
 
 def load(
@@ -274,17 +276,17 @@ def _from_files(
     def read_again() -> Credentials:
         again = read()
         # Credentials of another server must not be sent to this one.
-        if again.server != found.server:
+        if again.server != config.server:
             raise errors.BadConfiguration(
                 f"{files[0]}: names another server now; restart this process"
             )
         return again.credentials
 
-    found = read()
-    if not isinstance(found.credentials, StaticCredentials):
+    config = read()
+    if not isinstance(config.credentials, StaticCredentials):
         # Token files and plugins reload themselves.
-        return found
-    return replace(found, credentials=ReloadingCredentials(found.credentials, read_again))
+        return config
+    return replace(config, credentials=ReloadingCredentials(config.credentials, read_again))
 
 
 def in_cluster_config(
@@ -313,6 +315,6 @@ def _pod_file(path: Path) -> str:
 
 def _kubeconfig_files(variables: Mapping[str, str]) -> list[Path]:
     """Return the files of KUBECONFIG that exist, or the first one if none does; kubectl skips missing files, too."""
-    named = [Path(text) for text in variables.get("KUBECONFIG", "").split(os.pathsep) if text]
-    existing = [path for path in named if path.exists()]
-    return existing or named[:1]
+    listed = [Path(text) for text in variables.get("KUBECONFIG", "").split(os.pathsep) if text]
+    existing = [path for path in listed if path.exists()]
+    return existing or listed[:1]

@@ -84,8 +84,8 @@ class StaticCredentials:
 class ReloadingCredentials:
     """Credentials from a configuration that may be rewritten, such as a kubeconfig with a new token."""
 
-    def __init__(self, held: Credentials, read: Callable[[], Credentials]) -> None:
-        self._held = held
+    def __init__(self, credentials: Credentials, read: Callable[[], Credentials]) -> None:
+        self._held = credentials
         self._read = read
 
     async def current(self) -> Credential:
@@ -99,13 +99,13 @@ class ReloadingCredentials:
             return True
         try:
             fresh = self._read()
-            found = await fresh.current()
+            credential_now = await fresh.current()
         except errors.BadConfiguration as error:
             # The file may be being written at this moment.
             logger.warning("Keeping old credentials: configuration is unreadable", error=str(error))
             return False
         self._held = fresh
-        return found != credential
+        return credential_now != credential
 
 
 class TokenFile:

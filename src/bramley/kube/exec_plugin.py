@@ -140,16 +140,16 @@ class ExecPlugin:
 
     async def _output(self) -> bytes:
         process = await self._start()
-        ended = False
+        has_ended = False
         try:
             async with asyncio.timeout(self._deadline.total_seconds()):
                 output, stderr = await _collected(process)
-            ended = True
+            has_ended = True
         except TimeoutError:
             raise self._failed(f"it did not end within {self._deadline}") from None
         finally:
             # Also on cancellation: the plugin must not outlive its caller.
-            if not ended:
+            if not has_ended:
                 await _kill(process)
         if process.returncode != 0:
             raise self._failed(f"it failed with code {process.returncode}{self._shown(stderr)}")
@@ -230,11 +230,11 @@ async def _collected(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]
 
 async def _bounded(pipe: asyncio.StreamReader | None) -> bytes:
     """Read a pipe to its end, keeping a bounded part."""
-    kept = b""
+    output = b""
     # Beyond the limit, too: a full pipe would block the plugin for ever.
     while pipe and (chunk := await pipe.read(65_536)):
-        kept += chunk[: LONGEST_OUTPUT_BYTES - len(kept)]
-    return kept
+        output += chunk[: LONGEST_OUTPUT_BYTES - len(output)]
+    return output
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:

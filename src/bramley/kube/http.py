@@ -125,13 +125,13 @@ class HttpTransport:
 
     async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
         parts: list[bytes] = []
-        left = self._settings.longest_response_bytes
-        async for part in response.content.iter_any():
-            left -= len(part)
-            if left < 0:
+        remaining = self._settings.longest_response_bytes
+        async for chunk in response.content.iter_any():
+            remaining -= len(chunk)
+            if remaining < 0:
                 response.close()
                 raise aiohttp.ClientPayloadError("the response exceeds the size limit")
-            parts.append(part)
+            parts.append(chunk)
         return b"".join(parts)
 
     def _request(
@@ -161,12 +161,12 @@ class HttpTransport:
     def _context(self, credential: Credential) -> Any:
         if not self._server.startswith("https:"):
             return True
-        found = self._contexts.get(credential.certificate)
-        if found is None:
-            found = tls.context(self._config.trust, credential.certificate)
+        context = self._contexts.get(credential.certificate)
+        if context is None:
+            context = tls.context(self._config.trust, credential.certificate)
             # Only the newest is kept: certificates of plugins keep changing.
-            self._contexts = {credential.certificate: found}
-        return found
+            self._contexts = {credential.certificate: context}
+        return context
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._closed:

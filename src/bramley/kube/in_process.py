@@ -77,9 +77,9 @@ class Exchange:
 
     def body(self) -> bytes:
         """Return what was received so far."""
-        taken, self._chunks, self._buffered = b"".join(self._chunks), [], 0
+        body, self._chunks, self._buffered = b"".join(self._chunks), [], 0
         self._has_space.set()
-        return taken
+        return body
 
     def disconnect(self) -> None:
         """Disconnect: send `http.disconnect` to the application."""
@@ -118,15 +118,15 @@ class Exchange:
         }
 
     def _header_lines(self) -> list[tuple[bytes, bytes]]:
-        found = {"host": "in-process", "accept": self._request.accept}
+        headers = {"host": "in-process", "accept": self._request.accept}
         if self._request.body is not None:
-            found["content-length"] = str(len(self._request.body))
+            headers["content-length"] = str(len(self._request.body))
         if self._request.content_type:
-            found["content-type"] = self._request.content_type
+            headers["content-type"] = self._request.content_type
         if self._token:
-            found["authorization"] = f"Bearer {self._token.reveal()}"
+            headers["authorization"] = f"Bearer {self._token.reveal()}"
         further = ((key.lower(), value) for key, value in self._request.headers)
-        return [(key.encode(), value.encode()) for key, value in (*found.items(), *further)]
+        return [(key.encode(), value.encode()) for key, value in (*headers.items(), *further)]
 
     async def _receive(self) -> Message:
         if not self._received:

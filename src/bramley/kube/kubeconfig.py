@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     import yaml
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Base of the parts of a kubeconfig, most of whose fields are in kebab-case."""
+class KebabStruct(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Base of the entries of a kubeconfig, most of whose fields are in kebab-case."""
 
 
-class Extension(Part, frozen=True, kw_only=True):
+class Extension(KebabStruct, frozen=True, kw_only=True):
     """Data of another program, under its own name."""
 
     name: str
     extension: Any = None
 
 
-class Cluster(Part, frozen=True, kw_only=True):
+class Cluster(KebabStruct, frozen=True, kw_only=True):
     """One server."""
 
     server: str = ""
@@ -71,7 +71,7 @@ class Present:
     """Marks that a field is set, without its value: that may contain tokens."""
 
 
-class User(Part, frozen=True, kw_only=True):
+class User(KebabStruct, frozen=True, kw_only=True):
     """One identity."""
 
     client_certificate: str | None = None
@@ -90,7 +90,7 @@ class User(Part, frozen=True, kw_only=True):
     as_user_extra: dict[str, list[str]] | None = None
 
 
-class Context(Part, frozen=True, kw_only=True):
+class Context(KebabStruct, frozen=True, kw_only=True):
     """One pair of a server and an identity."""
 
     cluster: str = ""
@@ -98,28 +98,28 @@ class Context(Part, frozen=True, kw_only=True):
     namespace: str | None = None
 
 
-class NamedCluster(Part, frozen=True, kw_only=True):
+class NamedCluster(KebabStruct, frozen=True, kw_only=True):
     """A cluster under its name."""
 
     name: str
     cluster: Cluster
 
 
-class NamedUser(Part, frozen=True, kw_only=True):
+class NamedUser(KebabStruct, frozen=True, kw_only=True):
     """A user under its name."""
 
     name: str
     user: User | None = None
 
 
-class NamedContext(Part, frozen=True, kw_only=True):
+class NamedContext(KebabStruct, frozen=True, kw_only=True):
     """A context under its name."""
 
     name: str
     context: Context
 
 
-class Document(Part, frozen=True, kw_only=True):
+class Document(KebabStruct, frozen=True, kw_only=True):
     """One file."""
 
     current_context: str | None = None
@@ -132,10 +132,10 @@ P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[P]):
-    """A part of a kubeconfig and the file it was found in."""
+class Located(Generic[P]):
+    """An entry of a kubeconfig, and the file and field where it is."""
 
-    part: P
+    entry: P
     file: Path
     field: str
 
@@ -144,7 +144,7 @@ class Found(Generic[P]):
         return f"{self.file}: {self.field}.{name}"
 
     def path(self, text: str) -> Path:
-        """Return a path of this part, relative to its file's directory."""
+        """Return a path of this entry, relative to its file's directory."""
         return self.file.parent / text
 
 
@@ -152,8 +152,8 @@ class Found(Generic[P]):
 class SelectedContext:
     """One context with its cluster and user."""
 
-    cluster: Found[Cluster]
-    user: Found[User]
+    cluster: Located[Cluster]
+    user: Located[User]
     namespace: str
 
 
@@ -214,49 +214,49 @@ def _hidden(expected_type: type, value: Any) -> Any:
 
 
 def _select(documents: Sequence[tuple[Path, Document]], requested: str | None) -> SelectedContext:
-    named = [document.current_context for _, document in documents if document.current_context]
-    name = requested or next(iter(named), None)
+    names = [document.current_context for _, document in documents if document.current_context]
+    name = requested or next(iter(names), None)
     files = ", ".join(str(file) for file, _ in documents)
     contexts = _first_of_each("contexts", documents)
     if not name:
         raise errors.BadConfiguration(
             f"{files}: current-context: is not set; set it, or choose one of {_names(contexts)}"
         )
-    context: Found[Context] = _get(contexts, name, f"{files}: contexts")
-    part = context.part
+    context: Located[Context] = _get(contexts, name, f"{files}: contexts")
+    entry = context.entry
     return SelectedContext(
-        cluster=_get(_first_of_each("clusters", documents), part.cluster, context.at("cluster")),
+        cluster=_get(_first_of_each("clusters", documents), entry.cluster, context.at("cluster")),
         user=_user(documents, context),
-        namespace=part.namespace or "default",
+        namespace=entry.namespace or "default",
     )
 
 
-def _user(documents: Sequence[tuple[Path, Document]], context: Found[Context]) -> Found[User]:
-    if not context.part.user:
-        return Found(User(), context.file, context.field)
-    found = _get(_first_of_each("users", documents), context.part.user, context.at("user"))
-    return Found(found.part or User(), found.file, found.field)
+def _user(documents: Sequence[tuple[Path, Document]], context: Located[Context]) -> Located[User]:
+    if not context.entry.user:
+        return Located(User(), context.file, context.field)
+    located = _get(_first_of_each("users", documents), context.entry.user, context.at("user"))
+    return Located(located.entry or User(), located.file, located.field)
 
 
 def _first_of_each(
     section: str, documents: Iterable[tuple[Path, Document]]
-) -> Mapping[str, Found[Any]]:
-    found: dict[str, Found[Any]] = {}
+) -> Mapping[str, Located[Any]]:
+    entries: dict[str, Located[Any]] = {}
     singular = section.removesuffix("s")
     for file, document in documents:
         for entry in getattr(document, section) or []:
             location = f'{section}["{entry.name}"].{singular}'
-            found.setdefault(entry.name, Found(getattr(entry, singular), file, location))
-    return found
+            entries.setdefault(entry.name, Located(getattr(entry, singular), file, location))
+    return entries
 
 
-def _get(found: Mapping[str, Found[Any]], name: str, location: str) -> Found[Any]:
-    if name not in found:
+def _get(entries: Mapping[str, Located[Any]], name: str, location: str) -> Located[Any]:
+    if name not in entries:
         raise errors.BadConfiguration(
-            f"{location}: {name!r} does not exist; choose one of {_names(found)}"
+            f"{location}: {name!r} does not exist; choose one of {_names(entries)}"
         )
-    return found[name]
+    return entries[name]
 
 
-def _names(found: Mapping[str, object]) -> str:
-    return ", ".join(repr(name) for name in sorted(found)) or "none"
+def _names(entries: Mapping[str, object]) -> str:
+    return ", ".join(repr(name) for name in sorted(entries)) or "none"

@@ -21,8 +21,8 @@ _FIELD_SPECIAL = re.compile(r"([\\,=])")
 
 def query(labels: Selector, fields: Selector) -> dict[str, str]:
     """Return the query parameters of these selectors."""
-    found = {"labelSelector": of_labels(labels), "fieldSelector": of_fields(fields)}
-    return {key: text for key, text in found.items() if text}
+    selectors = {"labelSelector": of_labels(labels), "fieldSelector": of_fields(fields)}
+    return {key: text for key, text in selectors.items() if text}
 
 
 def of_labels(labels: Selector) -> str:

@@ -49,8 +49,8 @@ class Status(Fields, frozen=True, kw_only=True):
 
     def causes(self) -> tuple[errors.Cause, ...]:
         """Return the invalid fields as `errors.Cause`."""
-        found = (self.details.causes if self.details else None) or []
-        return tuple(errors.Cause(c.field, c.reason, bounded(c.message)) for c in found)
+        causes = (self.details.causes if self.details else None) or []
+        return tuple(errors.Cause(c.field, c.reason, bounded(c.message)) for c in causes)
 
     def wait(self) -> timedelta | None:
         """Return how long the server requests to wait, if it does."""

@@ -60,20 +60,20 @@ class Lines:
         self._buffer(chunk[cut:])
         return block
 
-    def _first_line_and_rest(self, whole: bytes) -> bytes:
+    def _first_line_and_rest(self, chunk: bytes) -> bytes:
         if self._buffered <= self._longest:
-            return whole
-        return whole[whole.index(b"\n") :]
+            return chunk
+        return chunk[chunk.index(b"\n") :]
 
-    def _buffer(self, part: bytes) -> None:
-        if not part:
+    def _buffer(self, chunk: bytes) -> None:
+        if not chunk:
             return
-        self._buffered += len(part)
+        self._buffered += len(chunk)
         if self._buffered <= self._longest:
-            self._parts.append(part)
+            self._parts.append(chunk)
         else:
             # The sample is cut short, so decoding it fails and it is reported like any other undecodable line.
-            self._parts = [b"".join(self._parts)[:SAMPLE_BYTES] or part[:SAMPLE_BYTES]]
+            self._parts = [b"".join(self._parts)[:SAMPLE_BYTES] or chunk[:SAMPLE_BYTES]]
 
 
 class _RawEvent(Fields, frozen=True, kw_only=True):

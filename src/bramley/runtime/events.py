@@ -234,10 +234,10 @@ class Recorder:
         first = min(self._postponed, key=lambda each: each.due, default=None)
         if first is None:
             return _Attempt(await self._queue.get())
-        left = first.due - self._clock.monotonic()
+        remaining = first.due - self._clock.monotonic()
         try:
             # Queued events go first: one that the server forbids must not delay them.
-            async with asyncio.timeout(max(left, 0.0)):
+            async with asyncio.timeout(max(remaining, 0.0)):
                 return _Attempt(await self._queue.get())
         except TimeoutError:
             self._postponed.remove(first)
@@ -282,10 +282,10 @@ class Recorder:
     async def _write(self, event: _PendingEvent) -> None:
         group = (event.about.uid or event.about.name, event.type, event.reason, event.action)
         identity, text = self._aggregator.aggregate(group, event.message, self._clock.monotonic())
-        known = self._written.find(identity)
-        if known is not None:
+        written = self._written.find(identity)
+        if written is not None:
             try:
-                await self._count_up(event, known, text)
+                await self._count_up(event, written, text)
             except errors.NotFound:
                 # The server deletes events after an hour; then a new event is created.
                 self._written.drop(identity)
@@ -294,13 +294,13 @@ class Recorder:
         made = await self._create(event, text)
         self._written.put(identity, _Written(made.name, 1))
 
-    async def _count_up(self, event: _PendingEvent, known: _Written, text: str) -> None:
+    async def _count_up(self, event: _PendingEvent, written: _Written, text: str) -> None:
         stamp = f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}"
-        patch = {"count": known.count + 1, "lastTimestamp": stamp, "message": text}
+        patch = {"count": written.count + 1, "lastTimestamp": stamp, "message": text}
         namespace = event.about.namespace or "default"
-        await self._kube.merge_patch(Event, known.name, patch, namespace=namespace)
+        await self._kube.merge_patch(Event, written.name, patch, namespace=namespace)
         # After the patch: a failed patch is repeated with the same count.
-        known.count += 1
+        written.count += 1
         self._counted.of("patch").inc()
 
     async def _create(self, event: _PendingEvent, text: str) -> Event:

@@ -127,12 +127,12 @@ class LeaderElector:
 
     async def release(self, leadership: Leadership) -> None:
         """Give up the leadership and release the lease, so that another process need not wait for its expiry."""
-        held = leadership.left() > 0
+        is_held = leadership.left() > 0
         # First, so that nothing acts any more while the request is under way.
         leadership.end()
         self._is_leader.set(0)
         # An expired lease may have another holder by now.
-        if not held or self._observed is None:
+        if not is_held or self._observed is None:
             return
         try:
             async with asyncio.timeout(self._settings.retry.total_seconds()):
@@ -177,8 +177,8 @@ class LeaderElector:
         # Right before the write: the deadline must not outlast what the server stores.
         began, now = self._clock.monotonic(), self._now()
         epoch = self._next_epoch(lease)
-        taken = {"acquireTime": now, "renewTime": now, "leaseTransitions": epoch}
-        self._observe(await self._patch(lease, self._claim() | taken))
+        claim_fields = {"acquireTime": now, "renewTime": now, "leaseTransitions": epoch}
+        self._observe(await self._patch(lease, self._claim() | claim_fields))
         return self._leadership(epoch, began)
 
     async def _create(self, began: float) -> Leadership:
@@ -207,11 +207,11 @@ class LeaderElector:
             raise
         except (errors.BramleyError, TimeoutError) as error:
             # Not lost yet: the last successful renewal is valid until the deadline.
-            left = f"{leadership.left():.1f}"
+            seconds_left = f"{leadership.left():.1f}"
             logger.warning(
                 "Renewing leader lease failed",
                 lease=self._settings.name,
-                left=left,
+                left=seconds_left,
                 error=str(error),
             )
 
@@ -266,8 +266,8 @@ class LeaderElector:
         # Its own identity is that of an acquire whose response was lost.
         if not spec.holder_identity or spec.holder_identity == self._settings.identity:
             return False
-        lasts = spec.lease_duration_seconds or self._settings.lease.total_seconds()
-        return self._clock.monotonic() < self._observed_at + lasts
+        seconds = spec.lease_duration_seconds or self._settings.lease.total_seconds()
+        return self._clock.monotonic() < self._observed_at + seconds
 
     def _next_epoch(self, lease: Lease) -> int:
         return max(self._highest, lease.spec.lease_transitions or 0) + 1

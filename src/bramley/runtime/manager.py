@@ -94,9 +94,9 @@ class Manager:
 
     def informer(self, kind: type[K], selection: Selection = EVERYTHING) -> Informer[K]:
         """Return the one informer of this kind and selection."""
-        known = self._informers.get((kind, selection))
-        if known is not None:
-            return known
+        existing = self._informers.get((kind, selection))
+        if existing is not None:
+            return existing
         informer = Informer(
             kind,
             # Reads need no lease: caches fill while this process waits for it.
@@ -207,10 +207,10 @@ class Manager:
     async def _work_while_holding(self, election: LeaderElector, leadership: Leadership) -> None:
         async with asyncio.TaskGroup() as group:
             work = group.create_task(self._work())
-            hold = group.create_task(self._hold(election, leadership, work))
+            renewal = group.create_task(self._hold(election, leadership, work))
             # Does not raise when the work is cancelled because the lease was lost; the group raises real errors.
             await asyncio.wait((work,))
-            hold.cancel()
+            renewal.cancel()
 
     async def _hold(
         self, election: LeaderElector, leadership: Leadership, work: asyncio.Task[None]

@@ -69,17 +69,17 @@ _ERRORS: tuple[tuple[type[errors.BramleyError], str, Requeue], ...] = (
 _WORST_FIRST = ("bug", "failed", "unavailable", "rate_limited", "conflict", "refused")
 
 
-def result_of(ended: Outcome | Exception) -> Result:
+def result_of(outcome: Outcome | Exception) -> Result:
     """Return the result of a reconcile that ended with this outcome or error."""
-    if isinstance(ended, Settled):
+    if isinstance(outcome, Settled):
         return SETTLED
-    if isinstance(ended, CheckAgain):
-        return Result("check_again", "", Requeue.AFTER, after=ended.after, why=ended.why)
+    if isinstance(outcome, CheckAgain):
+        return Result("check_again", "", Requeue.AFTER, after=outcome.after, why=outcome.why)
     # A task group of the reconciler may fail in several ways at once.
-    if isinstance(ended, ExceptionGroup):
-        results = [result_of(error) for error in ended.exceptions]
+    if isinstance(outcome, ExceptionGroup):
+        results = [result_of(error) for error in outcome.exceptions]
         return min(results, key=lambda result: _WORST_FIRST.index(result.outcome))
-    return _result_of_error(ended)
+    return _result_of_error(outcome)
 
 
 def _result_of_error(error: Exception) -> Result:

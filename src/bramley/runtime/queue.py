@@ -67,8 +67,8 @@ class DelayedKeys(Generic[T]):
 
     def add(self, key: T, when: float) -> None:
         """Set the key's time, unless an earlier one is set already."""
-        known = self._times.get(key)
-        if known is not None and known <= when:
+        current = self._times.get(key)
+        if current is not None and current <= when:
             return
         self._times[key] = when
         heapq.heappush(self._heap, (when, next(self._order), key))
@@ -139,12 +139,12 @@ class WorkQueue(Generic[T]):
         if key in self._processing:
             self._mark_dirty(key, priority)
             return
-        known = self._priorities.get(key)
-        if known is None:
+        current = self._priorities.get(key)
+        if current is None:
             self._push(key, priority, self._clock.monotonic())
-        elif priority < known:
+        elif priority < current:
             # Keeps the time of the first add, from which the latency is measured.
-            self._ready[priority][key] = self._ready[known].pop(key)
+            self._ready[priority][key] = self._ready[current].pop(key)
             self._priorities[key] = priority
 
     def add_after(self, key: T, delay: timedelta) -> None:
@@ -192,10 +192,10 @@ class WorkQueue(Generic[T]):
 
     def done(self, key: T) -> float:
         """Finish the key and return when it was taken; if it was added meanwhile, it waits again."""
-        taken = self._processing.pop(key)
+        started_at = self._processing.pop(key)
         if self._dirty:
             self._push_dirty(key)
-        return taken
+        return started_at
 
     def shut_down(self) -> None:
         """Accept and hand out no more keys; those in process may finish."""
@@ -224,11 +224,11 @@ class WorkQueue(Generic[T]):
         raise RuntimeError("no key waits")
 
     def _mark_dirty(self, key: T, priority: Priority) -> None:
-        known = self._dirty.get(key)
-        if known is None:
+        current = self._dirty.get(key)
+        if current is None:
             self._dirty[key] = (priority, self._clock.monotonic())
-        elif priority < known[0]:
-            self._dirty[key] = (priority, known[1])
+        elif priority < current[0]:
+            self._dirty[key] = (priority, current[1])
 
     async def _wait_for_key(self) -> None:
         getter = asyncio.get_running_loop().create_future()

@@ -251,10 +251,10 @@ class Workers(Generic[K]):
             self._handle(key, result)
         finally:
             # After the requeue: a key that is still in process is marked dirty instead of being taken twice.
-            taken = self.queue.done(key)
-        ended = self._clock.monotonic()
-        self._duration.observe(ended - taken)
-        return ended
+            started_at = self.queue.done(key)
+        ended_at = self._clock.monotonic()
+        self._duration.observe(ended_at - started_at)
+        return ended_at
 
     def _handle(self, key: Key, result: Result, error: Exception | None = None) -> None:
         # The common case, without lookups.

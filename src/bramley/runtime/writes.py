@@ -228,9 +228,9 @@ class FencedKube:
 
     async def remove_finalizer(self, obj: K, finalizer: str) -> None:
         """Remove the finalizer; the server deletes the object if it was the last one of an object being deleted."""
-        left = [name for name in obj.metadata.finalizers if name != finalizer]
-        if left != obj.metadata.finalizers:
-            await self._patch_finalizers(obj, left)
+        remaining = [name for name in obj.metadata.finalizers if name != finalizer]
+        if remaining != obj.metadata.finalizers:
+            await self._patch_finalizers(obj, remaining)
 
     def record_write(self, obj: K) -> K:
         """Record an object that was written for this key by other means, such as from plain JSON values."""

@@ -110,18 +110,18 @@ class Archive:
 
 def small_parts(folder: Path, kubeconfig: Path) -> list[Part]:
     """Return all parts of a data folder except the database, read now."""
-    places = {name: folder / name for name in NAMES if name != DATABASE}
-    places[KUBECONFIG] = kubeconfig
+    paths = {name: folder / name for name in NAMES if name != DATABASE}
+    paths[KUBECONFIG] = kubeconfig
     try:
         kubeconfigs.refuse_foreign(kubeconfig)
     except BadConfiguration:
         # The user has added other clusters to it: their credentials must not get into a backup.
-        del places[KUBECONFIG]
-    found = []
-    for name, place in places.items():
+        del paths[KUBECONFIG]
+    parts = []
+    for name, path in paths.items():
         with contextlib.suppress(FileNotFoundError):
-            found.append(Part(name, place.read_bytes()))
-    return found
+            parts.append(Part(name, path.read_bytes()))
+    return parts
 
 
 def check(path: Path) -> Manifest:
@@ -149,9 +149,9 @@ def _manifest(member: tarfile.TarInfo, tar: tarfile.TarFile) -> Manifest:
     if member.name != MANIFEST or member.size > _LONGEST_MANIFEST_BYTES:
         raise ValueError("it does not begin with a manifest")
     encoded = _content(member, tar).read()
-    known = msgspec.json.decode(encoded, type=dict[str, object])
-    if known.get("format") != FORMAT:
-        raise ValueError(f"format {known.get('format')!r} is not known to this release")
+    fields = msgspec.json.decode(encoded, type=dict[str, object])
+    if fields.get("format") != FORMAT:
+        raise ValueError(f"format {fields.get('format')!r} is not known to this release")
     manifest = msgspec.json.decode(encoded, type=Manifest)
     names = [entry.name for entry in manifest.parts]
     if missing := set(REQUIRED) - set(names):

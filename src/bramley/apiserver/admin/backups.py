@@ -116,5 +116,5 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 def clean(folder: Path) -> None:
     """Remove the temporary folders of interrupted backups."""
-    for left in folder.glob(f"{_SCRATCH}*"):
-        shutil.rmtree(left, ignore_errors=True)
+    for temporary in folder.glob(f"{_SCRATCH}*"):
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -37,7 +37,7 @@ def refuse_foreign(path: Path) -> None:
     if not content:
         return
     document = _parsed(content)
-    if document is None or [one.name for one in document.clusters] != [NAME]:
+    if document is None or [each.name for each in document.clusters] != [NAME]:
         raise BadConfiguration(
             f"{path} was not written by Bramley and is left as it is; choose another file with --kubeconfig-out"
         )
@@ -45,10 +45,10 @@ def refuse_foreign(path: Path) -> None:
 
 def admin_token(path: Path, tokens: Tokens) -> Secret:
     """Return the token in the kubeconfig if it is still valid, else a new one that replaces it."""
-    found = _token_in(path)
-    user = tokens.identify(found)
-    if found is not None and user is not None and user.name == ADMIN:
-        return Secret(found)
+    token = _token_in(path)
+    user = tokens.identify(token)
+    if token is not None and user is not None and user.name == ADMIN:
+        return Secret(token)
     return tokens.issue(ADMIN, ADMIN_GROUPS)
 
 
@@ -88,7 +88,7 @@ def _token_in(path: Path) -> str | None:
     document = _parsed(private_files.read(path) or b"")
     if document is None:
         return None
-    return next((one.user.token for one in document.users if one.name == ADMIN), None)
+    return next((each.user.token for each in document.users if each.name == ADMIN), None)
 
 
 def _parsed(content: bytes) -> _Document | None:

@@ -42,27 +42,27 @@ def timestamp(now: datetime) -> str:
 
 def with_system_fields(metadata: Json, *, uid: UUID, now: datetime) -> Json:
     """Return a new object's metadata with the fields that only the server sets, and without those that a client may not set."""
-    known = {key: value for key, value in metadata.items() if key not in _SYSTEM_FIELDS}
-    return {**known, "uid": str(uid), "creationTimestamp": timestamp(now)}
+    own_fields = {key: value for key, value in metadata.items() if key not in _SYSTEM_FIELDS}
+    return {**own_fields, "uid": str(uid), "creationTimestamp": timestamp(now)}
 
 
 def with_immutable_fields(new: Json, old: Json) -> Json:
     """Return an update's metadata with the fields that an update cannot change taken from the old object."""
-    kept = dict(new)
-    kept.pop("selfLink", None)
+    updated = dict(new)
+    updated.pop("selfLink", None)
     # Field ownership is computed later, for objects that have managed fields.
-    if "managedFields" in kept or "managedFields" in old:
-        kept.pop("managedFields", None)
-        kept |= {"managedFields": old["managedFields"]} if "managedFields" in old else {}
+    if "managedFields" in updated or "managedFields" in old:
+        updated.pop("managedFields", None)
+        updated |= {"managedFields": old["managedFields"]} if "managedFields" in old else {}
     for field in ("generation", "creationTimestamp", "deletionTimestamp"):
         if field in old:
-            kept[field] = old[field]
+            updated[field] = old[field]
         elif field == "generation":
-            kept.pop(field, None)
+            updated.pop(field, None)
     for field in ("uid", "deletionGracePeriodSeconds"):
-        if field in old and not kept.get(field):
-            kept[field] = old[field]
-    return kept
+        if field in old and not updated.get(field):
+            updated[field] = old[field]
+    return updated
 
 
 def check_new(metadata: Json, *, namespaced: bool, name_check: names.Check) -> list[Cause]:
@@ -161,10 +161,10 @@ def _owners(owners: list[Json]) -> list[Cause]:
         errors += _owner(owner, field)
     controllers = [owner for owner in owners if owner.get("controller")]
     for extra in controllers[1:]:
-        both = " and ".join(
+        names = " and ".join(
             f"{each.get('kind')}/{each.get('name')}" for each in (controllers[0], extra)
         )
-        detail = f'Only one reference can have Controller set to true. Found "true" in references for {both}'
+        detail = f'Only one reference can have Controller set to true. Found "true" in references for {names}'
         shown = msgspec.json.encode([_in_order(each) for each in owners]).decode()
         errors.append(Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {detail}"))
     return errors

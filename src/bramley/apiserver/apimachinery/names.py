@@ -157,5 +157,5 @@ def _too_long(text: str, limit: int) -> list[str]:
 
 
 def _unmatched(rule: str, pattern: str, *examples: str) -> str:
-    given = " or ".join(f"'{each}', " for each in examples)
-    return f"{rule} (e.g. {given}regex used for validation is '{pattern}')"
+    quoted_examples = " or ".join(f"'{each}', " for each in examples)
+    return f"{rule} (e.g. {quoted_examples}regex used for validation is '{pattern}')"

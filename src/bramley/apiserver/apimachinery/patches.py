@@ -112,15 +112,15 @@ def _test(document: Any, operation: Operation) -> Any:
     return document
 
 
-def same(one: Any, other: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
     """Return whether two JSON values are equal; unlike in Python, true is not 1."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
 
 
 def _value_at(document: Any, pointer: str) -> Any:
@@ -132,29 +132,29 @@ def _holder(document: Any, pointer: str) -> tuple[Any, str]:
     """Return the object or list that contains the value at the pointer, and the last part of the pointer."""
     if "/" not in pointer:
         raise PatchFailed(f"not a pointer: {pointer}")
-    *parents, last = (_unescaped(part) for part in pointer.split("/")[1:])
+    *parents, last = (_unescaped(segment) for segment in pointer.split("/")[1:])
     holder = document
-    for part in parents:
-        holder = _step(holder, part)
+    for segment in parents:
+        holder = _step(holder, segment)
     if not isinstance(holder, (dict, list)):
         raise PatchFailed(f"doc is missing path: {pointer}")
     return holder, last
 
 
-def _step(holder: Any, part: str) -> Any:
+def _step(holder: Any, segment: str) -> Any:
     if isinstance(holder, list):
-        return holder[_index(part, len(holder))]
-    child = holder.get(part) if isinstance(holder, dict) else None
+        return holder[_index(segment, len(holder))]
+    child = holder.get(segment) if isinstance(holder, dict) else None
     if child is None:
-        raise PatchFailed(f"doc is missing path: {part}")
+        raise PatchFailed(f"doc is missing path: {segment}")
     return child
 
 
-def _index(part: str, length: int) -> int:
+def _index(segment: str, length: int) -> int:
     try:
-        index = int(part)
+        index = int(segment)
     except ValueError:
-        raise PatchFailed(f"not an index: {part}") from None
+        raise PatchFailed(f"not an index: {segment}") from None
     if not -length <= index < length:
         raise PatchFailed(f"unable to access invalid index: {index}")
     return index + length if index < 0 else index
@@ -167,8 +167,8 @@ def _pointer(operation: Operation, field: str) -> str:
     return pointer
 
 
-def _unescaped(part: str) -> str:
-    return part.replace("~1", "/").replace("~0", "~")
+def _unescaped(segment: str) -> str:
+    return segment.replace("~1", "/").replace("~0", "~")
 
 
 _OPERATIONS = {

@@ -84,8 +84,8 @@ class ApiError(Exception):
 
 def wire(details: Details) -> dict[str, Any]:
     """Return details as JSON values, without empty fields."""
-    named = ((each, getattr(details, each)) for each in ("name", "group", "kind", "uid"))
-    return {key: value for key, value in named if value}
+    fields = ((each, getattr(details, each)) for each in ("name", "group", "kind", "uid"))
+    return {key: value for key, value in fields if value}
 
 
 def success(details: Details) -> dict[str, Any]:
@@ -212,5 +212,5 @@ def version_too_large(requested: int, current: int) -> ApiError:
 
 
 def _cause(cause: Cause) -> dict[str, str]:
-    named = {"reason": cause.reason, "message": cause.message, "field": cause.field}
-    return {key: value for key, value in named.items() if value}
+    fields = {"reason": cause.reason, "message": cause.message, "field": cause.field}
+    return {key: value for key, value in fields.items() if value}

@@ -90,19 +90,19 @@ def struct(name: str) -> Struct:
 
 def _field(key: str, text: str) -> Field:
     number, type_name, *marks = text.split(" ")
-    given = dict(each.split("=", 1) for each in marks if "=" in each)
+    options = dict(each.split("=", 1) for each in marks if "=" in each)
     return Field(
         name=key.removeprefix("~"),
         number=int(number),
         type=type_name,
         is_omitted_empty="o" in marks,
         is_inline=key.startswith("~"),
-        strategy=_strategy(given.get("p", "")),
-        merge_key=given.get("k", ""),
-        list_type=given.get("l", ""),
-        map_type=given.get("m", given.get("s", "")),
-        map_keys=tuple(given["i"].split(",")) if "i" in given else (),
-        default=given.get("d", ""),
+        strategy=_strategy(options.get("p", "")),
+        merge_key=options.get("k", ""),
+        list_type=options.get("l", ""),
+        map_type=options.get("m", options.get("s", "")),
+        map_keys=tuple(options["i"].split(",")) if "i" in options else (),
+        default=options.get("d", ""),
     )
 
 

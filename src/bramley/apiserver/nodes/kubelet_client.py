@@ -43,16 +43,16 @@ _DEFAULT_PORT = 10250
 def kubelet_url(node: Json) -> str:
     """Return the URL of a Node's agent; raise the 500 of kube-apiserver if the Node has no usable address."""
     status = node.get("status", {})
-    known = [
+    addresses = [
         (each.get("type", ""), each.get("address", "")) for each in status.get("addresses", [])
     ]
     ranked = sorted(
         (_PREFERRED_ADDRESSES.index(kind), address)
-        for kind, address in known
+        for kind, address in addresses
         if kind in _PREFERRED_ADDRESSES
     )
     if not ranked:
-        listed = " ".join(f"{{{kind} {address}}}" for kind, address in known)
+        listed = " ".join(f"{{{kind} {address}}}" for kind, address in addresses)
         raise ApiError(500, "", f"no preferred addresses found; known addresses: [{listed}]")
     host = ranked[0][1]
     port = status.get("daemonEndpoints", {}).get("kubeletEndpoint", {}).get("Port", 0)
@@ -132,8 +132,8 @@ class HttpKubeletClient:
         """Open a response of the agent at this URL; leaving the context closes it."""
         request = Request("GET", path, query, accept="*/*", deadline=RESPONSE_TIMEOUT)
         transport = await self._transport(url)
-        async with transport.stream(request) as found:
-            yield dataclasses.replace(found, chunks=self._until_closed(found.chunks))
+        async with transport.stream(request) as response:
+            yield dataclasses.replace(response, chunks=self._until_closed(response.chunks))
 
     async def _until_closed(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         while True:
@@ -162,14 +162,14 @@ class HttpKubeletClient:
     async def _transport(self, url: str) -> HttpTransport:
         if self._closed:
             raise errors.ApiUnavailable("the server is shutting down")
-        found = self._transports.get(url)
-        if found is None:
-            found = self._transports[url] = self._connect(url)
+        transport = self._transports.get(url)
+        if transport is None:
+            transport = self._transports[url] = self._connect(url)
         self._transports.move_to_end(url)
         if len(self._transports) > _MAX_TRANSPORTS:
             _, oldest = self._transports.popitem(last=False)
             await oldest.close()
-        return found
+        return transport
 
     def _connect(self, url: str) -> HttpTransport:
         from bramley.kube.config import ClientConfig

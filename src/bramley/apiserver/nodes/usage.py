@@ -103,7 +103,7 @@ class UsageCache(msgspec.Struct):
 
     def _drop_expired(self) -> None:
         now = self.clock.monotonic()
-        self._summaries = {url: known for url, known in self._summaries.items() if known[0] > now}
+        self._summaries = {url: entry for url, entry in self._summaries.items() if entry[0] > now}
 
     async def _ensure(self, url: str) -> None:
         if url in self._summaries:

@@ -75,10 +75,10 @@ class Documents:
         return body
 
     def _served(self) -> dict[str, list[ServedResource]]:
-        found: dict[str, list[ServedResource]] = {}
+        by_path: dict[str, list[ServedResource]] = {}
         for each in self._catalog:
-            found.setdefault(_path(each), []).append(each)
-        return found
+            by_path.setdefault(_path(each), []).append(each)
+        return by_path
 
     def _current(self) -> dict[str, str]:
         if self._changes != self._catalog.generation:
@@ -116,7 +116,7 @@ def _hash(served: Iterable[ServedResource]) -> str:
 
 def _build(served: list[ServedResource], version: str) -> bytes:
     paths: Json = {}
-    own: dict[str, Any] = {}
+    custom: dict[str, Any] = {}
     roots: set[str] = set()
     for each in sorted(served, key=lambda each: each.plural):
         names = _names(each)
@@ -124,7 +124,7 @@ def _build(served: list[ServedResource], version: str) -> bytes:
             continue
         paths |= operations.paths(each, names)
         roots |= _roots(each, names)
-        own |= schemas.custom_schemas(each) if _has_own_schema(each) else {}
+        custom |= schemas.custom_schemas(each) if _has_own_schema(each) else {}
     is_custom = any(each.is_custom for each in served)
     title = ("Kubernetes CRD Swagger", "v0.1.0") if is_custom else ("Kubernetes", version)
     security = {} if is_custom else {"securitySchemes": _SECURITY}
@@ -132,7 +132,7 @@ def _build(served: list[ServedResource], version: str) -> bytes:
         "openapi": "3.0.0",
         "info": {"title": title[0], "version": title[1]},
         "paths": dict(sorted(paths.items())),
-        "components": {"schemas": {**own, **schemas.closure(roots)}, **security},
+        "components": {"schemas": {**custom, **schemas.closure(roots)}, **security},
     }
     return msgspec.json.encode(document)
 
@@ -144,9 +144,9 @@ def _names(resource: ServedResource) -> Names | None:
             schemas.custom_name(resource, resource.kind),
             schemas.custom_name(resource, resource.list_kind),
         )
-    own = schemas.builtin_name(resource.group, resource.version, resource.kind)
+    name = schemas.builtin_name(resource.group, resource.version, resource.kind)
     lists = schemas.builtin_name(resource.group, resource.version, resource.list_kind)
-    return None if own is None else Names(own, lists or own)
+    return None if name is None else Names(name, lists or name)
 
 
 def _has_own_schema(resource: ServedResource) -> bool:

@@ -81,14 +81,14 @@ def _paths(resource: ServedResource, names: Names) -> Iterator[tuple[str, Json]]
     yield _path(resource, collection, _COLLECTION, names, kind)
     if resource.is_virtual:
         return
-    one = f"{collection}/{{name}}"
-    yield _path(resource, one, _OBJECT, names, kind)
+    item_path = f"{collection}/{{name}}"
+    yield _path(resource, item_path, _OBJECT, names, kind)
     if resource.has_status:
-        yield _path(resource, f"{one}/status", _SUBRESOURCE, names, kind)
+        yield _path(resource, f"{item_path}/status", _SUBRESOURCE, names, kind)
     if resource.scale is not None:
         # As in kube-apiserver, the scale of a custom resource is listed under the resource's own kind.
         scale = kind if resource.is_custom else ("autoscaling", "v1", "Scale")
-        yield _path(resource, f"{one}/scale", _SUBRESOURCE, Names(SCALE, SCALE), scale)
+        yield _path(resource, f"{item_path}/scale", _SUBRESOURCE, Names(SCALE, SCALE), scale)
 
 
 def _path(
@@ -100,8 +100,8 @@ def _path(
         for verb, method in verbs.items()
         if verb in resource.verbs
     }
-    found = [name for name in ("namespace", "name") if f"{{{name}}}" in path]
-    parameters = [{"name": each, "in": "path", "required": True, "schema": _TEXT} for each in found]
+    keys = [name for name in ("namespace", "name") if f"{{{name}}}" in path]
+    parameters = [{"name": each, "in": "path", "required": True, "schema": _TEXT} for each in keys]
     return path, {**operations, "parameters": parameters} if parameters else operations
 
 

@@ -86,8 +86,8 @@ def builtin_schemas() -> dict[str, Schema]:
 @cache
 def _by_kind() -> dict[Kind, str]:
     # Options and Status are listed for every group; the schema of a kind is listed for one or two.
-    found = ((name, each) for name, each in builtin_schemas().items() if not name.startswith(_META))
-    return {kind: name for name, each in found for kind in each.kinds}
+    items = ((name, each) for name, each in builtin_schemas().items() if not name.startswith(_META))
+    return {kind: name for name, each in items for kind in each.kinds}
 
 
 def builtin_name(group: str, version: str, kind: str) -> str | None:
@@ -97,15 +97,15 @@ def builtin_name(group: str, version: str, kind: str) -> str | None:
 
 def closure(roots: Iterable[str]) -> dict[str, msgspec.Raw]:
     """Return these schemas and all that they refer to, by name."""
-    found: dict[str, msgspec.Raw] = {}
-    known, pending = builtin_schemas(), list(roots)
+    reachable: dict[str, msgspec.Raw] = {}
+    builtin, pending = builtin_schemas(), list(roots)
     while pending:
         name = pending.pop()
-        if name in found or name not in known:
+        if name in reachable or name not in builtin:
             continue
-        found[name] = known[name].schema
-        pending += known[name].needs
-    return dict(sorted(found.items()))
+        reachable[name] = builtin[name].schema
+        pending += builtin[name].needs
+    return dict(sorted(reachable.items()))
 
 
 def custom_name(resource: ServedResource, kind: str) -> str:
@@ -116,18 +116,18 @@ def custom_name(resource: ServedResource, kind: str) -> str:
 
 def custom_schemas(resource: ServedResource) -> dict[str, Json]:
     """Return the schemas of a custom resource and of its lists, by name."""
-    own = custom_name(resource, resource.kind)
+    name = custom_name(resource, resource.kind)
     lists = custom_name(resource, resource.list_kind)
-    return {own: _with_kind(resource, resource.kind, _object(resource)), lists: _list(resource)}
+    return {name: _with_kind(resource, resource.kind, _object(resource)), lists: _list(resource)}
 
 
 def _object(resource: ServedResource) -> Json:
     if resource.schema is None:
         return {"type": "object"}
     schema: Json = _expanded(resource.schema)
-    own = schema.get("properties") or {}
+    properties = schema.get("properties") or {}
     meta = {"apiVersion": _API_VERSION, "kind": _KIND, "metadata": _OBJECT_META}
-    return {**schema, "properties": {**own, **meta}}
+    return {**schema, "properties": {**properties, **meta}}
 
 
 def _list(resource: ServedResource) -> Json:
@@ -150,8 +150,8 @@ def _list(resource: ServedResource) -> Json:
 def _with_kind(resource: ServedResource, kind: str, schema: Json) -> Json:
     group_version_kind = {"group": resource.group, "kind": kind, "version": resource.version}
     fields = [{"fieldPath": each.name} for each in resource.selectable]
-    more = {"x-kubernetes-selectable-fields": fields} if fields else {}
-    return {**schema, KIND: [group_version_kind], **more}
+    selectable = {"x-kubernetes-selectable-fields": fields} if fields else {}
+    return {**schema, KIND: [group_version_kind], **selectable}
 
 
 def _expanded(schema: Any) -> Any:

@@ -123,34 +123,34 @@ class Certificates:
     def _is_verified(self) -> bool:
         """Return whether these files were verified before and are still valid, without loading the cryptography library."""
         try:
-            known = msgspec.json.decode(self._read(_VERIFIED_FILE) or b"", type=_Verified)
+            verified = msgspec.json.decode(self._read(_VERIFIED_FILE) or b"", type=_Verified)
         except msgspec.DecodeError:
             return False
-        is_same = known.sha256 == self._digest() and known.hosts >= self._hosts
-        return is_same and known.since <= self._now() < known.until
+        is_same = verified.sha256 == self._digest() and verified.hosts >= self._hosts
+        return is_same and verified.since <= self._now() < verified.until
 
     def _save_verified(self) -> None:
         authority, serving = (
             self._facts("ca.crt", "ca.key"),
             self._facts("serving.crt", "serving.key"),
         )
-        known = _Verified(
+        verified = _Verified(
             sha256=self._digest(),
             hosts=serving.hosts,
             since=max(authority.since, serving.since),
             until=min(authority.renewal, serving.renewal),
         )
         # Not durable: if it is lost or truncated, the certificates are verified again.
-        private_files.write_volatile(self._path(_VERIFIED_FILE), msgspec.json.encode(known))
+        private_files.write_volatile(self._path(_VERIFIED_FILE), msgspec.json.encode(verified))
 
     def _facts(self, certificate: str, key: str) -> Facts:
         return certificates.read(self._read(certificate) or b"", self._read(key) or b"")
 
     def _digest(self) -> str:
-        whole = hashlib.sha256()
+        digest = hashlib.sha256()
         for name in _FILES:
-            whole.update(hashlib.sha256(self._read(name) or b"").digest())
-        return whole.hexdigest()
+            digest.update(hashlib.sha256(self._read(name) or b"").digest())
+        return digest.hexdigest()
 
     def _load(self) -> None:
         if self._context is not None:

@@ -30,9 +30,11 @@ def open_envelope(data: bytes) -> Envelope:
     if not data:
         raise wire.Malformed("empty data")
     if not data.startswith(MAGIC):
-        shown = " ".join(str(byte) for byte in MAGIC)
-        why = f"provided data does not appear to be a protobuf message, expected prefix [{shown}]"
-        raise wire.Malformed(why)
+        prefix = " ".join(str(byte) for byte in MAGIC)
+        error = (
+            f"provided data does not appear to be a protobuf message, expected prefix [{prefix}]"
+        )
+        raise wire.Malformed(error)
     if len(data) == len(MAGIC):
         raise wire.Malformed("empty body")
     api_version = kind = ""
@@ -46,12 +48,12 @@ def open_envelope(data: bytes) -> Envelope:
 
 
 def _identity(entry: wire.Entry) -> tuple[str, str]:
-    found = {
+    fields = {
         each.number: well_known_types.text(each.as_bytes("apiVersion"))
         for each in wire.entries(entry.as_bytes("typeMeta"), "TypeMeta")
         if each.number in {1, 2}
     }
-    return found.get(1, ""), found.get(2, "")
+    return fields.get(1, ""), fields.get(2, "")
 
 
 Json = dict[str, Any]
@@ -71,7 +73,7 @@ _VARIANTS = {
 }
 
 
-class _Part(NamedTuple):
+class _FieldDecoder(NamedTuple):
     """How one field of a message is decoded."""
 
     field: structs.Field
@@ -84,19 +86,19 @@ def read(data: memoryview, struct_name: str, depth: int = 0) -> Json:
     if depth > DEPTH_LIMIT:
         raise wire.Malformed("exceeded max depth")
     struct = structs.struct(struct_name)
-    parts = _parts(struct_name)
-    found: Json = {}
+    decoders = _decoders(struct_name)
+    values: Json = {}
     for entry in wire.entries(data, struct.go_name):
-        part = parts.get(entry.number)
-        if part is not None:
-            _take(found, part, entry, depth)
-    return _shown(found, struct)
+        decoder = decoders.get(entry.number)
+        if decoder is not None:
+            _decode_into(values, decoder, entry, depth)
+    return _to_json(values, struct)
 
 
 @cache
-def _parts(struct_name: str) -> dict[int, _Part]:
+def _decoders(struct_name: str) -> dict[int, _FieldDecoder]:
     return {
-        each.number: _Part(each, reader(_item(each.plain)), _item(each.plain))
+        each.number: _FieldDecoder(each, reader(_item(each.plain)), _item(each.plain))
         for each in structs.struct(struct_name).own
         if each.number
     }
@@ -107,41 +109,41 @@ def _item(plain: str) -> str:
     return plain.removeprefix("[]")
 
 
-def _take(found: Json, part: _Part, entry: wire.Entry, depth: int) -> None:
-    field = part.field
+def _decode_into(values: Json, decoder: _FieldDecoder, entry: wire.Entry, depth: int) -> None:
+    field = decoder.field
     if field.is_inline:
-        found.update(part.read(entry, field.name, depth))
+        values.update(decoder.read(entry, field.name, depth))
     elif field.plain.startswith("[]"):
-        found.setdefault(field.name, []).extend(_items(part, entry, depth))
-    elif isinstance(value := part.read(entry, field.name, depth), dict):
+        values.setdefault(field.name, []).extend(_items(decoder, entry, depth))
+    elif isinstance(value := decoder.read(entry, field.name, depth), dict):
         # The parts of one message or map may be in several entries.
-        found.setdefault(field.name, {}).update(value)
+        values.setdefault(field.name, {}).update(value)
     else:
-        found[field.name] = value
+        values[field.name] = value
 
 
-def _items(part: _Part, entry: wire.Entry, depth: int) -> list[Any]:
-    packed = entry.wire_type == wire.BYTES and part.item in {"bool", "int32", "int64"}
+def _items(decoder: _FieldDecoder, entry: wire.Entry, depth: int) -> list[Any]:
+    packed = entry.wire_type == wire.BYTES and decoder.item in {"bool", "int32", "int64"}
     if not packed:
-        return [part.read(entry, part.field.name, depth)]
-    data, at, found = entry.as_bytes(part.field.name), 0, []
-    while at < len(data):
-        value, at = wire.varint(data, at)
-        found.append(part.read(wire.Entry(entry.number, wire.VARINT, value), "", depth))
-    return found
+        return [decoder.read(entry, decoder.field.name, depth)]
+    data, position, items = entry.as_bytes(decoder.field.name), 0, []
+    while position < len(data):
+        value, position = wire.varint(data, position)
+        items.append(decoder.read(wire.Entry(entry.number, wire.VARINT, value), "", depth))
+    return items
 
 
-def _shown(found: Json, struct: structs.Struct) -> Json:
+def _to_json(values: Json, struct: structs.Struct) -> Json:
     """Return the JSON that Go prints for a struct: required scalars always, others unless they are empty."""
-    shown: Json = {}
+    fields: Json = {}
     for name, field in struct.named.items():
-        value = found.get(name)
+        value = values.get(name)
         if value is None:
             if field.number and not field.is_omitted_empty and field.type in _ZEROS:
-                shown[name] = _ZEROS[field.type]
+                fields[name] = _ZEROS[field.type]
         elif value or not field.is_omitted_empty or field.type not in _ZEROS:
-            shown[name] = value
-    return shown
+            fields[name] = value
+    return fields
 
 
 @cache
@@ -196,15 +198,15 @@ def _variant(types: dict[int, str]) -> Reader:
     """Return the reader for a value with two forms: the second if present, else the first."""
 
     def read_one(entry: wire.Entry, name: str, depth: int) -> Any:
-        found: dict[int, Any] = {}
+        forms: dict[int, Any] = {}
         for each in wire.entries(entry.as_bytes(name), name):
             kind = types.get(each.number, "")
             value = reader(_item(kind))(each, name, depth + 1) if kind else None
             if kind.startswith("[]"):
-                found.setdefault(each.number, []).append(value)
+                forms.setdefault(each.number, []).append(value)
             elif kind:
-                found[each.number] = value
-        return found.get(2, found.get(1))
+                forms[each.number] = value
+        return forms.get(2, forms.get(1))
 
     return read_one
 

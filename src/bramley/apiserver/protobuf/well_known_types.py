@@ -26,28 +26,28 @@ def text(data: memoryview) -> str:
 
 def double(data: memoryview) -> float:
     """Return a double."""
-    found: float = struct.unpack("<d", data)[0]
-    return found
+    value: float = struct.unpack("<d", data)[0]
+    return value
 
 
 def _numbered(data: memoryview, message: str) -> dict[int, wire.Entry]:
     return {each.number: each for each in wire.entries(data, message)}
 
 
-def _integer(found: dict[int, wire.Entry], number: int, bits: int = 64) -> int:
-    entry = found.get(number)
+def _integer(fields: dict[int, wire.Entry], number: int, bits: int = 64) -> int:
+    entry = fields.get(number)
     return 0 if entry is None else wire.signed(entry.as_number(str(number)), bits)
 
 
-def _string(found: dict[int, wire.Entry], number: int) -> str:
-    entry = found.get(number)
+def _string(fields: dict[int, wire.Entry], number: int) -> str:
+    entry = fields.get(number)
     return "" if entry is None else text(entry.as_bytes(str(number)))
 
 
 def _timestamp(data: memoryview) -> datetime | None:
     """Return a time, or None for the zero time."""
-    found = _numbered(data, "Timestamp")
-    seconds, nanos = _integer(found, 1), _integer(found, 2, 32)
+    fields = _numbered(data, "Timestamp")
+    seconds, nanos = _integer(fields, 1), _integer(fields, 2, 32)
     if not seconds and not nanos:
         return None
     try:
@@ -62,8 +62,8 @@ def _time(layout: str, data: memoryview) -> str | None:
 
 
 def _int_or_string(data: memoryview) -> int | str:
-    found = _numbered(data, "IntOrString")
-    return _string(found, 3) if _integer(found, 1) else _integer(found, 2, 32)
+    fields = _numbered(data, "IntOrString")
+    return _string(fields, 3) if _integer(fields, 1) else _integer(fields, 2, 32)
 
 
 def _raw(data: memoryview) -> Any:
@@ -80,16 +80,16 @@ def duration_text(nanoseconds: int) -> str:
     """Return a duration in Go's format, such as `1m30s`."""
     if not nanoseconds:
         return "0s"
-    sign, rest = ("-" if nanoseconds < 0 else ""), abs(nanoseconds)
-    if rest < 1_000_000_000:
-        size, unit = next(each for each in _SMALL if rest >= each[0])
-        return f"{sign}{_decimal(rest, size)}{unit}"
-    shown = ""
+    sign, remaining = ("-" if nanoseconds < 0 else ""), abs(nanoseconds)
+    if remaining < 1_000_000_000:
+        size, unit = next(each for each in _SMALL if remaining >= each[0])
+        return f"{sign}{_decimal(remaining, size)}{unit}"
+    text = ""
     for size, unit in _UNITS:
-        if rest >= size or shown:
-            shown += f"{rest // size}{unit}"
-            rest %= size
-    return f"{sign}{shown}{_decimal(rest, 1_000_000_000)}s"
+        if remaining >= size or text:
+            text += f"{remaining // size}{unit}"
+            remaining %= size
+    return f"{sign}{text}{_decimal(remaining, 1_000_000_000)}s"
 
 
 def _decimal(value: int, size: int) -> str:

@@ -134,7 +134,7 @@ def _stored_causes(spec: Json, stored: list[str]) -> list[Cause]:
     field = "status.storedVersions"
     if not stored:
         return [causes.invalid(field, stored, "must have at least one stored version")]
-    known = {version["name"] for version in spec["versions"]}
+    declared = {version["name"] for version in spec["versions"]}
     message = (
         "missing from spec.versions; {0} was previously a storage version, and must remain in spec.versions until a storage"
         " migration ensures no data remains persisted in {0} and removes {0} from status.storedVersions"
@@ -142,7 +142,7 @@ def _stored_causes(spec: Json, stored: list[str]) -> list[Cause]:
     return [
         causes.invalid(f"{field}[{index}]", name, message.format(name))
         for index, name in enumerate(stored)
-        if name not in known
+        if name not in declared
     ]
 
 
@@ -184,11 +184,13 @@ def _status(
     }
 
 
-def _accepted(crd: Json, mine: Json, others: Iterable[Json]) -> tuple[Json, tuple[str, str] | None]:
+def _accepted(
+    crd: Json, names: Json, others: Iterable[Json]
+) -> tuple[Json, tuple[str, str] | None]:
     """Return the names that are free, and the last conflict found, if there is one."""
     spec = crd["spec"]
     plurals, kinds = _taken(crd, others)
-    accepted = {"plural": "", "kind": "", **copied(mine)}
+    accepted = {"plural": "", "kind": "", **copied(names)}
     conflict: tuple[str, str] | None = None
     for word, reason, taken in (
         ("plural", "PluralConflict", plurals),
@@ -228,8 +230,8 @@ def _taken(crd: Json, others: Iterable[Json]) -> tuple[set[str], set[str]]:
 
 
 def _condition(state: Mapping[str, Any], type: str) -> Json:
-    found = [one for one in state.get("conditions") or () if one.get("type") == type]
-    return found[0] if found else {}
+    existing = [each for each in state.get("conditions") or () if each.get("type") == type]
+    return existing[0] if existing else {}
 
 
 def _as_condition(type: str, state: tuple[str, str, str], before: Json, now: datetime) -> Json:
@@ -249,7 +251,7 @@ def _resource(crd: Json, version: Json) -> ServedResource:
     from bramley.apiserver.schema.crd_validation import schema_of
 
     spec, names = crd["spec"], crd["status"]["acceptedNames"]
-    storage = next(one["name"] for one in spec["versions"] if one["storage"])
+    storage = next(each["name"] for each in spec["versions"] if each["storage"])
     subresources = version.get("subresources") or {}
     schema = schema_of(version)
     return ServedResource(
@@ -265,7 +267,7 @@ def _resource(crd: Json, version: Json) -> ServedResource:
         has_status="status" in subresources,
         scale=_scale(subresources.get("scale")),
         structural=None if schema is None else structural.compile(schema),
-        selectable=tuple(_selectable(one) for one in version.get("selectableFields") or ()),
+        selectable=tuple(_selectable(each) for each in version.get("selectableFields") or ()),
         stored_version=storage,
         printer=cache(partial(_printer, version)),
         schema=schema,

@@ -197,8 +197,8 @@ class ServedResource:
             return name
         if particular:
             raise bad_request(f"field label not supported: {name}")
-        known = 'only "metadata.name", "metadata.namespace"'
-        raise bad_request(f"{quoted(name)} is not a known field selector: {known}")
+        supported = 'only "metadata.name", "metadata.namespace"'
+        raise bad_request(f"{quoted(name)} is not a known field selector: {supported}")
 
 
 class Catalog:
@@ -255,8 +255,8 @@ class Catalog:
 
     def versions(self, group: str) -> list[str]:
         """Return a group's versions, the preferred one first."""
-        found = {each.version for each in self if each.group == group}
-        return sorted(found, key=version_priority, reverse=True)
+        versions = {each.version for each in self if each.group == group}
+        return sorted(versions, key=version_priority, reverse=True)
 
     def groups(self) -> list[str]:
         """Return the served groups except the core one: the built-in ones in their order, then the others by name."""

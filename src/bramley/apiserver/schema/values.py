@@ -117,15 +117,15 @@ def copied(value: Any) -> Any:
     return value
 
 
-def same(one: Any, other: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
     """Return whether two values are equal and of the same type: 1, 1.0 and true all differ."""
-    if type(one) is not type(other):
+    if type(left) is not type(right):
         return False
-    if type(one) is dict:
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if type(one) is list:
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
+    if type(left) is dict:
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if type(left) is list:
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
 
 
 def printable(value: Any) -> Any:

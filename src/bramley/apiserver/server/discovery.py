@@ -126,10 +126,10 @@ def _aggregated_resource(resource: ServedResource) -> Json:
         }
         for each in _subresources(resource)
     ]
-    own = (resource.group, resource.version) if resource.is_custom else ("", "")
+    group, version = (resource.group, resource.version) if resource.is_custom else ("", "")
     return {
         "resource": resource.plural,
-        "responseKind": {"group": own[0], "version": own[1], "kind": resource.kind},
+        "responseKind": {"group": group, "version": version, "kind": resource.kind},
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": resource.singular,
         "verbs": _verbs(resource),
@@ -159,8 +159,8 @@ def _group(catalog: Catalog, group: str) -> Json:
 
 
 def _served(catalog: Catalog, group: str, version: str) -> list[ServedResource]:
-    found = [each for each in catalog if (each.group, each.version) == (group, version)]
-    return sorted(found, key=lambda resource: resource.plural)
+    resources = [each for each in catalog if (each.group, each.version) == (group, version)]
+    return sorted(resources, key=lambda resource: resource.plural)
 
 
 def _resource_list(catalog: Catalog, group: str, version: str) -> Json:
@@ -210,18 +210,18 @@ def _verbs(resource: ServedResource) -> list[str]:
 
 
 def _subresources(resource: ServedResource) -> list[_Sub]:
-    own = (resource.group, resource.version) if resource.is_custom else ("", "")
-    found = []
+    group_version = (resource.group, resource.version) if resource.is_custom else ("", "")
+    entries = []
     if resource.has_status:
-        found.append(_Sub("status", resource.kind, _SUBRESOURCE_VERBS, *own))
+        entries.append(_Sub("status", resource.kind, _SUBRESOURCE_VERBS, *group_version))
     if resource.scale is not None:
-        found.append(_Sub("scale", "Scale", _SUBRESOURCE_VERBS, "autoscaling", "v1"))
-    found += [
+        entries.append(_Sub("scale", "Scale", _SUBRESOURCE_VERBS, "autoscaling", "v1"))
+    entries += [
         _extra(resource, each)
         for (qualified, _), each in SUBRESOURCES.items()
         if qualified == resource.qualified
     ]
-    return found if resource.is_custom else sorted(found, key=lambda each: each.name)
+    return entries if resource.is_custom else sorted(entries, key=lambda each: each.name)
 
 
 def _extra(resource: ServedResource, extra: Subresource) -> _Sub:

@@ -63,9 +63,9 @@ class InFlightLimit:
     def release(self, user: User) -> None:
         """Count one request less."""
         self.in_flight -= 1
-        left = self.by_user[user.name] - 1
-        if left:
-            self.by_user[user.name] = left
+        remaining = self.by_user[user.name] - 1
+        if remaining:
+            self.by_user[user.name] = remaining
         else:
             del self.by_user[user.name]
 

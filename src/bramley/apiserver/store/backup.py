@@ -45,8 +45,8 @@ def with_raised_revisions(content: Snapshot, step: int) -> Snapshot:
     """Return the content with every revision raised by `step`, so that no watch from before the restore can resume."""
     revision = content.revision + step
     records = {
-        resource: [_raised(record, step) for record in found]
-        for resource, found in content.records.items()
+        resource: [_raised(record, step) for record in stored]
+        for resource, stored in content.records.items()
     }
     return Snapshot(revision, dict.fromkeys(content.last_revisions, revision), records, revision)
 

@@ -71,9 +71,9 @@ def check_envelope(record: Record) -> str:
         meta = _DECODER.decode(record.body).metadata
     except DECODE_ERRORS as error:
         return str(error)
-    named = meta.namespace, meta.name, meta.resource_version
+    identity = meta.namespace, meta.name, meta.resource_version
     stored = record.key.namespace, record.key.name, str(record.rv)
-    return "" if named == stored else f"it says to be {named}, but is stored as {stored}"
+    return "" if identity == stored else f"it says to be {identity}, but is stored as {stored}"
 
 
 def accept_any(_record: Record) -> str:
@@ -92,14 +92,14 @@ class DamagedObjects:
 
     def without_damaged(self, records: Iterable[Record], check_record: CheckRecord) -> Records:
         """Return the records without the damaged ones, which are quarantined."""
-        kept: Records = []
+        readable: Records = []
         for record in records:
             if wrong := check_record(record):
                 self.quarantined[record.key] = record
                 self._log_once(record, "Quarantined a damaged object", wrong)
             else:
-                kept.append(record)
-        return kept
+                readable.append(record)
+        return readable
 
     def unreadable(self, get: Callable[[Key], Record | None]) -> Iterator[Key]:
         """Yield the objects that a reader could not decode and that have not changed since."""
@@ -116,12 +116,12 @@ class DamagedObjects:
         """Log that an object cannot be read, unless this state of it was logged before."""
         self._log_once(record, "Cannot read a stored object", f"{type(error).__name__}: {error}")
 
-    def _log_once(self, record: Record, what: str, reason: str) -> None:
+    def _log_once(self, record: Record, message: str, reason: str) -> None:
         if self._reported.get(record.key) == record.rv:
             return
         self._reported[record.key] = record.rv
         kind, namespace, name = record.key
-        logger.error(what, resource=kind, namespace=namespace, name=name, reason=reason)
+        logger.error(message, resource=kind, namespace=namespace, name=name, reason=reason)
 
 
 class _SkipUnreadable:

@@ -91,8 +91,8 @@ def _inspect(path: Path, *, newest: int) -> int:
                 f"{path} was written by a newer Bramley (format {version}, this one knows up to "
                 f"{newest}); start that version again, or restore a backup made before the upgrade"
             )
-        if (found := scalar(connection, sql.QUICK_CHECK)) != "ok":
-            raise sqlite3.DatabaseError(" ".join(found.split()))
+        if (problem := scalar(connection, sql.QUICK_CHECK)) != "ok":
+            raise sqlite3.DatabaseError(" ".join(problem.split()))
     finally:
         connection.close()
         _tidy(path)

@@ -131,12 +131,12 @@ class SqliteFile:
     def _store(self, group: Sequence[Change]) -> None:
         # Only the last state of an object within the group is written.
         last = {change.record.key: change for change in group}
-        kept = [_row(change.record) for change in last.values() if change.after]
-        gone = [change.record.key for change in last.values() if not change.after]
+        rows = [_row(change.record) for change in last.values() if change.after]
+        removed = [change.record.key for change in last.values() if not change.after]
         revisions = {change.record.key.resource: change.rv for change in group}
         revisions[""] = group[-1].rv
-        self._execute(sql.upsert_objects, kept)
-        self._execute(sql.delete_objects, gone)
+        self._execute(sql.upsert_objects, rows)
+        self._execute(sql.delete_objects, removed)
         self._execute(sql.upsert_revisions, list(revisions.items()))
 
     def _execute(self, statement: Callable[[int], str], rows: Sequence[tuple[Any, ...]]) -> None:

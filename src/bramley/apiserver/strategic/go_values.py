@@ -32,22 +32,22 @@ def conversion_error(value: Any, type_name: str) -> str | None:
 
 
 def _scalar_error(value: Any, expected: str) -> str:
-    found = kind_of(value)
-    if (found, expected) in _CONVERTIBLE:
-        return f"cannot convert {found} to {expected}"
+    actual = kind_of(value)
+    if (actual, expected) in _CONVERTIBLE:
+        return f"cannot convert {actual} to {expected}"
     return f"unrecognized type: {expected}"
 
 
 def _list_error(value: Any, item: str) -> str | None:
     if not isinstance(value, list):
         return f"cannot restore slice from {kind_of(value)}"
-    return next((found for each in value if (found := conversion_error(each, item))), None)
+    return next((error for each in value if (error := conversion_error(each, item))), None)
 
 
 def _map_error(value: Any, item: str) -> str | None:
     if not isinstance(value, dict):
         return f"cannot restore map from {kind_of(value)}"
-    return next((found for each in value.values() if (found := conversion_error(each, item))), None)
+    return next((error for each in value.values() if (error := conversion_error(each, item))), None)
 
 
 def _struct_error(value: Any, name: str) -> str | None:
@@ -55,7 +55,7 @@ def _struct_error(value: Any, name: str) -> str | None:
         return f"cannot restore struct from: {kind_of(value)}"
     named = structs.struct(name).named
     below = (conversion_error(value[key], each.type) for key, each in named.items() if key in value)
-    return next((found for found in below if found), None)
+    return next((error for error in below if error), None)
 
 
 _TYPES: dict[type, str] = {

@@ -24,9 +24,9 @@ class ListOfLists(Unmergeable):
         super().__init__("lists of lists are not supported")
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same(left: Any, right: Any) -> bool:
     """Return whether two scalars are the same value of the same type."""
-    return type(one) is type(other) and bool(one == other)
+    return type(left) is type(right) and bool(left == right)
 
 
 def position(items: list[Any], value: Any) -> int:
@@ -55,9 +55,9 @@ def key_of(item: Any, key: str) -> Any:
     return item[key]
 
 
-def wrong_type(expected: Any, found: Any) -> Unmergeable:
+def wrong_type(expected: Any, actual: Any) -> Unmergeable:
     """Return the error for a value of the wrong type."""
-    types = go_values.type_of(expected), go_values.type_of(found)
+    types = go_values.type_of(expected), go_values.type_of(actual)
     return Unmergeable("expected a {}, but received a {}".format(*types))
 
 
@@ -81,14 +81,14 @@ def ordered(
     """Return a merged list with the items of the patch in its order, and the others between them as before."""
     order = [key_of(each, key) for each in patch] if key else patch
     before = [key_of(each, key) if objects else each for each in current]
-    mine: list[tuple[Any, Any]] = []
+    patched: list[tuple[Any, Any]] = []
     others: list[tuple[Any, Any]] = []
     for item in merged:
         value = key_of(item, key) if key else item
-        (others if position(order, value) < 0 else mine).append((item, value))
-    mine.sort(key=lambda each: position(order, each[1]))
+        (others if position(order, value) < 0 else patched).append((item, value))
+    patched.sort(key=lambda each: position(order, each[1]))
     others.sort(key=lambda each: position(before, each[1]))
-    return _interleaved(others, mine, before)
+    return _interleaved(others, patched, before)
 
 
 def _interleaved(

@@ -43,14 +43,14 @@ def lookup_field(type_name: str, key: str) -> PatchMeta:
 
 def lookup_items(type_name: str, key: str) -> PatchMeta:
     """Return the patch metadata of a list field's items, for merging lists."""
-    found = lookup_field(type_name, key)
-    plain = found.type.removeprefix("*").removeprefix("<")
+    meta = lookup_field(type_name, key)
+    plain = meta.type.removeprefix("*").removeprefix("<")
     if not plain.startswith("[]"):
         sort = _plain_kind(type_name.removeprefix("*"))
         raise NoSuchField(f"expected slice or array type, but got: {sort}")
     if plain.startswith("[][]"):
         raise NoSuchField("unexpected slice of slice")
-    return PatchMeta(plain[2:], found.strategy, found.merge_key)
+    return PatchMeta(plain[2:], meta.strategy, meta.merge_key)
 
 
 def go_kind(type_name: str) -> str:
@@ -116,11 +116,11 @@ def _retained(original: Json, patch: Json) -> Json:
     keys = patch.pop(RETAIN)
     if not isinstance(keys, list):
         raise BadPatch(_BAD_RETAIN)
-    kept = {each for each in keys if isinstance(each, str)}
+    retained = {each for each in keys if isinstance(each, str)}
     for key, value in patch.items():
-        if value is not None and key not in kept and not key.startswith((DELETE_FROM, ORDER)):
+        if value is not None and key not in retained and not key.startswith((DELETE_FROM, ORDER)):
             raise BadPatch(_BAD_RETAIN)
-    return {key: value for key, value in original.items() if key in kept}
+    return {key: value for key, value in original.items() if key in retained}
 
 
 def _merge_field(result: Json, key: str, value: Any, type_name: str) -> None:
@@ -133,12 +133,12 @@ def _merge_field(result: Json, key: str, value: Any, type_name: str) -> None:
         if not is_deletion:
             _set(result, key, _without_nulls(value))
     elif isinstance(value, dict):
-        found = lookup_field(type_name, key)
-        replaced = found.strategy == "replace"
-        result[key] = value if replaced else merge(result[key], value, found.type)
+        meta = lookup_field(type_name, key)
+        replaced = meta.strategy == "replace"
+        result[key] = value if replaced else merge(result[key], value, meta.type)
     elif isinstance(value, list):
-        found = lookup_items(type_name, key)
-        result[key] = _merged_list(result[key], value, found, is_deletion=is_deletion)
+        meta = lookup_items(type_name, key)
+        result[key] = _merged_list(result[key], value, meta, is_deletion=is_deletion)
     else:
         result[key] = value
 
@@ -183,9 +183,9 @@ def _strip_directives(value: Any) -> tuple[bool, Any]:
 
 
 def _merged_list(
-    current: list[Any], patch: list[Any], found: PatchMeta, *, is_deletion: bool = False
+    current: list[Any], patch: list[Any], meta: PatchMeta, *, is_deletion: bool = False
 ) -> list[Any]:
-    if found.strategy != "merge" and not is_deletion:
+    if meta.strategy != "merge" and not is_deletion:
         return patch
     if not current and not patch:
         return current
@@ -194,20 +194,20 @@ def _merged_list(
             return [each for each in current if lists.position(patch, each) < 0]
         merged = list(_distinct([*current, *patch]))
         return lists.ordered(merged, patch=patch, current=current, key="", objects=False)
-    if not found.merge_key:
-        sort = go_kind(found.type)
+    if not meta.merge_key:
+        sort = go_kind(meta.type)
         raise Unmergeable(f"cannot merge lists without merge key for {sort}")
-    current, patch = _apply_item_directives(current, patch, found.merge_key)
-    merged = _merged_objects(current, patch, found)
-    return lists.ordered(merged, patch=patch, current=current, key=found.merge_key, objects=True)
+    current, patch = _apply_item_directives(current, patch, meta.merge_key)
+    merged = _merged_objects(current, patch, meta)
+    return lists.ordered(merged, patch=patch, current=current, key=meta.merge_key, objects=True)
 
 
 def _distinct(values: list[Any]) -> list[Any]:
-    kept: list[Any] = []
+    distinct: list[Any] = []
     for each in values:
-        if lists.position(kept, each) < 0:
-            kept.append(each)
-    return kept
+        if lists.position(distinct, each) < 0:
+            distinct.append(each)
+    return distinct
 
 
 def _apply_item_directives(
@@ -230,14 +230,14 @@ def _apply_item_directives(
     return (plain, []) if replaces else (current, plain)
 
 
-def _merged_objects(current: list[Any], patch: list[Any], found: PatchMeta) -> list[Any]:
+def _merged_objects(current: list[Any], patch: list[Any], meta: PatchMeta) -> list[Any]:
     merged = list(current)
     for each in patch:
-        at = lists.find(merged, found.merge_key, lists.key_of(each, found.merge_key))
+        at = lists.find(merged, meta.merge_key, lists.key_of(each, meta.merge_key))
         if at < 0:
             merged.append(each)
         else:
-            merged[at] = merge(merged[at], each, found.type)
+            merged[at] = merge(merged[at], each, meta.type)
     return merged
 
 
@@ -247,30 +247,30 @@ def _merge_ordered(result: Json, patch: Json, directive: str, type_name: str) ->
     if not isinstance(order, list):
         raise lists.wrong_type([], order)
     key = _list_name(directive, ORDER, _BAD_ORDER)
-    current, given = _as_list(result, key), _as_list(patch, key)
-    found = lookup_items(type_name, key)
-    _check_order(given or [], order, found.merge_key)
-    if given is None and current is None:
+    current, patched = _as_list(result, key), _as_list(patch, key)
+    meta = lookup_items(type_name, key)
+    _check_order(patched or [], order, meta.merge_key)
+    if patched is None and current is None:
         return
-    merged = _merged_or_given(current, given, found)
-    objects = lists.are_objects(current or [], given or [])
+    merged = _merged_or_given(current, patched, meta)
+    objects = lists.are_objects(current or [], patched or [])
     before = current or []
-    if objects and current and given and found.merge_key and found.strategy == "merge":
-        before = lists.overwritten(current, given, found.merge_key)
+    if objects and current and patched and meta.merge_key and meta.strategy == "merge":
+        before = lists.overwritten(current, patched, meta.merge_key)
     result[key] = lists.ordered(
-        merged, patch=order, current=before, key=found.merge_key, objects=objects
+        merged, patch=order, current=before, key=meta.merge_key, objects=objects
     )
     patch.pop(key, None)
 
 
 def _merged_or_given(
-    current: list[Any] | None, given: list[Any] | None, found: PatchMeta
+    current: list[Any] | None, patched: list[Any] | None, meta: PatchMeta
 ) -> list[Any]:
-    if given is None:
+    if patched is None:
         return current or []
     if current is None:
-        return list(_strip_directives(given)[1])
-    return _merged_list(current, given, found)
+        return list(_strip_directives(patched)[1])
+    return _merged_list(current, patched, meta)
 
 
 def _as_list(holder: Json, key: str) -> list[Any] | None:
@@ -280,13 +280,13 @@ def _as_list(holder: Json, key: str) -> list[Any] | None:
     return value
 
 
-def _check_order(given: list[Any], order: list[Any], key: str) -> None:
+def _check_order(patched: list[Any], order: list[Any], key: str) -> None:
     """Raise Unmergeable unless the items of a patch are in the order of its own `$setElementOrder`."""
-    if not given or not order:
+    if not patched or not order:
         return
-    if key and not all(isinstance(each, dict) for each in given):
-        raise lists.wrong_type({}, next(each for each in given if not isinstance(each, dict)))
-    waiting = [each for each in given if not (key and each.get(DIRECTIVE) == "delete")]
+    if key and not all(isinstance(each, dict) for each in patched):
+        raise lists.wrong_type({}, next(each for each in patched if not isinstance(each, dict)))
+    waiting = [each for each in patched if not (key and each.get(DIRECTIVE) == "delete")]
     at = 0
     for each in order:
         while at < len(waiting) and isinstance(waiting[at], dict) and DIRECTIVE in waiting[at]:
@@ -297,5 +297,5 @@ def _check_order(given: list[Any], order: list[Any], key: str) -> None:
         at += lists.is_same(*pair)
     if at < len(waiting):
         raise Unmergeable(
-            f"The order in patch list:\n{go_values.printed(given)}\n doesn't match {ORDER} list:\n{go_values.printed(order)}\n"
+            f"The order in patch list:\n{go_values.printed(patched)}\n doesn't match {ORDER} list:\n{go_values.printed(order)}\n"
         )

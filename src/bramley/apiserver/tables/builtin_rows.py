@@ -64,8 +64,8 @@ def _roles(node: Json) -> str:
 
 
 def _address(node: Json, type: str) -> str:
-    found = find(node, "status.addresses") or ()
-    return next((each["address"] for each in found if each.get("type") == type), NONE)
+    addresses = find(node, "status.addresses") or ()
+    return next((each["address"] for each in addresses if each.get("type") == type), NONE)
 
 
 _NODE = row(
@@ -128,19 +128,19 @@ def _cluster_ip(service: Json) -> str:
 
 def _external_ip(service: Json) -> str:
     type = find(service, "spec.type")
-    own = find(service, "spec.externalIPs") or []
+    external_ips = find(service, "spec.externalIPs") or []
     if type in _WITHOUT_BALANCER:
-        return ",".join(own) or NONE
+        return ",".join(external_ips) or NONE
     if type == "LoadBalancer":
-        return ",".join([*_balancers(service), *own]) or "<pending>"
+        return ",".join([*_balancers(service), *external_ips]) or "<pending>"
     if type == "ExternalName":
         return find(service, "spec.externalName") or ""
     return UNKNOWN
 
 
-def _balancers(shown: Json) -> list[str]:
-    found = find(shown, "status.loadBalancer.ingress") or ()
-    addresses = {each.get("ip") or each.get("hostname") or "" for each in found}
+def _balancers(service: Json) -> list[str]:
+    ingresses = find(service, "status.loadBalancer.ingress") or ()
+    addresses = {each.get("ip") or each.get("hostname") or "" for each in ingresses}
     return sorted(addresses - {""})
 
 
@@ -171,14 +171,14 @@ def _endpoints(endpoints: Json) -> str:
     return shortened(_addresses(endpoints), _SHOWN) if endpoints.get("subsets") else NONE
 
 
-def _slice_ports(one: Json) -> str:
-    ports = [str(each.get("port", each.get("name", "*"))) for each in one.get("ports") or ()]
+def _slice_ports(body: Json) -> str:
+    ports = [str(each.get("port", each.get("name", "*"))) for each in body.get("ports") or ()]
     return shortened(ports, _SHOWN) or UNSET
 
 
-def _slice_endpoints(one: Json) -> str:
-    found = [each for end in one.get("endpoints") or () for each in end.get("addresses") or ()]
-    return shortened(found, _SHOWN) or UNSET
+def _slice_endpoints(body: Json) -> str:
+    addresses = [each for end in body.get("endpoints") or () for each in end.get("addresses") or ()]
+    return shortened(addresses, _SHOWN) or UNSET
 
 
 def _hosts(ingress: Json) -> str:
@@ -192,28 +192,28 @@ def _hosts(ingress: Json) -> str:
 
 
 def _parameters(ingress_class: Json) -> str:
-    given = find(ingress_class, "spec.parameters")
-    if given is None:
+    parameters = find(ingress_class, "spec.parameters")
+    if parameters is None:
         return NONE
-    group = f".{given['apiGroup']}" if given.get("apiGroup") is not None else ""
-    return f"{given.get('kind', '')}{group}/{given.get('name', '')}"
+    group = f".{parameters['apiGroup']}" if parameters.get("apiGroup") is not None else ""
+    return f"{parameters.get('kind', '')}{group}/{parameters.get('name', '')}"
 
 
 def _modes(path: str) -> Cell:
-    def cell(shown: Json, _now: datetime) -> str:
-        given = find(shown, path) or ()
-        return ",".join(short for mode, short in _MODES.items() if mode in given)
+    def cell(body: Json, _now: datetime) -> str:
+        modes = find(body, path) or ()
+        return ",".join(short for mode, short in _MODES.items() if mode in modes)
 
     return cell
 
 
-def _phase(shown: Json) -> str:
-    return "Terminating" if is_terminating(shown) else find(shown, "status.phase") or ""
+def _phase(body: Json) -> str:
+    return "Terminating" if is_terminating(body) else find(body, "status.phase") or ""
 
 
-def _class(shown: Json) -> str:
-    annotations = shown["metadata"].get("annotations") or {}
-    return annotations.get(_CLASS) or find(shown, "spec.storageClassName") or ""
+def _class(body: Json) -> str:
+    annotations = body["metadata"].get("annotations") or {}
+    return annotations.get(_CLASS) or find(body, "spec.storageClassName") or ""
 
 
 def _claim(volume: Json) -> str:
@@ -232,8 +232,8 @@ def _class_name(storage_class: Json) -> str:
 
 
 def _audiences(driver: Json) -> str:
-    given = find(driver, "spec.tokenRequests")
-    return UNSET if given is None else ",".join(each.get("audience", "") for each in given)
+    requests = find(driver, "spec.tokenRequests")
+    return UNSET if requests is None else ",".join(each.get("audience", "") for each in requests)
 
 
 def _role(binding: Json) -> str:
@@ -243,8 +243,8 @@ def _role(binding: Json) -> str:
 
 def _subjects(kind: str) -> Cell:
     def cell(binding: Json, _now: datetime) -> str:
-        found = [each for each in binding.get("subjects") or () if each.get("kind") == kind]
-        return ", ".join(_subject(each) for each in found)
+        subjects = [each for each in binding.get("subjects") or () if each.get("kind") == kind]
+        return ", ".join(_subject(each) for each in subjects)
 
     return cell
 
@@ -325,8 +325,8 @@ ROWS: Mapping[str, Row] = {
         name,
         at("spec.ingressClassName", NONE),
         computed(_hosts),
-        computed(lambda shown: ",".join(_balancers(shown))),
-        computed(lambda shown: "80, 443" if find(shown, "spec.tls") else "80"),
+        computed(lambda body: ",".join(_balancers(body))),
+        computed(lambda body: "80, 443" if find(body, "spec.tls") else "80"),
         age,
     ),
     "ingressclasses.networking.k8s.io": row(name, "spec.controller", computed(_parameters), age),

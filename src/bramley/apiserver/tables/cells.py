@@ -80,15 +80,15 @@ def find(value: Any, path: str) -> Any:
 def row(*cells: Cell | str) -> Row:
     """Return a row of these cells; a text is the path of a value, which is shown as it is."""
     every = [at(each) if isinstance(each, str) else each for each in cells]
-    return lambda shown, now: [cell(shown, now) for cell in every]
+    return lambda body, now: [cell(body, now) for cell in every]
 
 
 def at(path: str, absent: Any = "") -> Cell:
     """Show the value at a path, or `absent` if there is none or it is empty."""
 
-    def cell(shown: Json, _now: datetime) -> Any:
-        found = find(shown, path)
-        return absent if found is None or found == "" else found
+    def cell(body: Json, _now: datetime) -> Any:
+        value = find(body, path)
+        return absent if value is None or value == "" else value
 
     return cell
 
@@ -101,82 +101,82 @@ def number(path: str) -> Cell:
 def text_at(path: str, absent: str) -> Cell:
     """Show the value at a path as text, or `absent` if there is none."""
 
-    def cell(shown: Json, _now: datetime) -> str:
-        found = find(shown, path)
-        return absent if found is None else str(found)
+    def cell(body: Json, _now: datetime) -> str:
+        value = find(body, path)
+        return absent if value is None else str(value)
 
     return cell
 
 
 def count(*paths: str) -> Cell:
     """Show the total length of the lists or objects at these paths."""
-    return lambda shown, _now: sum(len(find(shown, path) or ()) for path in paths)
+    return lambda body, _now: sum(len(find(body, path) or ()) for path in paths)
 
 
 def joined(path: str, absent: str = "") -> Cell:
     """Show the texts at a path with commas between them."""
-    return lambda shown, _now: ",".join(find(shown, path) or ()) or absent
+    return lambda body, _now: ",".join(find(body, path) or ()) or absent
 
 
 def computed(function: Callable[[Json], Any]) -> Cell:
     """Show the result of a function of the object alone."""
-    return lambda shown, _now: function(shown)
+    return lambda body, _now: function(body)
 
 
-def name(shown: Json, _now: datetime) -> str:
+def name(body: Json, _now: datetime) -> str:
     """Show the object's name."""
-    return str(shown["metadata"].get("name", ""))
+    return str(body["metadata"].get("name", ""))
 
 
-def age(shown: Json, now: datetime) -> str:
+def age(body: Json, now: datetime) -> str:
     """Show how long ago the object was created."""
-    return time_since(shown["metadata"].get("creationTimestamp"), now)
+    return time_since(body["metadata"].get("creationTimestamp"), now)
 
 
-def created_at(shown: Json, _now: datetime) -> str:
+def created_at(body: Json, _now: datetime) -> str:
     """Show when the object was created."""
-    return shown["metadata"].get("creationTimestamp") or "0001-01-01T00:00:00Z"
+    return body["metadata"].get("creationTimestamp") or "0001-01-01T00:00:00Z"
 
 
-def is_terminating(shown: Json) -> bool:
+def is_terminating(body: Json) -> bool:
     """Return whether the object's deletion has begun."""
-    return bool(shown["metadata"].get("deletionTimestamp"))
+    return bool(body["metadata"].get("deletionTimestamp"))
 
 
 def labels(path: str) -> Cell:
     """Show the labels at a path, in the order of their names."""
 
-    def cell(shown: Json, _now: datetime) -> str:
-        given = sorted((find(shown, path) or {}).items())
-        return ",".join(f"{key}={value}" for key, value in given) or NONE
+    def cell(body: Json, _now: datetime) -> str:
+        pairs = sorted((find(body, path) or {}).items())
+        return ",".join(f"{key}={value}" for key, value in pairs) or NONE
 
     return cell
 
 
 def selector(path: str) -> Cell:
     """Show the label selector at a path."""
-    return computed(lambda shown: selector_text(find(shown, path)) or NONE)
+    return computed(lambda body: selector_text(find(body, path)) or NONE)
 
 
 def containers(path: str, field: str) -> Cell:
     """Show the names or the images of a template's containers."""
-    return computed(lambda shown: ",".join(each.get(field, "") for each in find(shown, path) or ()))
+    return computed(lambda body: ",".join(each.get(field, "") for each in find(body, path) or ()))
 
 
-def selector_text(given: Json | None) -> str:
+def selector_text(selector: Json | None) -> str:
     """Return a label selector in the form of a query parameter; an empty text for an empty or absent one."""
-    if not given:
+    if not selector:
         return ""
-    equal = [(key, f"{key}={value}") for key, value in (given.get("matchLabels") or {}).items()]
-    others = [(each["key"], _requirement(each)) for each in given.get("matchExpressions") or ()]
+    equal = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
+    others = [(each["key"], _requirement(each)) for each in selector.get("matchExpressions") or ()]
     return ",".join(text for _, text in sorted([*equal, *others], key=lambda pair: pair[0]))
 
 
-def _requirement(given: Json) -> str:
-    key, operator = given["key"], given.get("operator", "")
+def _requirement(requirement: Json) -> str:
+    key, operator = requirement["key"], requirement.get("operator", "")
     if operator in {"Exists", "DoesNotExist"}:
         return key if operator == "Exists" else f"!{key}"
-    values = ",".join(sorted(given.get("values") or ()))
+    values = ",".join(sorted(requirement.get("values") or ()))
     return f"{key} {operator.lower()} ({values})"
 
 
@@ -187,12 +187,12 @@ def shortened(texts: Iterable[str], limit: int) -> str:
     return f"{text} + {len(every) - limit} more..." if len(every) > limit else text
 
 
-def condition(shown: Json, type: str) -> Json | None:
+def condition(body: Json, type: str) -> Json | None:
     """Return the condition of a type in an object's status."""
-    found = find(shown, "status.conditions") or ()
-    return next((each for each in found if each.get("type") == type), None)
+    conditions = find(body, "status.conditions") or ()
+    return next((each for each in conditions if each.get("type") == type), None)
 
 
-def is_condition_true(shown: Json, type: str) -> bool:
+def is_condition_true(body: Json, type: str) -> bool:
     """Return whether the object has the condition of a type with status True."""
-    return (condition(shown, type) or {}).get("status") == "True"
+    return (condition(body, type) or {}).get("status") == "True"

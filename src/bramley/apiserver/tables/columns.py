@@ -56,12 +56,12 @@ def definition(
 def definitions(qualified: str) -> list[Json] | None:
     """Return the columns of a built-in kind, or None if the file does not contain it."""
     packaged = _packaged()
-    found = packaged.columns.get(qualified)
-    if found is None:
+    columns = packaged.columns.get(qualified)
+    if columns is None:
         return None
     return [
         definition(name, type, format, description=packaged.texts[text], priority=priority)
-        for name, type, format, priority, text in found
+        for name, type, format, priority, text in columns
     ]
 
 
@@ -72,5 +72,5 @@ def known() -> frozenset[str]:
 
 def text_of(qualified: str, name: str) -> str:
     """Return the description of a kind's column."""
-    found: dict[str, Any] = {each["name"]: each for each in definitions(qualified) or ()}
-    return str(found[name]["description"])
+    columns: dict[str, Any] = {each["name"]: each for each in definitions(qualified) or ()}
+    return str(columns[name]["description"])

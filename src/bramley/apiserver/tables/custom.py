@@ -17,7 +17,7 @@ _CREATION = ".metadata.creationTimestamp"
 _DESCRIPTION = "Custom resource definition column (in JSONPath format): {}"
 
 
-def printer(given: Iterable[Json] | None) -> Printer:
+def printer(crd_columns: Iterable[Json] | None) -> Printer:
     """Return the printer of a custom kind; a definition without columns gets the age."""
     definitions = [
         columns.definition(
@@ -25,7 +25,7 @@ def printer(given: Iterable[Json] | None) -> Printer:
         )
     ]
     row_cells: list[Shown] = [name]
-    for each in list(given or ()) or [age_column()]:
+    for each in list(crd_columns or ()) or [age_column()]:
         try:
             find = jsonpath.compile(each.get("jsonPath", ""))
         except jsonpath.BadPath:
@@ -54,8 +54,8 @@ def _cell(find: Callable[[Any], list[Any]], type: str) -> Shown:
     form = _FORMS.get(type)
 
     def cell(shown: Json, now: datetime) -> Any:
-        found = find(shown)
-        return form(found[0], now) if found and form is not None else None
+        values = find(shown)
+        return form(values[0], now) if values and form is not None else None
 
     return cell
 

@@ -103,7 +103,7 @@ def _bracket(text: str) -> tuple[int, Step]:
     if len(parts) == 1:
         return end + 1, _selection(inside)
     choices = [_selection(each) for each in parts]
-    return end + 1, lambda values: [found for choice in choices for found in choice(values)]
+    return end + 1, lambda values: [value for choice in choices for value in choice(values)]
 
 
 def _selection(text: str) -> Step:
@@ -130,10 +130,10 @@ def _slice(match: re.Match[str]) -> Step:
 
 def _in_lists(pick: Callable[[list[Any]], list[Any]]) -> Step:
     def step(values: list[Any]) -> list[Any]:
-        there = [each for each in values if each is not None]
-        if not all(isinstance(each, list) for each in there):
+        present = [each for each in values if each is not None]
+        if not all(isinstance(each, list) for each in present):
             raise _Unfit
-        return [found for each in there for found in pick(each)]
+        return [value for each in present for value in pick(each)]
 
     return step
 
@@ -161,12 +161,12 @@ def _wildcard(values: list[Any]) -> list[Any]:
 
 
 def _descend(values: list[Any]) -> list[Any]:
-    found: list[Any] = []
+    descendants: list[Any] = []
     for each in values:
         children = _children(each)
         if children:
-            found += [each, *_descend(children)]
-    return found
+            descendants += [each, *_descend(children)]
+    return descendants
 
 
 def _filter(text: str) -> tuple[int, Step]:
@@ -195,10 +195,10 @@ def _filtered(passes: Callable[[Any], bool]) -> Step:
 def _comparison(
     left: str, compare: Callable[[Any, Any], bool], right: str
 ) -> Callable[[Any], bool]:
-    one, other = _operand(left.strip()), _operand(right.strip())
+    left_value, right_value = _operand(left.strip()), _operand(right.strip())
 
     def passes(item: Any) -> bool:
-        left_values, right_values = one(item), other(item)
+        left_values, right_values = left_value(item), right_value(item)
         if not left_values or not right_values:
             return False
         try:

@@ -106,8 +106,8 @@ def _first_reason(pod: Json) -> str:
 
 
 def _sidecars(pod: Json) -> set[str]:
-    found = find(pod, "spec.initContainers") or ()
-    return {each["name"] for each in found if each.get("restartPolicy") == "Always"}
+    init_containers = find(pod, "spec.initContainers") or ()
+    return {each["name"] for each in init_containers if each.get("restartPolicy") == "Always"}
 
 
 def _is_serving_sidecar(container: Json, sidecars: set[str]) -> bool:
@@ -119,24 +119,24 @@ def _is_serving_sidecar(container: Json, sidecars: set[str]) -> bool:
 def _init_reason(pod: Json, container: Json, index: int, *, is_sidecar: bool) -> str:
     """Return why an init container keeps the Pod from starting, or an empty text if it does not."""
     state = container.get("state") or {}
-    ended, waiting = state.get("terminated"), state.get("waiting") or {}
-    if ended is not None and not ended.get("exitCode"):
+    terminated, waiting = state.get("terminated"), state.get("waiting") or {}
+    if terminated is not None and not terminated.get("exitCode"):
         return ""
     if is_sidecar and container.get("started"):
         return ""
-    if ended is not None:
-        return f"Init:{_ended_reason(ended)}"
+    if terminated is not None:
+        return f"Init:{_ended_reason(terminated)}"
     if waiting.get("reason") and waiting["reason"] != "PodInitializing":
         return f"Init:{waiting['reason']}"
     return f"Init:{index}/{len(find(pod, 'spec.initContainers') or ())}"
 
 
-def _ended_reason(ended: Json) -> str:
-    if ended.get("reason"):
-        return str(ended["reason"])
-    if ended.get("signal"):
-        return f"Signal:{ended['signal']}"
-    return f"ExitCode:{ended.get('exitCode', 0)}"
+def _ended_reason(terminated: Json) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
 def _count_containers(pod: Json, summary: _PodSummary) -> None:
@@ -144,11 +144,11 @@ def _count_containers(pod: Json, summary: _PodSummary) -> None:
     for each in reversed(find(pod, "status.containerStatuses") or ()):
         summary.add_restarts(each)
         state = each.get("state") or {}
-        waiting, ended = state.get("waiting") or {}, state.get("terminated")
+        waiting, terminated = state.get("waiting") or {}, state.get("terminated")
         if waiting.get("reason"):
             summary.reason = waiting["reason"]
-        elif ended is not None:
-            summary.reason = _ended_reason(ended)
+        elif terminated is not None:
+            summary.reason = _ended_reason(terminated)
         elif each.get("ready") and state.get("running") is not None:
             is_running = True
             summary.ready += 1
@@ -164,8 +164,8 @@ def _reason_of_going(status: Json, reason: str) -> str:
 
 def _address(pod: Json) -> str:
     addresses = find(pod, "status.podIPs") or ()
-    found = addresses[0].get("ip") if addresses else find(pod, "status.podIP")
-    return found or NONE
+    address = addresses[0].get("ip") if addresses else find(pod, "status.podIP")
+    return address or NONE
 
 
 def _gates(pod: Json) -> str:

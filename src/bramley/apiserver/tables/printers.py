@@ -49,9 +49,9 @@ ROWS: Mapping[str, Row] = {"pods": pods.row, **workloads.ROWS, **builtin_rows.RO
 @cache
 def printer(qualified: str) -> Printer:
     """Return how a built-in kind is shown."""
-    found = columns.definitions(qualified)
-    if found is None or qualified not in ROWS:
+    definitions = columns.definitions(qualified)
+    if definitions is None or qualified not in ROWS:
         default = columns.definitions(_DEFAULT_COLUMNS_OF) or []
         return Printer(default, _DEFAULT, is_default=True)
     conditions = pods.row_conditions if qualified == "pods" else None
-    return Printer(found, ROWS[qualified], conditions)
+    return Printer(definitions, ROWS[qualified], conditions)

@@ -96,8 +96,8 @@ _JOB_ENDS = ("Complete", "Failed")
 _JOB_STATES = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
 
 
-def _of(part: str, whole: str) -> Cell:
-    return computed(lambda shown: f"{find(shown, part) or 0}/{find(shown, whole) or 0}")
+def _of(count_path: str, total_path: str) -> Cell:
+    return computed(lambda shown: f"{find(shown, count_path) or 0}/{find(shown, total_path) or 0}")
 
 
 def _template(path: str = _TEMPLATE) -> tuple[Cell, Cell]:
@@ -114,12 +114,12 @@ def _job_status(job: Json) -> str:
 
 
 def _job_completions(job: Json) -> str:
-    done = find(job, "status.succeeded") or 0
+    succeeded = find(job, "status.succeeded") or 0
     completions = find(job, "spec.completions")
     if completions is not None:
-        return f"{done}/{completions}"
+        return f"{succeeded}/{completions}"
     parallelism = find(job, "spec.parallelism") or 0
-    return f"{done}/1 of {parallelism}" if parallelism > 1 else f"{done}/1"
+    return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
 
 
 def _job_duration(job: Json, now: datetime) -> str:
