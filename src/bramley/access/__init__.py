@@ -1,5 +1,5 @@
-"""The agent's rule: what a program that is tied to one Node may read and write, and how it gets and loses that.
+"""The permissions of agents: what a program that is bound to one Node may read and write, and how they are granted and revoked.
 
-`rule` says it once, as pure functions; the embedded API asks them. `roles` and `policy` say the same in the words of a real
-cluster, `controller` keeps the Roles true there, and `identity` makes and withdraws an agent on either.
+`authorization` decides, as pure functions that the embedded API calls. `roles` and `policy` express the same for a real cluster,
+`controller` reconciles the Roles there, and `identity` creates and revokes the identity of an agent on either.
 """

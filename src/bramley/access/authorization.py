@@ -56,7 +56,7 @@ class PodFacts(msgspec.Struct, frozen=True):
 class Graph(Protocol):
     """Looks up Pods and what they refer to; every lookup must be cheap, for each request of an agent makes some."""
 
-    def enrolled(self, node: str) -> bool:
+    def is_enrolled(self, node: str) -> bool:
         """Return whether the Node's agent was enrolled by a user who may grant permissions."""
         ...
 
@@ -78,14 +78,14 @@ def node_of(user_name: str, extra: Mapping[str, Sequence[str]]) -> str | None:
         return None
     node = user_name.removeprefix(access.USER_PREFIX)
     nodes = extra.get(access.TOKEN_NODE, ())
-    return node if all(one == node for one in nodes) else ""
+    return node if all(each == node for each in nodes) else ""
 
 
 def authorize(request: AgentRequest, graph: Graph) -> Decision:
     """Decide whether an agent may make this request, before the object is read."""
     if not request.node:
         return _refused("its token is bound to another node")
-    if not graph.enrolled(request.node):
+    if not graph.is_enrolled(request.node):
         return _refused(f"it is not enrolled as the agent of node {request.node!r}")
     permission = _PERMISSIONS.get((request.group, request.resource, request.subresource))
     if permission is None or request.verb not in permission.verbs:
@@ -120,20 +120,20 @@ def _allow(_request: AgentRequest, _graph: Graph) -> str | None:
     return None
 
 
-def _own_name(request: AgentRequest, _graph: Graph) -> str | None:
+def _check_own_name(request: AgentRequest, _graph: Graph) -> str | None:
     # The name of what is created is in the body, so `admit` checks it.
     if request.name == request.node or request.verb == "create":
         return None
     return f"only {request.resource} {request.node!r} is accessible to it"
 
 
-def _own_lease(request: AgentRequest, graph: Graph) -> str | None:
+def _check_own_lease(request: AgentRequest, graph: Graph) -> str | None:
     if request.namespace != groups.NODE_LEASE_NAMESPACE:
         return f"it may access only a lease in {groups.NODE_LEASE_NAMESPACE}"
-    return _own_name(request, graph)
+    return _check_own_name(request, graph)
 
 
-def _own_pod(request: AgentRequest, graph: Graph) -> str | None:
+def _check_own_pod(request: AgentRequest, graph: Graph) -> str | None:
     if request.verb in {"list", "watch"}:
         message = "it may list pods only with a field selector on spec.nodeName for its own node"
         return None if request.selected_node == request.node else message
@@ -142,7 +142,7 @@ def _own_pod(request: AgentRequest, graph: Graph) -> str | None:
     return None if pod is None or pod.node == request.node else "the pod is not bound to its node"
 
 
-def _used(request: AgentRequest, graph: Graph) -> str | None:
+def _check_used(request: AgentRequest, graph: Graph) -> str | None:
     if request.name and graph.uses(request.node, request.resource, request.namespace, request.name):
         return None
     if not request.name:
@@ -150,24 +150,24 @@ def _used(request: AgentRequest, graph: Graph) -> str | None:
     return "no pod on its node refers to it"
 
 
-def _own_account(request: AgentRequest, graph: Graph) -> str | None:
+def _check_own_account(request: AgentRequest, graph: Graph) -> str | None:
     if request.namespace != access.NAMESPACE:
-        return _used(request, graph)
+        return _check_used(request, graph)
     # Also when a Pod there runs as another agent: that must not give access to its identity.
     own = agent.service_account(request.node)
     return None if request.name == own else "this is another agent's identity"
 
 
-def _admit_named(
+def _admit_name(
     request: AgentRequest, new: Json | None, _old: Json | None, _graph: Graph
 ) -> str | None:
-    return node_restriction.name(request.node, new)
+    return node_restriction.check_name(request.node, new)
 
 
 def _admit_pod(
     request: AgentRequest, new: Json | None, old: Json | None, _graph: Graph
 ) -> str | None:
-    return node_restriction.pod(request.node, new, old)
+    return node_restriction.check_pod(request.node, new, old)
 
 
 def _admit_event(
@@ -177,38 +177,40 @@ def _admit_event(
         pod = graph.pod(namespace, name)
         return pod is not None and pod.node == request.node
 
-    return node_restriction.event(request.node, request.namespace, new, old, is_own_pod=is_own)
+    return node_restriction.check_event(
+        request.node, request.namespace, new, old, is_own_pod=is_own
+    )
 
 
 def _admit_token(
     request: AgentRequest, new: Json | None, _old: Json | None, graph: Graph
 ) -> str | None:
     if request.namespace == access.NAMESPACE:
-        return node_restriction.own_token(request.node, new)
+        return node_restriction.check_own_token(request.node, new)
 
     def is_own(name: str) -> bool:
         pod = graph.pod(request.namespace, name)
         return pod is not None and pod.node == request.node
 
-    return node_restriction.pod_token(new, is_own_pod=is_own)
+    return node_restriction.check_pod_token(new, is_own_pod=is_own)
 
 
 _EVENTS = _Permission(CREATE | CHANGE, _allow, _admit_event)
 _REVIEWS = _Permission(CREATE, _allow)
 
 _PERMISSIONS: Mapping[tuple[str, str, str], _Permission] = {
-    ("", "nodes", ""): _Permission(READ | CREATE | CHANGE, _own_name, _admit_named),
-    ("", "nodes", "status"): _Permission(READ_ONE | CHANGE, _own_name, _admit_named),
+    ("", "nodes", ""): _Permission(READ | CREATE | CHANGE, _check_own_name, _admit_name),
+    ("", "nodes", "status"): _Permission(READ_ONE | CHANGE, _check_own_name, _admit_name),
     ("coordination.k8s.io", "leases", ""): _Permission(
-        READ_ONE | CREATE | CHANGE, _own_lease, _admit_named
+        READ_ONE | CREATE | CHANGE, _check_own_lease, _admit_name
     ),
-    ("", "pods", ""): _Permission(READ | CHANGE | DELETE, _own_pod, _admit_pod),
-    ("", "pods", "status"): _Permission(READ_ONE | CHANGE, _own_pod, _admit_pod),
+    ("", "pods", ""): _Permission(READ | CHANGE | DELETE, _check_own_pod, _admit_pod),
+    ("", "pods", "status"): _Permission(READ_ONE | CHANGE, _check_own_pod, _admit_pod),
     ("", "events", ""): _EVENTS,
     ("events.k8s.io", "events", ""): _EVENTS,
-    ("", "secrets", ""): _Permission(READ, _used),
-    ("", "configmaps", ""): _Permission(READ, _used),
-    ("", "serviceaccounts", "token"): _Permission(CREATE, _own_account, _admit_token),
+    ("", "secrets", ""): _Permission(READ, _check_used),
+    ("", "configmaps", ""): _Permission(READ, _check_used),
+    ("", "serviceaccounts", "token"): _Permission(CREATE, _check_own_account, _admit_token),
     ("authentication.k8s.io", "tokenreviews", ""): _REVIEWS,
     ("authorization.k8s.io", "subjectaccessreviews", ""): _REVIEWS,
     # Every user may review itself.

@@ -48,7 +48,7 @@ def decide(
     desired = agent_objects.namespaced_roles(owner, roles.needs(pod.needed for pod in pods))
     namespaces = {role.namespace for role in desired}
     existing: list[Role | RoleBinding] = [*bindings, *current]
-    return Decision(desired, [one for one in existing if one.namespace not in namespaces])
+    return Decision(desired, [obj for obj in existing if obj.namespace not in namespaces])
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from bramley.kube.client import Client
 
 logger = log.get(__name__)
 
-SHORTEST_LIFETIME = timedelta(minutes=10)
+MIN_TOKEN_LIFETIME = timedelta(minutes=10)
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -58,8 +58,8 @@ async def create(kube: Client, node: str, *, expires: timedelta) -> Identity:
 
 async def ensure_shared(kube: Client) -> None:
     """Create what all agents share; the policy must exist before any permission that it restricts."""
-    for part in policy.objects():
-        await upsert.create_or_update(kube, part)
+    for obj in policy.objects():
+        await upsert.create_or_update(kube, obj)
     await upsert.create_or_update(kube, agent_objects.namespace())
     await upsert.create_or_update(kube, agent_objects.shared_role())
 
@@ -68,19 +68,19 @@ async def revoke(kube: Client, node: str) -> bool:
     """Revoke an agent's identity, its tokens first; return whether there was one."""
     if problem := _name_problem(node):
         raise errors.BadConfiguration(problem)
-    found = False
+    existed = False
     async for item in _objects(kube, node):
-        found = True
+        existed = True
         # Deleted already, or replaced by another object of the same name: either way this one is gone.
         with suppress(errors.NotFound, errors.Conflict):
             await kube.delete(type(item), item.name, namespace=item.namespace, uid=item.uid)
     logger.info("Revoked agent identity", node=node)
-    return found
+    return existed
 
 
 def _check(node: str, expires: timedelta) -> None:
     problem = _name_problem(node)
-    if not problem and expires < SHORTEST_LIFETIME:
+    if not problem and expires < MIN_TOKEN_LIFETIME:
         problem = "the token lifetime must be at least 10 minutes; use a longer --token-lifetime"
     if problem:
         raise errors.BadConfiguration(problem)
@@ -126,8 +126,8 @@ async def _objects(kube: Client, node: str) -> AsyncIterator[Object]:
         (ClusterRoleBinding, name, None),
     ]
     for kind, object_name, namespace in single:
-        if found := await upsert.find(kube, kind, object_name, namespace=namespace):
-            yield found
+        if obj := await upsert.find(kube, kind, object_name, namespace=namespace):
+            yield obj
     for binding in (await kube.list(RoleBinding, labels=agent_objects.LABELS)).items:
         if binding.name == name:
             yield binding

@@ -22,20 +22,20 @@ _INVOLVED_OBJECT_FIELDS = ("involvedObject", "regarding")
 _NODE_EVENTS_NAMESPACE = "default"
 
 
-def name(node: str, new: Json | None) -> str | None:
+def check_name(node: str, new: Json | None) -> str | None:
     """Check that an object has the Node's name."""
     return (
         None if _metadata(new).get("name") == node else f"it may access only the one named {node!r}"
     )
 
 
-def pod(node: str, new: Json | None, old: Json | None) -> str | None:
+def check_pod(node: str, new: Json | None, old: Json | None) -> str | None:
     """Check a change or deletion of a Pod: it is bound to the Node, and only finalizer and status change."""
-    if old is None or _part(old, "spec").get("nodeName") != node:
+    if old is None or _mapping(old, "spec").get("nodeName") != node:
         return "the pod is not bound to its node"
     if new is None:
         return None
-    if _part(new, "spec") != _part(old, "spec"):
+    if _mapping(new, "spec") != _mapping(old, "spec"):
         return "an agent may not change the spec of a pod"
     before, after = _metadata(old), _metadata(new)
     for field in _PROTECTED_METADATA:
@@ -46,7 +46,7 @@ def pod(node: str, new: Json | None, old: Json | None) -> str | None:
     return None
 
 
-def event(
+def check_event(
     node: str,
     namespace: str,
     new: Json | None,
@@ -62,31 +62,31 @@ def event(
     before, after = _metadata(old), _metadata(new)
     if any((after.get(field) or None) != (before.get(field) or None) for field in _BLOCKS_DELETION):
         return "an agent's event may not have finalizers or owners"
-    about = (involved.get("kind"), involved.get("name"))
-    if about == ("Node", node) and namespace == _NODE_EVENTS_NAMESPACE:
+    subject = (involved.get("kind"), involved.get("name"))
+    if subject == ("Node", node) and namespace == _NODE_EVENTS_NAMESPACE:
         return None
     if (
-        about == ("Lease", node)
+        subject == ("Lease", node)
         and involved.get("namespace") == namespace == groups.NODE_LEASE_NAMESPACE
     ):
         return None
-    kind, name = about
+    kind, name = subject
     if kind == "Pod" and isinstance(name, str) and involved.get("namespace") == namespace:
         return None if is_own_pod(namespace, name) else "the event's pod is not bound to its node"
     return "an agent may record events only about its own node, lease and pods"
 
 
-def own_token(node: str, new: Json | None) -> str | None:
+def check_own_token(node: str, new: Json | None) -> str | None:
     """Check the renewal of the agent's own token: it is bound to the Node."""
-    bound = _bound(new)
+    bound = _bound_object(new)
     if (bound.get("apiVersion"), bound.get("kind"), bound.get("name")) == ("v1", "Node", node):
         return None
     return "an agent may renew its token only bound to its own node"
 
 
-def pod_token(new: Json | None, *, is_own_pod: Callable[[str], bool]) -> str | None:
+def check_pod_token(new: Json | None, *, is_own_pod: Callable[[str], bool]) -> str | None:
     """Check a token for a Pod's ServiceAccount: it is bound to such a Pod, on the Node."""
-    bound = _bound(new)
+    bound = _bound_object(new)
     name = bound.get("name")
     # With the uid the token ends with this Pod, even if another one gets its name.
     if (bound.get("apiVersion"), bound.get("kind")) != ("v1", "Pod") or not bound.get("uid"):
@@ -97,24 +97,25 @@ def pod_token(new: Json | None, *, is_own_pod: Callable[[str], bool]) -> str | N
 
 
 def _foreign_finalizers(metadata: Json) -> list[Any]:
-    found = metadata.get("finalizers")
-    return [one for one in found or () if one != finalizers.VM_CLEANUP]
+    names = metadata.get("finalizers")
+    return [name for name in names or () if name != finalizers.VM_CLEANUP]
 
 
 def _involved_object(body: Json | None) -> Json:
     """Return the involved object of an event; empty when the fields of both API groups are set."""
-    found = [_part(body or {}, field) for field in _INVOLVED_OBJECT_FIELDS if field in (body or {})]
-    return found[0] if len(found) == 1 else {}
+    body = body or {}
+    involved = [_mapping(body, field) for field in _INVOLVED_OBJECT_FIELDS if field in body]
+    return involved[0] if len(involved) == 1 else {}
 
 
-def _bound(body: Json | None) -> Json:
-    return _part(_part(body or {}, "spec"), "boundObjectRef")
+def _bound_object(body: Json | None) -> Json:
+    return _mapping(_mapping(body or {}, "spec"), "boundObjectRef")
 
 
 def _metadata(body: Json | None) -> Json:
-    return _part(body or {}, "metadata")
+    return _mapping(body or {}, "metadata")
 
 
-def _part(value: Json, field: str) -> Json:
-    found = value.get(field)
-    return found if isinstance(found, Mapping) else {}
+def _mapping(value: Json, field: str) -> Json:
+    member = value.get(field)
+    return member if isinstance(member, Mapping) else {}

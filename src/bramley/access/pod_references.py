@@ -1,6 +1,6 @@
 """The Secrets, ConfigMaps and ServiceAccount that a Pod refers to, from its spec as plain JSON.
 
-A reference can stand anywhere in a spec, so specs are kept whole. A spec may be unvalidated: invalid parts refer to nothing.
+A reference can be anywhere in a spec, so whole specs are stored. A spec may be unvalidated: invalid parts refer to nothing.
 """
 
 from __future__ import annotations
@@ -77,23 +77,23 @@ def _secrets(spec: Spec) -> Iterator[Any]:
     for pull in _items(spec, "imagePullSecrets"):
         yield pull.get("name")
     for value_from, env_from in _environment(spec):
-        yield _at(value_from, "secretKeyRef", "name")
-        yield _at(env_from, "secretRef", "name")
+        yield _value_at(value_from, "secretKeyRef", "name")
+        yield _value_at(env_from, "secretRef", "name")
     for volume in _items(spec, "volumes"):
         for path in _SECRET_VOLUMES:
-            yield _at(volume, *path)
+            yield _value_at(volume, *path)
         for source in _projected(volume):
-            yield _at(source, "secret", "name")
+            yield _value_at(source, "secret", "name")
 
 
 def _config_maps(spec: Spec) -> Iterator[Any]:
     for value_from, env_from in _environment(spec):
-        yield _at(value_from, "configMapKeyRef", "name")
-        yield _at(env_from, "configMapRef", "name")
+        yield _value_at(value_from, "configMapKeyRef", "name")
+        yield _value_at(env_from, "configMapRef", "name")
     for volume in _items(spec, "volumes"):
-        yield _at(volume, "configMap", "name")
+        yield _value_at(volume, "configMap", "name")
         for source in _projected(volume):
-            yield _at(source, "configMap", "name")
+            yield _value_at(source, "configMap", "name")
 
 
 def _environment(spec: Spec) -> Iterator[tuple[Spec, Spec]]:
@@ -101,31 +101,31 @@ def _environment(spec: Spec) -> Iterator[tuple[Spec, Spec]]:
     for field in _CONTAINERS:
         for container in _items(spec, field):
             for variable in _items(container, "env"):
-                yield _part(variable, "valueFrom"), {}
+                yield _mapping(variable, "valueFrom"), {}
             for source in _items(container, "envFrom"):
                 yield {}, source
 
 
 def _projected(volume: Spec) -> Iterator[Spec]:
-    return _items(_part(volume, "projected"), "sources")
+    return _items(_mapping(volume, "projected"), "sources")
 
 
 def _items(value: Spec, field: str) -> Iterator[Spec]:
-    found = value.get(field)
-    if isinstance(found, list):
-        yield from (one for one in found if isinstance(one, Mapping))
+    items = value.get(field)
+    if isinstance(items, list):
+        yield from (item for item in items if isinstance(item, Mapping))
 
 
-def _part(value: Spec, field: str) -> Spec:
-    found = value.get(field)
-    return found if isinstance(found, Mapping) else {}
+def _mapping(value: Spec, field: str) -> Spec:
+    member = value.get(field)
+    return member if isinstance(member, Mapping) else {}
 
 
-def _at(value: Spec, *path: str) -> Any:
+def _value_at(value: Spec, *path: str) -> Any:
     for field in path[:-1]:
-        value = _part(value, field)
+        value = _mapping(value, field)
     return value.get(path[-1])
 
 
-def _names(found: Iterator[Any]) -> Iterator[str]:
-    return (name for name in found if isinstance(name, str) and name)
+def _names(values: Iterator[Any]) -> Iterator[str]:
+    return (name for name in values if isinstance(name, str) and name)

@@ -57,7 +57,7 @@ _VARIABLES = {
 
 _SUBJECT = "variables.subject.?{}.orValue('')"
 _LEASES = groups.NODE_LEASE_NAMESPACE
-_HOLDING = ("finalizers", "ownerReferences")
+_BLOCKS_DELETION = ("finalizers", "ownerReferences")
 _BOUND = "variables.bound.?{}.orValue('')"
 
 
@@ -66,14 +66,14 @@ def _unchanged(field: str, empty: str) -> str:
     return f"!variables.isPodChange || {now} == {before}"
 
 
-def _held(field: str) -> str:
+def _event_unchanged(field: str) -> str:
     now, before = (f"{side}.metadata.?{field}.orValue([])" for side in ("object", "oldObject"))
     return f"!variables.isEvent || {now} == (oldObject == null ? [] : {before})"
 
 
-def _others(side: str) -> str:
-    kept = f"f != '{finalizers.VM_CLEANUP}'"
-    return f"{side}.metadata.?finalizers.orValue([]).filter(f, {kept})"
+def _foreign_finalizers(side: str) -> str:
+    is_foreign = f"f != '{finalizers.VM_CLEANUP}'"
+    return f"{side}.metadata.?finalizers.orValue([]).filter(f, {is_foreign})"
 
 
 def _may_represent(name: str) -> str:
@@ -111,7 +111,7 @@ def _name_rules() -> list[tuple[str, str]]:
 
 
 def _pod_rules() -> list[tuple[str, str]]:
-    kept = {"labels": "{}", "annotations": "{}", "ownerReferences": "[]"}
+    protected = {"labels": "{}", "annotations": "{}", "ownerReferences": "[]"}
     return [
         (
             "!variables.isPod || oldObject.spec.?nodeName.orValue('') == variables.node",
@@ -123,21 +123,21 @@ def _pod_rules() -> list[tuple[str, str]]:
         ),
         *(
             (_unchanged(field, empty), f"an agent may not change the {field} of a pod")
-            for field, empty in kept.items()
+            for field, empty in protected.items()
         ),
         (
-            f"!variables.isPodChange || {_others('object')} == {_others('oldObject')}",
+            f"!variables.isPodChange || {_foreign_finalizers('object')} == {_foreign_finalizers('oldObject')}",
             "an agent may change only its own finalizer",
         ),
     ]
 
 
 def _event_rules() -> list[tuple[str, str]]:
-    kind, name, place = (_SUBJECT.format(field) for field in ("kind", "name", "namespace"))
-    is_inside = f"{place} == request.namespace"
+    kind, name, namespace = (_SUBJECT.format(field) for field in ("kind", "name", "namespace"))
+    is_inside = f"{namespace} == request.namespace"
     subjects = [
         f"{kind} == 'Node' && {name} == variables.node && request.namespace == 'default'",
-        f"{kind} == 'Lease' && {name} == variables.node && {is_inside} && {place} == '{_LEASES}'",
+        f"{kind} == 'Lease' && {name} == variables.node && {is_inside} && {namespace} == '{_LEASES}'",
         f"{kind} == 'Pod' && {is_inside} && {_may_represent(name)}",
     ]
     return [
@@ -146,8 +146,8 @@ def _event_rules() -> list[tuple[str, str]]:
             "the involved object of an event may not change",
         ),
         *(
-            (_held(field), "an agent's event may not have finalizers or owners")
-            for field in _HOLDING
+            (_event_unchanged(field), "an agent's event may not have finalizers or owners")
+            for field in _BLOCKS_DELETION
         ),
         (
             " || ".join(["!variables.isEvent", *subjects]),

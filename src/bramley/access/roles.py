@@ -39,10 +39,10 @@ class Needs:
 
 def needs(pods: Iterable[tuple[str, str, References]]) -> dict[str, Needs]:
     """Return the needs of Pods, given as namespace, name and references, by namespace."""
-    found: dict[str, Needs] = {}
+    by_namespace: dict[str, Needs] = {}
     for namespace, name, references in pods:
-        found[namespace] = found.get(namespace, Needs()).with_pod(name, references)
-    return found
+        by_namespace[namespace] = by_namespace.get(namespace, Needs()).with_pod(name, references)
+    return by_namespace
 
 
 def shared() -> list[PolicyRule]:
@@ -93,7 +93,7 @@ def _pod_rules(needed: Needs) -> list[PolicyRule]:
         ("serviceaccounts/token", ["create"], needed.accounts),
     ]
     # A rule without names would apply to all names.
-    return [_rule("", [what], verbs, sorted(names)) for what, verbs, names in desired if names]
+    return [_rule("", [plural], verbs, sorted(names)) for plural, verbs, names in desired if names]
 
 
 def _rule(

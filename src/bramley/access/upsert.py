@@ -40,18 +40,18 @@ _METADATA = ("labels", "annotations", "ownerReferences")
 
 async def create_or_update(kube: Client, desired: K, *, current: K | None = None) -> K:
     """Bring the object to its desired state and return it; fields that the desired state does not mention stay."""
-    found = current or await find(kube, type(desired), desired.name, namespace=desired.namespace)
-    if found is None:
+    existing = current or await find(kube, type(desired), desired.name, namespace=desired.namespace)
+    if existing is None:
         try:
             return await kube.create(desired)
         except errors.AlreadyExists:
             # A concurrent run created it after the read above.
-            found = await kube.get(type(desired), desired.name, namespace=desired.namespace)
-    change = difference(found, desired)
+            existing = await kube.get(type(desired), desired.name, namespace=desired.namespace)
+    change = difference(existing, desired)
     if not change:
-        return found
+        return existing
     return await kube.merge_patch(
-        type(desired), desired.name, change, namespace=desired.namespace, uid=found.uid
+        type(desired), desired.name, change, namespace=desired.namespace, uid=existing.uid
     )
 
 

@@ -82,22 +82,22 @@ def read(path: Path, kind: Kind) -> Manifest:
             first = archive.next()
             if first is None or first.name != MANIFEST or first.size > _MAX_MANIFEST_BYTES:
                 raise BadConfiguration(f"{path} does not begin with {MANIFEST}: {_NOT_OURS}")
-            held = archive.extractfile(first)
-            found = msgspec.json.decode(held.read() if held else b"", type=Manifest)
+            file = archive.extractfile(first)
+            manifest = msgspec.json.decode(file.read() if file else b"", type=Manifest)
     except (tarfile.TarError, msgspec.DecodeError, EOFError, zlib.error) as error:
         raise BadConfiguration(f"{path} cannot be read: {error}: {_NOT_OURS}") from error
-    _require(path, found, kind)
-    return found
+    _require(path, manifest, kind)
+    return manifest
 
 
 _NOT_OURS = "it is not an archive of the agent; build one with python -m tools.agent_bundle"
 
 
-def _require(path: Path, found: Manifest, kind: Kind) -> None:
-    if found.kind is not kind:
-        raise BadConfiguration(f"{path} holds the agent's {found.kind}, not its {kind}")
-    versions = [found.version] + ([found.interpreter] if found.kind is Kind.CODE else [])
+def _require(path: Path, manifest: Manifest, kind: Kind) -> None:
+    if manifest.kind is not kind:
+        raise BadConfiguration(f"{path} contains the agent's {manifest.kind}, not its {kind}")
+    versions = [manifest.version] + ([manifest.interpreter] if manifest.kind is Kind.CODE else [])
     for version in versions:
         # It becomes the name of a folder on the host.
         if not is_version(version):
-            raise BadConfiguration(f"{path} has {version!r} for a version: {_NOT_OURS}")
+            raise BadConfiguration(f"{path} has the invalid version {version!r}: {_NOT_OURS}")

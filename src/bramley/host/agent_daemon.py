@@ -27,8 +27,8 @@ _MAX_CPU = 1024
 _MAX_MEMORY_MB = 16 * 1024 * 1024
 _MAX_PODS = 110
 _MAX_MEGABYTES = 100_000
-_OFF = {"0", "f", "F", "false", "FALSE", "False"}
-AGENT_PROBE = launch_daemon.job(launchd.AGENT)
+_FALSE = {"0", "f", "F", "false", "FALSE", "False"}
+AGENT_PROBE = launch_daemon.job_probe(launchd.AGENT)
 _RESTART_NOTE = ReadFile(host.RESTART_DUE, max_bytes=64)
 RESTART_PROBES: tuple[Probe, ...] = (AGENT_PROBE, shared_probes.BOOT_SESSION, _RESTART_NOTE)
 _LOG_BYTES = 4096
@@ -89,7 +89,7 @@ class AgentJob:
                 maximum=_MAX_MEGABYTES,
             ),
             grammar.address("node_ip", self.node_ip) if self.node_ip else (),
-            *(grammar.endpoint(name, one) for name, one in self._endpoints().items() if one),
+            *(grammar.endpoint(name, text) for name, text in self._endpoints().items() if text),
         )
 
     @property
@@ -159,13 +159,13 @@ def _newer_arguments(job: AgentJob) -> Iterator[str]:
 
 
 def _optional_flags(job: AgentJob) -> Iterator[str]:
-    given = {
+    values = {
         flags.NODE_IP: job.node_ip,
         flags.KUBELET_BIND_ADDRESS: job.kubelet_bind_address,
         flags.METRICS_BIND_ADDRESS: job.metrics_bind_address,
         flags.TART_HOME: job.tart_home,
     }
-    yield from (_flag(flag, value) for flag, value in given.items() if value)
+    yield from (_flag(flag, value) for flag, value in values.items() if value)
 
 
 def _flag(flag: Flag, value: str | int) -> str:
@@ -177,9 +177,9 @@ def _is_builder(current: bytes) -> bool:
     if not current:
         return False
     name = flags.DISABLE_VM_GC.name
-    values = [one.partition("=") for one in _program_arguments(current)]
+    values = [argument.partition("=") for argument in _program_arguments(current)]
     matching = [value for flag, _, value in values if flag == name]
-    return bool(matching) and matching[-1] not in _OFF
+    return bool(matching) and matching[-1] not in _FALSE
 
 
 def _program_arguments(current: bytes) -> list[str]:
@@ -202,7 +202,7 @@ def _program_arguments(current: bytes) -> list[str]:
         raise BadConfiguration(
             f"{path} has no list of arguments, so it is unknown whether this Mac is a builder; set builder explicitly"
         )
-    return [one for one in arguments if isinstance(one, str)]
+    return [argument for argument in arguments if isinstance(argument, str)]
 
 
 def is_restart_due(facts: Facts) -> bool:
@@ -238,7 +238,7 @@ def _restart_note(facts: Facts) -> bytes:
 
 def describe_log(facts: Facts) -> str:
     """Return the path of the agent's log and, if it was probed, its last lines without secrets."""
-    result = facts.answers.get(LOG_TAIL)
+    result = facts.results.get(LOG_TAIL)
     lines = _last_lines(result) if isinstance(result, RunResult) and result.code == 0 else []
     if not lines:
         return f"see {host.AGENT_LOG} on the Mac"

@@ -60,7 +60,7 @@ class ArchiveInstall:
         return [Stat(self.folder), *self._leftovers, _seal_file(self.incoming)]
 
     def install(
-        self, facts: Facts, place: str, *, version_command: tuple[str, ...]
+        self, facts: Facts, destination: str, *, version_command: tuple[str, ...]
     ) -> Iterator[Command]:
         """Yield the commands that unpack, check and seal it, and then rename it to its destination; an old folder is removed last."""
         name = f"{self.artifact.name} {self.artifact.version}"
@@ -68,14 +68,14 @@ class ArchiveInstall:
         if not (self._is_uploaded(facts) and is_intact(facts, self.incoming)):
             yield from self.unpack(facts, version_command=version_command)
             yield Seal(path=self.incoming, purpose=f"seal {name}")
-        if facts.stat(Stat(place, digest=True)):
+        if facts.stat(Stat(destination, digest=True)):
             if facts.stat(Stat(self.damaged)):
                 yield _remove(self.damaged)
             # Directly before the next rename: the path is missing only for a moment.
-            yield Rename(path=place, to=self.damaged, purpose=f"move the damaged {name} away")
-        yield Rename(path=self.incoming, to=place, purpose=f"install {name}")
+            yield Rename(path=destination, to=self.damaged, purpose=f"rename the damaged {name}")
+        yield Rename(path=self.incoming, to=destination, purpose=f"install {name}")
         yield from self.remove_temporary()
-        if facts.stat(Stat(place, digest=True)) or facts.stat(Stat(self.damaged)):
+        if facts.stat(Stat(destination, digest=True)) or facts.stat(Stat(self.damaged)):
             yield _remove(self.damaged)
 
     def unpack(self, facts: Facts, *, version_command: tuple[str, ...]) -> Iterator[Command]:
@@ -111,8 +111,8 @@ class ArchiveInstall:
         return (_remove(probe.path) for probe in self._leftovers if facts.stat(probe))
 
     def _is_uploaded(self, facts: Facts) -> bool:
-        found = facts.stat(Stat(self.archive, digest=True))
-        return found is not None and found.digest == self.artifact.sha256
+        stat = facts.stat(Stat(self.archive, digest=True))
+        return stat is not None and stat.digest == self.artifact.sha256
 
     @property
     def _leftovers(self) -> tuple[Stat, ...]:
@@ -120,31 +120,29 @@ class ArchiveInstall:
         return (*temporary, Stat(self.damaged))
 
 
-def intact_probes(place: str) -> list[Probe]:
+def intact_probes(folder: str) -> list[Probe]:
     """Return the probes for `is_intact`."""
-    return [Stat(place, digest=True), _seal_file(place)]
+    return [Stat(folder, digest=True), _seal_file(folder)]
 
 
-def is_intact(facts: Facts, place: str) -> bool:
+def is_intact(facts: Facts, folder: str) -> bool:
     """Return whether a folder exists and is unchanged since it was sealed; needs `intact_probes`."""
-    found, sealed = facts.stat(Stat(place, digest=True)), facts.file(_seal_file(place)) or b""
+    stat, seal = facts.stat(Stat(folder, digest=True)), facts.file(_seal_file(folder)) or b""
     return (
-        found is not None
-        and bool(sealed)
-        and sealed.decode("utf-8", "replace").strip() == found.digest
+        stat is not None and bool(seal) and seal.decode("utf-8", "replace").strip() == stat.digest
     )
 
 
-def _seal_file(place: str) -> ReadFile:
-    return ReadFile(f"{place}/{host.SEAL}", as_root=True, max_bytes=4096)
+def _seal_file(folder: str) -> ReadFile:
+    return ReadFile(f"{folder}/{host.SEAL}", as_root=True, max_bytes=4096)
 
 
 def ensure_folder(
     facts: Facts, path: str, *, owner: str = ROOT, mode: int = 0o755
 ) -> Iterator[Command]:
     """Yield the creation of a folder, if it does not exist or its owner or mode differs; needs a Stat probe."""
-    found = facts.stat(Stat(path))
-    if found is None or (found.kind, found.owner, found.mode) != (FOLDER, owner, mode):
+    stat = facts.stat(Stat(path))
+    if stat is None or (stat.kind, stat.owner, stat.mode) != (FOLDER, owner, mode):
         yield Folder(path=path, purpose=f"create the folder {path}", owner=owner, mode=mode)
 
 

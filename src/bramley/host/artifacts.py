@@ -117,22 +117,22 @@ class ArtifactStore:
 
     async def load(self, path: Path, *, name: str, version: str) -> Artifact:
         """Return the artifact of a file, with its digest."""
-        with self._open(path) as opened:
-            digest = await self._digest(path, opened)
+        with self._open(path) as file:
+            digest = await self._digest(path, file)
             return Artifact(
-                name=name, version=version, path=path, size=opened.version.size, sha256=digest
+                name=name, version=version, path=path, size=file.version.size, sha256=digest
             )
 
     @asynccontextmanager
     async def open(self, artifact: Artifact) -> AsyncIterator[ArtifactReader]:
         """Open an artifact for one host; BadConfiguration if the file is no longer the one that the artifact describes."""
-        with self._open(artifact.path) as opened:
-            if opened.version.size != artifact.size:
+        with self._open(artifact.path) as file:
+            if file.version.size != artifact.size:
                 raise _has_changed(artifact)
-            if await self._digest(artifact.path, opened) != artifact.sha256:
+            if await self._digest(artifact.path, file) != artifact.sha256:
                 raise _has_changed(artifact)
             async with self._limit.slot():
-                yield ArtifactReader(artifact, opened, self._limit)
+                yield ArtifactReader(artifact, file, self._limit)
 
     @contextmanager
     def _open(self, path: Path) -> Iterator[_OpenFile]:
@@ -148,9 +148,9 @@ class ArtifactStore:
 
     def _find_or_open(self, path: Path) -> _OpenFile:
         try:
-            known = self._opened.get(_version(path.stat()))
-            if known is not None:
-                return known
+            opened = self._opened.get(_version(path.stat()))
+            if opened is not None:
+                return opened
             # The name may refer to another file by now, so the version is read from the open file.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -158,9 +158,9 @@ class ArtifactStore:
                 f"the artifact {path} cannot be read: {error.strerror}"
             ) from error
         version = _version(os.fstat(descriptor))
-        if (known := self._opened.get(version)) is not None:
+        if (opened := self._opened.get(version)) is not None:
             os.close(descriptor)
-            return known
+            return opened
         return self._opened.setdefault(version, _OpenFile(descriptor, version))
 
     async def _digest(self, path: Path, opened: _OpenFile) -> str:
@@ -191,8 +191,8 @@ async def _hash(path: Path, opened: _OpenFile) -> str:
     return digest.hexdigest()
 
 
-def _version(facts: os.stat_result) -> _Version:
-    return _Version(facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+def _version(stat: os.stat_result) -> _Version:
+    return _Version(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 def _require_unchanged(path: Path, opened: _OpenFile) -> None:

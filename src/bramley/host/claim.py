@@ -29,16 +29,16 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_owner(self, facts: Facts, *, is_held: bool) -> Claim:
         """Return this claim as it must be written; Conflict if the Mac belongs to another run."""
-        found = _read(facts.file(CLAIM_FILE))
-        if found is None or found.run == self.run:
+        current = _read(facts.file(CLAIM_FILE))
+        if current is None or current.run == self.run:
             return self
-        if is_held or 0 < self.epoch < found.epoch:
+        if is_held or 0 < self.epoch < current.epoch:
             raise Conflict(
-                f"another run works on this Mac ({found.by[:200]}), so this one has stopped; wait until the other one has ended, "
+                f"another run works on this Mac ({current.by[:200]}), so this one has stopped; wait until the other one has ended, "
                 "then run this again"
             )
         # Never lower: otherwise a former leader could begin again after a run by hand, which has epoch 0.
-        return msgspec.structs.replace(self, epoch=max(self.epoch, found.epoch))
+        return msgspec.structs.replace(self, epoch=max(self.epoch, current.epoch))
 
     def write(self) -> Write:
         """Return the command that claims the Mac."""

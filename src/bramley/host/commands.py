@@ -1,8 +1,8 @@
 """The commands and probes of host steps, as data.
 
 A step yields commands and contains no shell. `host.rendering` translates them to POSIX sh for a real connection; the simulated Mac
-executes the same values in process. Values are compared and shown, so secrets keep their own type; `purpose` is shown to people, in
-progress and errors.
+executes the same values in process. Values are compared and printed, so secrets keep their own type; `purpose` is printed in progress
+and errors.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ Command = Run | Write | Stream | Folder | Link | Rename | Remove | Seal | Wait |
 
 @dataclass(frozen=True, slots=True)
 class RunProbe:
-    """Run a read-only program; the answer is its exit code and the beginning of its output."""
+    """Run a read-only program; the result is its exit code and the beginning of its output."""
 
     argv: tuple[str, ...]
     as_root: bool = field(default=False, kw_only=True)
@@ -157,9 +157,9 @@ class RunProbe:
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """Read the first `max_bytes` bytes of a file; the answer is None if the file does not exist.
+    """Read the first `max_bytes` bytes of a file; the result is None if the file does not exist.
 
-    `prefix` is for a file that holds a secret: if the file does not begin with these bytes, the answer is empty and no content
+    `prefix` is for a file that contains a secret: if the file does not begin with these bytes, the result is empty and no content
     leaves the Mac.
     """
 

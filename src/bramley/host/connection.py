@@ -1,8 +1,8 @@
-"""The seam to one Mac: execute commands, answer probes; implemented over SSH and, in process, by the model of a Mac.
+"""The interface to one Mac: executes commands and probes; implemented over SSH and, in process, by the model of a Mac.
 
-Every implementation guarantees: a command is complete when `do` returns, and may or may not have been executed when it raises
+Every implementation guarantees: a command is complete when `execute` returns, and may or may not have been executed when it raises
 HostUnreachable; a file has its old or its new content, never a mixture; no secret appears in an error, a log or the process table of
-either machine; every call ends by its deadline. The deadlines, the wait loop and the error texts that they share are here, too.
+either machine; every call ends by its deadline. The deadlines, the wait loop and the error texts that they share are here as well.
 Errors: HostUnreachable (the connection), CommandFailed (the program), TimedOut (its deadline), HostKeyChanged, LoginRefused.
 """
 
@@ -36,19 +36,19 @@ class Connection(Protocol):
         """Return the display name of this Mac, for progress and errors."""
         ...
 
-    async def do(self, command: Command) -> None:
+    async def execute(self, command: Command) -> None:
         """Execute one command to its end."""
         ...
 
     async def probe(self, probes: Collection[Probe]) -> Facts:
-        """Answer all probes in one round trip."""
+        """Execute all probes in one round trip."""
         ...
 
 
 async def wait_until(
     command: Wait, probe: Callable[[], Awaitable[RunResult]], *, clock: Clock, host: str
 ) -> None:
-    """Repeat a probe until it gives the expected result; TimedOut if it does not in time, unless the command ignores that."""
+    """Repeat a probe until it returns the expected result; TimedOut if it does not in time, unless the command ignores that."""
     end = clock.monotonic() + command.timeout.total_seconds()
     while True:
         result = await probe()

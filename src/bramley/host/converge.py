@@ -54,17 +54,17 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         """Return whether there is nothing to do; something may still be pending."""
-        return not any(one.commands or one.refusal for one in self.steps)
+        return not any(step.commands or step.refusal for step in self.steps)
 
     @property
     def pending(self) -> tuple[str, ...]:
         """Return what the steps wait for, without duplicates."""
-        return tuple(dict.fromkeys(one.pending for one in self.steps if one.pending))
+        return tuple(dict.fromkeys(step.pending for step in self.steps if step.pending))
 
     @property
     def advice(self) -> tuple[str, ...]:
         """Return the advice to people, without duplicates; it does not affect whether the Mac is converged."""
-        return tuple(dict.fromkeys(one.advice for one in self.steps if one.advice))
+        return tuple(dict.fromkeys(step.advice for step in self.steps if step.advice))
 
     @property
     def is_converged(self) -> bool:
@@ -136,8 +136,8 @@ async def plan(
     stamps = drift.read_stamps(facts)
     if later := later_steps(stamps):
         later_facts = await _probe(mac, *later)
-        further = [_with_stamp(_plan_step(step, later_facts), stamps) for step in later]
-        planned = replace(planned, steps=(*planned.steps, *further))
+        later_planned = [_with_stamp(_plan_step(step, later_facts), stamps) for step in later]
+        planned = replace(planned, steps=(*planned.steps, *later_planned))
     return planned
 
 
@@ -171,7 +171,7 @@ async def apply(
 async def execute(mac: Connection, command: Command) -> str:
     """Execute one command; a permanent failure is raised as a refusal. Returns the error of a command whose failure is ignored."""
     try:
-        await mac.do(command)
+        await mac.execute(command)
     except errors.CommandFailed as error:
         if isinstance(command, Run) and command.refusal:
             raise errors.UnsupportedHost(command.refusal) from error
@@ -214,8 +214,8 @@ class _Run:
         _check_supported(self.mac, steps, facts)
         for step in steps:
             # Commands of earlier steps may have changed the facts of this one.
-            fresh = await self.probe(step) if self.has_changed_mac else facts
-            await self.ensure(step, fresh)
+            current = await self.probe(step) if self.has_changed_mac else facts
+            await self.ensure(step, current)
 
     async def ensure(self, step: Step, facts: Facts) -> None:
         """Execute a step's plan, verify the result, and stamp its part."""
@@ -278,7 +278,7 @@ class _Run:
         if self.is_claimed:
             self.claim.check_owner(await self.mac.probe([CLAIM_FILE]), is_held=True)
             return
-        await self.mac.do(self.claim.write())
+        await self.mac.execute(self.claim.write())
         self.is_claimed = True
 
     async def _clean_up(self, step: Step, error: errors.BramleyError) -> None:
@@ -288,7 +288,7 @@ class _Run:
             return
         for command in step.clean_up() if isinstance(step, CleanupStep) else ():
             with contextlib.suppress(errors.BramleyError):
-                await self.mac.do(command)
+                await self.mac.execute(command)
 
     async def _verify(self, step: Step) -> Facts:
         after = await self.probe(step)
@@ -306,12 +306,12 @@ class _Run:
         part = step.desired()
         if part is None or self.stamps.get(part.part) == part.stamp:
             return 0
-        self.stamps = drift.applied(self.stamps, part)
+        self.stamps = drift.with_part(self.stamps, part)
         # If only the stamp is missing, this is the first change of the run.
         await self._ensure_claim()
         self.has_changed_mac = True
         for command in drift.write_stamps(self.stamps):
-            await self.mac.do(command)
+            await self.mac.execute(command)
         return 1
 
 
@@ -373,7 +373,7 @@ def _with_stamp(planned: PlannedStep, stamps: drift.Stamps) -> PlannedStep:
     part = planned.step.desired()
     if planned.refusal or part is None or stamps.get(part.part) == part.stamp:
         return planned
-    stamp = drift.write_stamps(drift.applied(stamps, part))
+    stamp = drift.write_stamps(drift.with_part(stamps, part))
     return replace(planned, commands=(*planned.commands, *stamp))
 
 
@@ -382,8 +382,8 @@ def with_step_name(
 ) -> errors.BramleyError:
     """Return the error prefixed with host and step; its class is kept, since callers depend on it."""
     message = str(error).removeprefix(f"{mac.host}: ")
-    others = "".join(f"; also: {one.removeprefix(f'{mac.host}: ')}" for one in also if one)
-    named = type(error).__new__(type(error), *error.args)
-    named.__dict__.update(error.__dict__)
-    named.args = (f"{mac.host}: step {step.name}: {message}{others}",)
-    return named
+    suffix = "".join(f"; also: {text.removeprefix(f'{mac.host}: ')}" for text in also if text)
+    renamed = type(error).__new__(type(error), *error.args)
+    renamed.__dict__.update(error.__dict__)
+    renamed.args = (f"{mac.host}: step {step.name}: {message}{suffix}",)
+    return renamed

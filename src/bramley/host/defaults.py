@@ -25,20 +25,20 @@ class Default:
     def is_set(self, facts: Facts) -> bool:
         """Return whether the current value is the desired one."""
         current = facts.result(self.probe)
-        return current.code == 0 and current.text == self._shown
+        return current.code == 0 and current.text == self._printed_value
 
     def write(self) -> Run:
         """Return the command that sets the value."""
         kinds = {bool: "-bool", int: "-int", str: "-string"}
-        shown = str(self.value).lower() if isinstance(self.value, bool) else self._shown
+        text = str(self.value).lower() if isinstance(self.value, bool) else self._printed_value
         return Run(
-            argv=("defaults", "write", self.domain, self.key, kinds[type(self.value)], shown),
-            purpose=f"set {self.key} to {shown}",
+            argv=("defaults", "write", self.domain, self.key, kinds[type(self.value)], text),
+            purpose=f"set {self.key} to {text}",
             as_root=True,
         )
 
     @property
-    def _shown(self) -> str:
+    def _printed_value(self) -> str:
         return str(int(self.value)) if isinstance(self.value, bool) else str(self.value)
 
 

@@ -53,13 +53,13 @@ class DesiredPart:
     @property
     def stamp(self) -> str:
         """Return the hash of the whole part."""
-        whole = hashlib.sha256(f"{self.part}\0".encode())
+        hasher = hashlib.sha256(f"{self.part}\0".encode())
         for name, digest in sorted(self.digests.items()):
             # A value that is not a hash might stay the same when the content changes.
             if "\0" in name or not _DIGEST.fullmatch(digest):
                 raise BadConfiguration(f"part {self.part}: {name!r} has no SHA-256")
-            whole.update(f"{name}\0{digest}\0".encode())
-        return whole.hexdigest()
+            hasher.update(f"{name}\0{digest}\0".encode())
+        return hasher.hexdigest()
 
 
 def digest(contents: bytes) -> str:
@@ -78,18 +78,18 @@ def write_stamps(stamps: Stamps) -> Iterator[Command]:
     yield Write(path=host.STAMPS, content=dump(stamps), purpose="record the applied parts")
 
 
-def retired(desired: Collection[DesiredPart], stamps: Stamps) -> list[Part]:
+def retired_parts(desired: Collection[DesiredPart], stamps: Stamps) -> list[Part]:
     """Return the parts that were applied and are no longer desired, in the order of removal."""
-    kept = {one.part for one in desired}
-    return [part for part in reversed(Part) if part in stamps and part not in kept]
+    desired_parts = {each.part for each in desired}
+    return [part for part in reversed(Part) if part in stamps and part not in desired_parts]
 
 
-def applied(stamps: Stamps, part: DesiredPart) -> Stamps:
+def with_part(stamps: Stamps, part: DesiredPart) -> Stamps:
     """Return the stamps after this part, and no other, was applied."""
     return {**stamps, part.part: part.stamp}
 
 
-def removed(stamps: Stamps, part: Part) -> Stamps:
+def without_part(stamps: Stamps, part: Part) -> Stamps:
     """Return the stamps after a part was removed."""
     return {name: stamp for name, stamp in stamps.items() if name != part}
 
@@ -104,13 +104,13 @@ def load(contents: bytes) -> Stamps:
     if len(contents) > MAX_STAMPS_BYTES:
         return {}
     try:
-        found = json.loads(contents)
+        stamps = json.loads(contents)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(stamps, dict):
         return {}
     return {
         name: stamp
-        for name, stamp in found.items()
+        for name, stamp in stamps.items()
         if isinstance(stamp, str) and _DIGEST.fullmatch(stamp)
     }

@@ -1,6 +1,6 @@
-"""The answers of a Mac to the probes of all steps, gathered in one round trip.
+"""The results of the probes of all steps, gathered in one round trip.
 
-Reading a probe that was not sent is a bug of the step and raises KeyError; an empty answer is a fact.
+Reading a probe that was not sent is a bug of the step and raises KeyError; an empty result is a fact.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bramley.host.commands import Probe, ReadFile, RunProbe, Stat
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The answer to a RunProbe: the exit code (127 if the program does not exist) and the output."""
+    """The result of a RunProbe: the exit code (127 if the program does not exist) and the output."""
 
     code: int
     output: bytes = b""
@@ -26,7 +26,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """The answer to a Stat; `owner` as in `root:wheel`, `digest` empty for links or if not requested."""
+    """The result of a Stat; `owner` as in `root:wheel`, `digest` empty for links or if not requested."""
 
     kind: str
     mode: int = 0
@@ -37,34 +37,34 @@ class FileStat:
 
 
 FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "other"
-Answer = RunResult | FileStat | bytes | None
+ProbeResult = RunResult | FileStat | bytes | None
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All answers of one Mac at one time."""
+    """All probe results of one Mac at one time."""
 
     # Not in the repr: files of a Mac may hold secrets.
-    answers: Mapping[Probe, Answer] = field(default_factory=dict, repr=False)
+    results: Mapping[Probe, ProbeResult] = field(default_factory=dict, repr=False)
 
     def result(self, probe: RunProbe) -> RunResult:
         """Return a program's result."""
-        answer = self.answers[probe]
-        assert isinstance(answer, RunResult)  # noqa: S101 - for the type checker; connections keep to it
-        return answer
+        result = self.results[probe]
+        assert isinstance(result, RunResult)  # noqa: S101 - for the type checker; connections keep to it
+        return result
 
     def file(self, probe: ReadFile) -> bytes | None:
         """Return a file's content; None if it does not exist."""
-        answer = self.answers[probe]
-        assert answer is None or isinstance(answer, bytes)  # noqa: S101 - for the type checker
-        return answer
+        result = self.results[probe]
+        assert result is None or isinstance(result, bytes)  # noqa: S101 - for the type checker
+        return result
 
     def stat(self, probe: Stat) -> FileStat | None:
         """Return what exists at a path; None if nothing does."""
-        answer = self.answers[probe]
-        assert answer is None or isinstance(answer, FileStat)  # noqa: S101 - for the type checker
-        return answer
+        result = self.results[probe]
+        assert result is None or isinstance(result, FileStat)  # noqa: S101 - for the type checker
+        return result
 
     def merged(self, newer: Facts) -> Facts:
-        """Return these facts, with newer answers replacing older ones."""
-        return Facts({**self.answers, **newer.answers})
+        """Return these facts, with newer results replacing older ones."""
+        return Facts({**self.results, **newer.results})

@@ -15,7 +15,7 @@ from bramley.api.names import labels as names
 from bramley.base.errors import Cause, InvalidSpec
 
 INVALID = "FieldValueInvalid"
-_MAX_SHOWN = 80
+_MAX_QUOTED = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +23,15 @@ class Grammar:
     """The syntax of a text; `description` describes it in errors, after "must be"."""
 
     pattern: re.Pattern[str]
-    at_most: int
+    max_length: int
     description: str
 
     def check(self, field: str, value: str) -> Iterator[Cause]:
         """Yield the error of an invalid value."""
         # The length must be checked first, so that no pattern runs on a huge text.
-        if len(value) > self.at_most or not self.pattern.fullmatch(value):
+        if len(value) > self.max_length or not self.pattern.fullmatch(value):
             yield _cause(
-                field, value, f"must be {self.description}, of at most {self.at_most} characters"
+                field, value, f"must be {self.description}, of at most {self.max_length} characters"
             )
 
 
@@ -79,7 +79,7 @@ PROVIDER_ID = Grammar(
 
 _HOST_NAME = re.compile(_DNS_NAME, re.IGNORECASE | re.ASCII)
 _PORT = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
-_LAST_PORT = 65535
+_MAX_PORT = 65535
 _NETWORK = re.compile(r"[0-9.]{7,15}/[0-9]{1,2}", re.ASCII)
 
 
@@ -97,8 +97,8 @@ def labels(field: str, value: Mapping[str, str]) -> Iterator[Cause]:
         yield from LABEL_KEY.check(field, key)
         if names.is_set_by_agent(key):
             rule = "must be left out: the agent sets this label itself"
-            yield _cause(f"{field}[{key[:_MAX_SHOWN]}]", text, rule)
-        yield from LABEL_VALUE.check(f"{field}[{key[:_MAX_SHOWN]}]", text)
+            yield _cause(f"{field}[{key[:_MAX_QUOTED]}]", text, rule)
+        yield from LABEL_VALUE.check(f"{field}[{key[:_MAX_QUOTED]}]", text)
 
 
 def host_name(field: str, value: str) -> Iterator[Cause]:
@@ -118,7 +118,7 @@ def address(field: str, value: str) -> Iterator[Cause]:
 def endpoint(field: str, value: str) -> Iterator[Cause]:
     """Check a listen address: an optional IPv4 address, and a port."""
     host, colon, port = value.rpartition(":")
-    is_port = bool(colon and _PORT.fullmatch(port)) and int(port) <= _LAST_PORT
+    is_port = bool(colon and _PORT.fullmatch(port)) and int(port) <= _MAX_PORT
     if not is_port or (host and not _is_address(host)) or ":" in host:
         yield _cause(field, value, "must be an IPv4 address and a port, like 127.0.0.1:8081")
 
@@ -126,13 +126,13 @@ def endpoint(field: str, value: str) -> Iterator[Cause]:
 def network(field: str, value: str) -> Iterator[Cause]:
     """Check an IPv4 network; the packet filter's rules support no other."""
     try:
-        found = ipaddress.IPv4Network(value, strict=False) if _NETWORK.fullmatch(value) else None
+        parsed = ipaddress.IPv4Network(value, strict=False) if _NETWORK.fullmatch(value) else None
     except ValueError:
-        found = None
-    if found is None:
+        parsed = None
+    if parsed is None:
         yield _cause(field, value, "must be an IPv4 network, like 10.0.0.0/8")
-    elif str(found) != value:
-        yield _cause(field, value, f"must be a network and not an address in one: write {found}")
+    elif str(parsed) != value:
+        yield _cause(field, value, f"must be a network and not an address in one: write {parsed}")
 
 
 def count(field: str, value: int, *, maximum: int) -> Iterator[Cause]:
@@ -150,5 +150,5 @@ def _is_address(value: str) -> bool:
 
 
 def _cause(field: str, value: str, rule: str) -> Cause:
-    shown = value if len(value) <= _MAX_SHOWN else f"{value[:_MAX_SHOWN]}…"
-    return Cause(field, INVALID, f"{field} {shown!r} {rule}")
+    quoted = value if len(value) <= _MAX_QUOTED else f"{value[:_MAX_QUOTED]}…"
+    return Cause(field, INVALID, f"{field} {quoted!r} {rule}")

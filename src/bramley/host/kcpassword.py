@@ -23,36 +23,36 @@ _REJECTED = machines.SEALED.encode()
 
 def encode(password: Secret) -> bytes:
     """Return the file contents for this password, padded with at least one NUL to a multiple of the key length."""
-    plain = _checked(password)
-    return _ciphered(plain + bytes(len(KEY) - len(plain) % len(KEY)))
+    plain = _validated(password)
+    return _cipher(plain + bytes(len(KEY) - len(plain) % len(KEY)))
 
 
 def decode(contents: bytes) -> Secret:
     """Return the password in a file; bytes that are not UTF-8 become replacement characters."""
     if len(contents) > MAX_FILE_BYTES:
         raise BadConfiguration(
-            f"{host.KCPASSWORD} has {len(contents)} bytes and cannot hold a password; remove it and prepare the Mac again"
+            f"{host.KCPASSWORD} has {len(contents)} bytes and cannot be a password; remove it and prepare the Mac again"
         )
     # A strict decoder would put the bytes, and so the password, into its error.
-    return Secret(_ciphered(contents).partition(b"\0")[0].decode(errors="replace"))
+    return Secret(_cipher(contents).partition(b"\0")[0].decode(errors="replace"))
 
 
 def is_rejected(contents: bytes) -> bool:
     """Return whether macOS has replaced the password by its marker, because it was wrong."""
-    return _ciphered(contents[: len(_REJECTED)]) == _REJECTED
+    return _cipher(contents[: len(_REJECTED)]) == _REJECTED
 
 
-def _ciphered(plain: bytes) -> bytes:
+def _cipher(plain: bytes) -> bytes:
     return bytes(byte ^ key for byte, key in zip(plain, cycle(KEY), strict=False))
 
 
-def _checked(password: Secret) -> bytes:
+def _validated(password: Secret) -> bytes:
     plain = _utf8(password)
     if not plain:
         raise BadConfiguration("the user's password is empty, so automatic login cannot be set up")
     if plain.startswith(_REJECTED):
         raise BadConfiguration(
-            f"the user's password is {machines.SEALED}, the marker of a rejected password; give the real one"
+            f"the user's password is {machines.SEALED}, the marker of a rejected password; enter the real password"
         )
     if len(plain) > MAX_BYTES:
         raise BadConfiguration(f"the user's password is longer than {MAX_BYTES} bytes")
@@ -73,4 +73,4 @@ def _utf8(password: Secret) -> bytes:
 
 
 # The beginning of a file whose password macOS has rejected.
-MARKER = _ciphered(_REJECTED)
+MARKER = _cipher(_REJECTED)

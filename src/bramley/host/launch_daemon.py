@@ -32,7 +32,7 @@ CHECK = ("plutil", "-lint", "{}")
 NO_SERVICE = 113
 MODE = 0o644
 # launchctl: no such process, operation in progress, no such service.
-_GONE = (0, 3, 36, NO_SERVICE)
+_UNLOADED_CODES = (0, 3, 36, NO_SERVICE)
 _PID = re.compile(r"^\s*pid = ([0-9]+)$", re.MULTILINE | re.ASCII)
 
 
@@ -50,7 +50,7 @@ class LaunchDaemon:
 
     def probes(self) -> list[Probe]:
         """Probe the property list, and whether the daemon is loaded."""
-        return [ReadFile(self.path), Stat(self.path), job(self.label)]
+        return [ReadFile(self.path), Stat(self.path), job_probe(self.label)]
 
     def is_current(self, facts: Facts) -> bool:
         """Return whether the Mac has this property list."""
@@ -62,16 +62,16 @@ class LaunchDaemon:
 
     def is_loaded(self, facts: Facts) -> bool:
         """Return whether launchd has loaded the daemon."""
-        return facts.result(job(self.label)).code == 0
+        return facts.result(job_probe(self.label)).code == 0
 
     def plan(self, facts: Facts, *, changes: Sequence[Command] = ()) -> Iterator[Command]:
         """Yield the commands that load it; `changes` modify its files and are executed while it does not run."""
-        is_right = self.is_current(facts) and not changes
-        if self.is_loaded(facts) and not is_right:
+        is_up_to_date = self.is_current(facts) and not changes
+        if self.is_loaded(facts) and not is_up_to_date:
             yield from unload(self.label)
         yield from changes
         yield from self.write(facts)
-        if not (self.is_loaded(facts) and is_right):
+        if not (self.is_loaded(facts) and is_up_to_date):
             yield from load(self.label)
 
     def write(self, facts: Facts) -> Iterator[Command]:
@@ -96,19 +96,19 @@ class LaunchDaemon:
 
 def is_owned_by_root(facts: Facts, path: str) -> bool:
     """Return whether a file belongs to root and only root may write it; needs a Stat probe of the path."""
-    found = facts.stat(Stat(path))
-    return found is not None and (found.kind, found.owner, found.mode) == (FILE, ROOT, MODE)
+    stat = facts.stat(Stat(path))
+    return stat is not None and (stat.kind, stat.owner, stat.mode) == (FILE, ROOT, MODE)
 
 
-def job(label: str) -> RunProbe:
+def job_probe(label: str) -> RunProbe:
     """Return the probe of a daemon: exit code 0 if it is loaded, and its state."""
     return RunProbe(("launchctl", "print", launchd.in_system(label)))
 
 
 def pid(result: RunResult) -> int:
     """Return the process id of a loaded daemon; 0 if it has none."""
-    found = _PID.search(result.text) if result.code == 0 else None
-    return int(found[1]) if found else 0
+    match = _PID.search(result.text) if result.code == 0 else None
+    return int(match[1]) if match else 0
 
 
 def unload(label: str) -> Iterator[Command]:
@@ -117,10 +117,10 @@ def unload(label: str) -> Iterator[Command]:
         argv=("launchctl", "bootout", launchd.in_system(label)),
         purpose=f"unload the job {label}",
         as_root=True,
-        accepted_codes=_GONE,
+        accepted_codes=_UNLOADED_CODES,
     )
     yield Wait(
-        probe=job(label),
+        probe=job_probe(label),
         code=NO_SERVICE,
         purpose=f"wait until the job {label} has ended",
         timeout=STOP_TIMEOUT,

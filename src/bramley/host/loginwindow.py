@@ -1,6 +1,6 @@
 """Probes and commands of automatic login: the password file, its marker of a rejected password, and the graphical session.
 
-Shared by steps, the preparation by hand and the verification. Of /etc/kcpassword only the marker ever leaves the Mac: the file holds
+Shared by steps, the preparation by hand and the verification. Of /etc/kcpassword only the marker ever leaves the Mac: the file contains
 the password in a reversible cipher, and a digest of so short a text could be brute-forced. loginwindow is restarted through launchd
 and never signalled: it does not come back after SIGHUP.
 """
@@ -31,8 +31,8 @@ MARKER_PROBE = ReadFile(
 PASSWORD_FILE = Stat(host.KCPASSWORD)
 FILE_VAULT = RunProbe(("fdesetup", "status"))
 _OFF = "FileVault is Off."
-# Printed on a second line, while the first one still says that FileVault is off.
-_COMING = "Deferred enablement"
+# Printed on a second line, while the first one is still "FileVault is Off.".
+_DEFERRED = "Deferred enablement"
 
 
 def probes(user: str) -> list[Probe]:
@@ -89,8 +89,8 @@ def is_password_rejected(facts: Facts) -> bool:
 
 def is_set_up(user: str, facts: Facts) -> bool:
     """Return whether automatic login is configured for this user, with a password that macOS has not rejected."""
-    found = facts.stat(PASSWORD_FILE)
-    has_password = found is not None and found.kind == FILE and found.size > 0
+    stat = facts.stat(PASSWORD_FILE)
+    has_password = stat is not None and stat.kind == FILE and stat.size > 0
     return has_password and not is_password_rejected(facts) and auto_login_user(user).is_set(facts)
 
 
@@ -107,7 +107,7 @@ def check_file_vault(facts: Facts) -> None:
 def is_file_vault_off(facts: Facts) -> bool:
     """Return whether FileVault is off and not scheduled to be turned on at the next boot."""
     lines = facts.result(FILE_VAULT).text.splitlines()
-    return lines[:1] == [_OFF] and not any(_COMING in line for line in lines)
+    return lines[:1] == [_OFF] and not any(_DEFERRED in line for line in lines)
 
 
 def reboot_blocker(facts: Facts) -> str:
@@ -133,7 +133,7 @@ def check_password(user: str, password: Secret) -> Run:
         prompt=PROMPT,
         stdin=password,
         refusal=f"the password is wrong: the Mac does not accept it for {user} (or has locked the account after too many wrong ones). "
-        "It was not stored; give the right one",
+        "It was not stored; enter the correct one",
     )
 
 
@@ -161,7 +161,7 @@ def rejected_password_error(user: str) -> UnsupportedHost:
     """Return the error if the marker exists after loginwindow has tried the password."""
     return UnsupportedHost(
         f"the password is wrong: loginwindow could not log {user} in with it, and macOS has written {machines.SEALED} to "
-        f"{host.KCPASSWORD}; give the user's current password and try again"
+        f"{host.KCPASSWORD}; enter the user's current password and try again"
     )
 
 

@@ -70,8 +70,8 @@ def _step_errors(mac: Connection, step: Step) -> Iterator[None]:
 async def _store_password(mac: Connection, password: Secret) -> int:
     """Write the password of automatic login if the Mac has another one; return the number of commands."""
     try:
-        await mac.do(loginwindow.compare_password(password))
+        await mac.execute(loginwindow.compare_password(password))
     except CommandFailed:
-        await mac.do(loginwindow.write_password(password))
+        await mac.execute(loginwindow.write_password(password))
         return 1
     return 0

@@ -1,6 +1,6 @@
 """The steps that remove Bramley from a Mac, in reverse order of installation; they are planned, interrupted and resumed like others.
 
-Foreign files stay: a file is removed if only Bramley uses its name or if it holds what Bramley wrote, and all other lines of the packet
+Foreign files stay: a file is removed if only Bramley uses its name or if it contains what Bramley wrote, and all other lines of the packet
 filter's file stay byte for byte. Settings whose earlier value is unknown stay: the names, sleep, updates and local networks.
 Within each step, the file that identifies the rest as ours is removed last. The sudo rule is removed at the very end, because all
 other removals need it.
@@ -33,7 +33,7 @@ Commands = Callable[[Facts], Iterator[Command]]
 _AGENT = LaunchDaemon(launchd.AGENT, b"")
 _PACKET_FILTER = LaunchDaemon(launchd.PACKET_FILTER, firewall.boot_job())
 _BINARY = Stat(host.AGENT_BINARY)
-_IN_AGENT_FOLDER = RunProbe(("ls", "-1", "-A", host.AGENT_FOLDER))
+_AGENT_FILES = RunProbe(("ls", "-1", "-A", host.AGENT_FOLDER))
 _AGENT_DATA = (
     host.AGENT_ROOT,
     host.AGENT_STATE,
@@ -52,7 +52,7 @@ _TAILSCALE_FILES = (
     f"{host.TAILSCALED_LOG}.1",
     host.TAILNET_NOTE,
 )
-_KEYS = RunProbe(("ls", "-1", "-A", host.TAILSCALE_AUTH_KEY.rpartition("/")[0]))
+_KEY_FILES = RunProbe(("ls", "-1", "-A", host.TAILSCALE_AUTH_KEY.rpartition("/")[0]))
 _WRAPPER = ReadFile(host.TART_BINARY, max_bytes=len(tart.WRAPPER) + 1)
 _BUNDLES = (host.TART_BUNDLE, host.TART_BUNDLE_BEFORE)
 
@@ -76,7 +76,7 @@ class RemovalStep:
         return list(self.probe_list)
 
     def follow_up_probes(self, facts: Facts) -> Sequence[Probe]:
-        """Return the probes that depend on the first answers."""
+        """Return the probes that depend on the first results."""
         return self.follow_up(facts)
 
     def check_supported(self, facts: Facts) -> None:
@@ -110,31 +110,31 @@ def steps(user: str, *, keep_tart: bool = True) -> list[Step]:
 
 def of_part(part: Part) -> Step | None:
     """Return the step that removes one part; None for a part that must stay as long as the Mac is a Node."""
-    makers = {
+    factories = {
         Part.TAILSCALE: _tailscale,
         Part.RESOLVER: _resolver,
         Part.NODE_EXPORTER: _node_exporter,
         Part.LOG_ROTATION: _log_rotation,
     }
-    return makers[part]() if part in makers else None
+    return factories[part]() if part in factories else None
 
 
-def _only_when_idle(one: RemovalStep) -> RemovalStep:
+def _only_when_idle(step: RemovalStep) -> RemovalStep:
     """Allow a removal only on a Mac that runs no VMs, whether its agent is installed or not."""
 
     def commands(facts: Facts) -> Iterator[Command]:
-        if todo := [*one.commands(facts)]:
+        if planned := [*step.commands(facts)]:
             yield shared_probes.require_no_vms()
-        yield from todo
+        yield from planned
 
     def refusal(facts: Facts) -> str:
-        if not (shared_probes.vms_may_run(facts) and any(one.commands(facts))):
-            return one.refusal(facts)
-        return "VMs are running, which nothing would manage any more; drain the Mac first"
+        if not (shared_probes.vms_may_run(facts) and any(step.commands(facts))):
+            return step.refusal(facts)
+        return "VMs are running and would have no agent any more; drain the Mac first"
 
     return replace(
-        one,
-        probe_list=(*one.probe_list, shared_probes.RUNNING_VMS),
+        step,
+        probe_list=(*step.probe_list, shared_probes.RUNNING_VMS),
         commands=commands,
         refusal=refusal,
     )
@@ -147,11 +147,11 @@ def _job() -> RemovalStep:
 
 def _agent() -> RemovalStep:
     def commands(facts: Facts) -> Iterator[Command]:
-        found = facts.stat(_BINARY)
-        is_foreign = found and found.kind == LINK and found.target != host.AGENT_CURRENT_BINARY
-        if found and not is_foreign:
+        stat = facts.stat(_BINARY)
+        is_foreign = stat and stat.kind == LINK and stat.target != host.AGENT_CURRENT_BINARY
+        if stat and not is_foreign:
             yield _remove(host.AGENT_BINARY)
-        yield from _present(facts, *_AGENT_DATA)
+        yield from _remove_existing(facts, *_AGENT_DATA)
 
     probe_list = (_BINARY, *(Stat(path) for path in _AGENT_DATA))
     return _only_when_idle(
@@ -161,13 +161,13 @@ def _agent() -> RemovalStep:
 
 def _kubeconfig() -> RemovalStep:
     def commands(facts: Facts) -> Iterator[Command]:
-        held = set(facts.result(_IN_AGENT_FOLDER).text.split())
-        is_ours_alone = held <= {_name(path) for path in files}
-        yield from _present(facts, *([host.AGENT_FOLDER] if is_ours_alone else files))
+        entries = set(facts.result(_AGENT_FILES).text.split())
+        is_ours_alone = entries <= {_name(path) for path in files}
+        yield from _remove_existing(facts, *([host.AGENT_FOLDER] if is_ours_alone else files))
 
     files = (host.AGENT_KUBECONFIG, host.CLIENT_AUTHORITY)
-    finds = [Stat(path) for path in (host.AGENT_FOLDER, *files)]
-    return RemovalStep("kubeconfig", "the agent's kubeconfig", (*finds, _IN_AGENT_FOLDER), commands)
+    stats = [Stat(path) for path in (host.AGENT_FOLDER, *files)]
+    return RemovalStep("kubeconfig", "the agent's kubeconfig", (*stats, _AGENT_FILES), commands)
 
 
 def _log_rotation() -> RemovalStep:
@@ -194,7 +194,7 @@ def _daemon(name: str, daemon: LaunchDaemon, files: tuple[str, ...]) -> RemovalS
             return
         if daemon.is_loaded(facts):
             yield from unload(daemon.label)
-        yield from _present(facts, *files, daemon.path)
+        yield from _remove_existing(facts, *files, daemon.path)
 
     probe_list = (*daemon.probes(), Stat(daemon.path), *(Stat(path) for path in files))
     return RemovalStep(name, f"the job {daemon.label}", probe_list, commands)
@@ -211,8 +211,8 @@ def _resolver() -> RemovalStep:
 
 
 def _tailscale() -> RemovalStep:
-    daemon, beside = tailscale.DAEMON, _KEYS
-    folder = beside.argv[-1]
+    daemon, key_files = tailscale.DAEMON, _KEY_FILES
+    folder = key_files.argv[-1]
 
     def commands(facts: Facts) -> Iterator[Command]:
         # Tailscale's own installer uses the same label with another property list.
@@ -222,17 +222,17 @@ def _tailscale() -> RemovalStep:
             # Needs the running daemon.
             yield _log_out()
             yield from unload(daemon.label)
-        yield from _present(facts, *_TAILSCALE_FILES)
-        is_empty = set(facts.result(beside).text.split()) <= {_name(host.TAILSCALE_AUTH_KEY)}
-        yield from _present(facts, *([folder] if is_empty else []), daemon.path)
+        yield from _remove_existing(facts, *_TAILSCALE_FILES)
+        is_empty = set(facts.result(key_files).text.split()) <= {_name(host.TAILSCALE_AUTH_KEY)}
+        yield from _remove_existing(facts, *([folder] if is_empty else []), daemon.path)
 
     def refusal(facts: Facts) -> str:
         if not (daemon.is_current(facts) and tailscale.is_over_tailnet(facts)):
             return ""
         return "this connection uses the tailnet that would be left; connect to another address of the Mac"
 
-    finds = [Stat(path) for path in (*_TAILSCALE_FILES, folder, daemon.path)]
-    probe_list = (*daemon.probes(), *finds, beside, tailscale.SSH_CONNECTION)
+    stats = [Stat(path) for path in (*_TAILSCALE_FILES, folder, daemon.path)]
+    probe_list = (*daemon.probes(), *stats, key_files, tailscale.SSH_CONNECTION)
     return RemovalStep("tailscale", "the tailnet", probe_list, commands, refusal)
 
 
@@ -258,7 +258,7 @@ def _firewall() -> RemovalStep:
                 purpose="flush our rules",
                 as_root=True,
             )
-        yield from _present(facts, *paths)
+        yield from _remove_existing(facts, *paths)
         yield from _PACKET_FILTER.remove(facts)
 
     def refusal(facts: Facts) -> str:
@@ -301,7 +301,7 @@ def _tart() -> RemovalStep:
     def commands(facts: Facts) -> Iterator[Command]:
         if facts.file(_WRAPPER) == tart.WRAPPER:
             # The wrapper identifies the bundle as ours, so it is removed last.
-            yield from _present(facts, *_BUNDLES)
+            yield from _remove_existing(facts, *_BUNDLES)
             yield _remove(host.TART_BINARY)
 
     bundles = [Stat(path) for path in _BUNDLES]
@@ -313,7 +313,7 @@ def _stamps() -> RemovalStep:
         "stamps",
         "the records of applied parts",
         (Stat(host.STAMPS_FOLDER),),
-        lambda facts: _present(facts, host.STAMPS_FOLDER),
+        lambda facts: _remove_existing(facts, host.STAMPS_FOLDER),
     )
 
 
@@ -325,7 +325,7 @@ def _auto_login(user: str) -> RemovalStep:
         # The automatic login of another user stays. Without any user the password file is useless and only a risk.
         if current.code == 0 and not setting.is_set(facts):
             return
-        yield from _present(facts, host.KCPASSWORD)
+        yield from _remove_existing(facts, host.KCPASSWORD)
         # Last: while the setting exists, the next plan detects an interruption.
         if setting.is_set(facts):
             yield Run(
@@ -343,14 +343,14 @@ def _sudo(user: str) -> RemovalStep:
     file = sudo.rule_file(user)
 
     def commands(facts: Facts) -> Iterator[Command]:
-        # The file stays if it holds other rules.
+        # The file stays if it contains other rules.
         if facts.file(file) == sudo.rule(user):
             yield _remove(file.path)
 
     return RemovalStep("sudo", "sudo without a password", (file,), commands)
 
 
-def _present(facts: Facts, *paths: str) -> Iterator[Command]:
+def _remove_existing(facts: Facts, *paths: str) -> Iterator[Command]:
     """Yield the removal of each path that exists."""
     return (_remove(path) for path in paths if facts.stat(Stat(path)))
 

@@ -1,4 +1,4 @@
-"""What people see of a Mac: an overview of its facts, and a plan as descriptions of commands and diffs of files.
+"""Output for people: an overview of a Mac's facts, and a plan as descriptions of commands and diffs of files.
 
 Nothing is decided from an overview; steps have their own probes. Secrets and binary content are not shown.
 """
@@ -40,7 +40,7 @@ _MEMORY = RunProbe(("sysctl", "-n", "hw.memsize"))
 _SUDO = RunProbe(("sudo", "-n", "true"))
 _TART = RunProbe((host.TART_BINARY, "--version"))
 # Not as root: so that it works without sudo, too.
-_AGENT = launch_daemon.job(launchd.AGENT)
+_AGENT = launch_daemon.job_probe(launchd.AGENT)
 _GIB = 1024**3
 
 
@@ -131,8 +131,8 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isdecimal() else None
 
 
-def _gib(count: int | None) -> int | None:
-    return None if count is None else round(count / _GIB)
+def _gib(size: int | None) -> int | None:
+    return None if size is None else round(size / _GIB)
 
 
 _CONTEXT = 2
@@ -207,10 +207,10 @@ def diff(command: Command) -> Iterator[str]:
     if before is None or after is None:
         yield f"+({len(command.content)} bytes of binary data)"
         return
-    found = list(difflib.unified_diff(before, after, lineterm="", n=_CONTEXT))[2:]
-    yield from found[:_MAX_LINES]
-    if len(found) > _MAX_LINES:
-        yield f"… and {len(found) - _MAX_LINES} lines more"
+    lines = list(difflib.unified_diff(before, after, lineterm="", n=_CONTEXT))[2:]
+    yield from lines[:_MAX_LINES]
+    if len(lines) > _MAX_LINES:
+        yield f"… and {len(lines) - _MAX_LINES} lines more"
 
 
 def _lines(content: bytes) -> list[str] | None:

@@ -146,7 +146,7 @@ class RetiredPartRemoval(Step):
         yield from self.removal_step.plan(facts)
         stamps = drift.read_stamps(facts)
         if self.part in stamps:
-            yield from drift.write_stamps(drift.removed(stamps, self.part))
+            yield from drift.write_stamps(drift.without_part(stamps, self.part))
 
 
 def retired_part_steps(
@@ -154,7 +154,7 @@ def retired_part_steps(
 ) -> list[Step]:
     """Return the steps that remove parts which were applied and which none of these steps desires; without a stamp nothing is removed."""
     desired = [part for step in steps if (part := step.desired())]
-    removals = [(part, removal.of_part(part)) for part in drift.retired(desired, stamps)]
+    removals = [(part, removal.of_part(part)) for part in drift.retired_parts(desired, stamps)]
     return [
         RetiredPartRemoval(part, step) for part, step in removals if step and step.name not in skip
     ]

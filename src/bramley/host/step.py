@@ -64,10 +64,10 @@ class AdvisoryStep(Protocol):
 
 @runtime_checkable
 class FollowUpProbes(Protocol):
-    """A step whose further probes depend on the first answers; they cost another round trip, so most steps have none."""
+    """A step whose further probes depend on the first results; they cost another round trip, so most steps have none."""
 
     def follow_up_probes(self, facts: Facts) -> Sequence[Probe]:
-        """Return the further probes; none if the first answers suffice."""
+        """Return the further probes; none if the first results suffice."""
         ...
 
 

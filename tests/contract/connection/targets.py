@@ -116,7 +116,7 @@ async def _write_sudo_rule(mac: Connection) -> None:
     rule = f"{SETTINGS.user} ALL=(ALL) NOPASSWD: ALL\n".encode()
     path = names.sudoers(SETTINGS.user)
     check = ("visudo", "-cf", "{}")
-    await mac.do(
+    await mac.execute(
         Write(
             path=path,
             content=rule,
@@ -147,7 +147,7 @@ async def ready(target: str, folder: Path) -> AsyncIterator[Stage]:
     """Yield a Mac with passwordless sudo and an empty folder."""
     async with OPENERS[target](folder) as stage:
         await stage.allow_passwordless_sudo(stage.mac)
-        await stage.mac.do(
+        await stage.mac.execute(
             Folder(path=stage.folder, purpose="create the folder", owner=stage.owner)
         )
         yield stage

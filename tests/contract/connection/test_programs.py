@@ -29,12 +29,12 @@ async def test_exit_code_is_accepted_or_reported(target: str, tmp_path: Path) ->
     async with ready(target, tmp_path) as stage:
         mac = stage.mac
         for as_root in (False, True):
-            await mac.do(Run(argv=("true",), purpose="try", as_root=as_root))
-            await mac.do(
+            await mac.execute(Run(argv=("true",), purpose="try", as_root=as_root))
+            await mac.execute(
                 Run(argv=("false",), purpose="try", as_root=as_root, accepted_codes=(0, 1))
             )
             with pytest.raises(errors.CommandFailed, match=": try: failed with code 1: ") as caught:
-                await mac.do(Run(argv=("false",), purpose="try", as_root=as_root))
+                await mac.execute(Run(argv=("false",), purpose="try", as_root=as_root))
             assert str(caught.value).startswith(f"{mac.host}: ")
         missing = RunProbe(("no-such-program",))
         facts = await mac.probe([RunProbe(("false",)), missing, RunProbe(("true",), as_root=True)])
@@ -49,7 +49,7 @@ async def test_sudo_password_is_sent_once_and_only_if_needed(target: str, tmp_pa
         mac = stage.mac
         as_root = Run(argv=("true",), purpose="try", as_root=True, accepted_codes=(0, 1))
         with pytest.raises(errors.CommandFailed, match="code 1: sudo: a password is required"):
-            await mac.do(as_root)
+            await mac.execute(as_root)
         probe = RunProbe(("true",), as_root=True)
         assert (await mac.probe([probe])).result(probe) == RunResult(
             1, b"sudo: a password is required\n"
@@ -58,24 +58,26 @@ async def test_sudo_password_is_sent_once_and_only_if_needed(target: str, tmp_pa
             with pytest.raises(
                 errors.Unauthorized, match="sudo does not accept this password"
             ) as caught:
-                await mac.do(Run(argv=("true",), purpose="try", as_root=True, sudo_password=WRONG))
+                await mac.execute(
+                    Run(argv=("true",), purpose="try", as_root=True, sudo_password=WRONG)
+                )
             assert "canary" not in str(caught.value)
 
-        await mac.do(Run(argv=("true",), purpose="try", as_root=True, sudo_password=PASSWORD))
+        await mac.execute(Run(argv=("true",), purpose="try", as_root=True, sudo_password=PASSWORD))
         await stage.allow_passwordless_sudo(mac)
-        await mac.do(Run(argv=("true",), purpose="try", as_root=True, sudo_password=PASSWORD))
-        await mac.do(as_root)
+        await mac.execute(Run(argv=("true",), purpose="try", as_root=True, sudo_password=PASSWORD))
+        await mac.execute(as_root)
 
 
 @every_target
 async def test_password_is_checked_at_a_prompt(target: str, tmp_path: Path) -> None:
     async with OPENERS[target](tmp_path) as stage:
         check = {"argv": CHECK, "purpose": "check the password", "prompt": "Password:"}
-        await stage.mac.do(Run(**check, stdin=PASSWORD))  # type: ignore[arg-type]
+        await stage.mac.execute(Run(**check, stdin=PASSWORD))  # type: ignore[arg-type]
         with pytest.raises(
             errors.CommandFailed, match=": check the password: failed with code"
         ) as caught:
-            await stage.mac.do(Run(**check, stdin=WRONG))  # type: ignore[arg-type]
+            await stage.mac.execute(Run(**check, stdin=WRONG))  # type: ignore[arg-type]
         assert "canary" not in str(caught.value)
 
 
@@ -91,12 +93,12 @@ async def test_wait_ends_with_success_or_a_timeout(target: str, tmp_path: Path) 
             "timeout": timedelta(seconds=0.5),
         }
         with pytest.raises(errors.TimedOut, match=": see it: condition not met "):
-            await stage.mac.do(Wait(**short_wait))  # type: ignore[arg-type]
-        await stage.mac.do(Wait(**short_wait, ignore_failure=True))  # type: ignore[arg-type]
-        await stage.mac.do(Folder(path=path, purpose="make it", owner=stage.owner))
-        await stage.mac.do(Wait(**{**short_wait, "timeout": timedelta(minutes=3)}))  # type: ignore[arg-type]
+            await stage.mac.execute(Wait(**short_wait))  # type: ignore[arg-type]
+        await stage.mac.execute(Wait(**short_wait, ignore_failure=True))  # type: ignore[arg-type]
+        await stage.mac.execute(Folder(path=path, purpose="make it", owner=stage.owner))
+        await stage.mac.execute(Wait(**{**short_wait, "timeout": timedelta(minutes=3)}))  # type: ignore[arg-type]
         with pytest.raises(errors.TimedOut):
-            await stage.mac.do(Wait(**short_wait, text="never printed"))  # type: ignore[arg-type]
+            await stage.mac.execute(Wait(**short_wait, text="never printed"))  # type: ignore[arg-type]
 
 
 @every_target
@@ -108,9 +110,9 @@ async def test_hanging_program_is_stopped_and_the_next_one_runs(
         with pytest.raises(
             errors.TimedOut, match=": hang: did not finish within 1 s; it was stopped"
         ):
-            await stage.mac.do(hung)
+            await stage.mac.execute(hung)
 
-        await stage.mac.do(Run(argv=("true",), purpose="continue"))
+        await stage.mac.execute(Run(argv=("true",), purpose="continue"))
 
 
 @simulated_targets
@@ -119,7 +121,7 @@ async def test_reboot_changes_the_boot_session_and_keeps_files(target: str, tmp_
         boot = RunProbe(("sysctl", "-n", "kern.bootsessionuuid"))
         before = (await stage.mac.probe([boot])).result(boot)
 
-        await stage.mac.do(Reboot(purpose="restart"))
+        await stage.mac.execute(Reboot(purpose="restart"))
 
         after = await stage.mac.probe([boot, Stat(stage.folder)])
         assert after.result(boot) != before

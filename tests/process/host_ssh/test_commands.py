@@ -65,7 +65,7 @@ async def test_sudo_gets_its_password_and_the_program_its_input(tmp_path: Path) 
     async with connected(tmp_path) as (server, mac):
         (tmp_path / "sudo-password").write_text(CANARY.reveal())
         path = tmp_path / "sudoers"
-        await mac.do(
+        await mac.execute(
             Write(
                 path=str(path),
                 content=b"m1 ALL=(ALL) NOPASSWD: ALL\n",
@@ -83,12 +83,12 @@ async def test_sudo_gets_its_password_and_the_program_its_input(tmp_path: Path) 
             sudo_password=CANARY,
             stdin=b"one\ntwo",
         )
-        await mac.do(read)
+        await mac.execute(read)
         # Without a prompt of sudo, the program must not get the password as input.
         (tmp_path / "sudo-password").unlink()
-        await mac.do(read)
+        await mac.execute(read)
         count = ("sh", "-c", '[ "$(cat)" = only ]')
-        await mac.do(
+        await mac.execute(
             Run(argv=count, purpose="read", as_root=True, sudo_password=CANARY, stdin=b"only")
         )
     assert path.read_bytes() == b"m1 ALL=(ALL) NOPASSWD: ALL\n"
@@ -103,15 +103,15 @@ async def test_wrong_sudo_password_is_tried_once_and_a_refusal_is_reported(tmp_p
             with pytest.raises(
                 errors.Unauthorized, match=r"^mac: try: sudo does not accept this password"
             ):
-                await mac.do(wrong)
+                await mac.execute(wrong)
         assert (tmp_path / "sudo-tries").read_text().split() == ["1"]
 
         plain = Run(argv=("true",), purpose="try", as_root=True, accepted_codes=(0, 1))
         with pytest.raises(errors.CommandFailed, match="code 1: sudo: a password is required"):
-            await mac.do(plain)
+            await mac.execute(plain)
         (tmp_path / "sudo-refuses").touch()
         with pytest.raises(errors.CommandFailed, match="m1 is not in the sudoers file"):
-            await mac.do(
+            await mac.execute(
                 Run(argv=("true",), purpose="try", as_root=True, sudo_password=Secret("right"))
             )
 
@@ -120,16 +120,16 @@ async def test_password_is_typed_at_a_prompt_without_echo(tmp_path: Path) -> Non
     async with connected(tmp_path) as (_, mac):
         (tmp_path / "password").write_text(CANARY.reveal())
         check = ("dscl", ".", "-authonly", "m1")
-        await mac.do(Run(argv=check, purpose="check", prompt="Password:", stdin=CANARY))
+        await mac.execute(Run(argv=check, purpose="check", prompt="Password:", stdin=CANARY))
         with pytest.raises(errors.CommandFailed, match=r"code 165: .*-14090") as caught:
-            await mac.do(
+            await mac.execute(
                 Run(argv=check, purpose="check", prompt="Password:", stdin=Secret("canary-wrong"))
             )
         assert "canary" not in str(caught.value)
         # The terminal returns only the output of the program, and no echo of the input.
         echo = ("sh", "-c", 'printf Ask:; read -r line; echo "${#line}"; exit 9')
         with pytest.raises(errors.CommandFailed, match=r"Ask: ?4$"):
-            await mac.do(Run(argv=echo, purpose="check", prompt="Ask:", stdin=b"quiz"))
+            await mac.execute(Run(argv=echo, purpose="check", prompt="Ask:", stdin=b"quiz"))
 
 
 async def test_secrets_in_use_are_not_in_the_process_table(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ async def test_secrets_in_use_are_not_in_the_process_table(tmp_path: Path) -> No
             stdin=CANARY,
         )
         async with asyncio.TaskGroup() as group:
-            doing = group.create_task(mac.do(run))
+            doing = group.create_task(mac.execute(run))
             await until(ready.exists)
             table = processes()
             go.touch()
@@ -171,7 +171,7 @@ async def test_abandoned_command_is_ended_on_the_mac(tmp_path: Path, action: str
         pid = int(file.read_text())
         await until(lambda: not is_alive(pid))
         # The next command connects again if necessary.
-        await mac.do(Run(argv=("true",), purpose="continue"))
+        await mac.execute(Run(argv=("true",), purpose="continue"))
 
 
 async def test_program_is_ended_after_its_deadline(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ async def test_program_is_ended_after_its_deadline(tmp_path: Path) -> None:
         with pytest.raises(
             errors.TimedOut, match=r"^mac: hang: did not finish within 2 s; it was stopped$"
         ):
-            await mac.do(hang)
+            await mac.execute(hang)
         await until(lambda: named not in processes())
 
 
@@ -193,7 +193,7 @@ async def test_cancelled_program_without_a_prompt_is_ended_with_its_terminal(
         file = tmp_path / "pid"
         argv = ("sh", "-c", f'echo $$ >"{file}.new"; mv "{file}.new" "{file}"; sleep 300; true')
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(mac.do(Run(argv=argv, purpose="wait", prompt="Ask:")))
+            running = group.create_task(mac.execute(Run(argv=argv, purpose="wait", prompt="Ask:")))
             await until(file.exists)
             running.cancel()
         pid = int(file.read_text())
@@ -204,13 +204,15 @@ async def test_large_content_arrives_completely(tmp_path: Path) -> None:
     async with connected(tmp_path) as (server, mac):
         content = os.urandom(1024 * 1024)
         path = tmp_path / "large"
-        await mac.do(Write(path=str(path), content=content, purpose="write", owner=server.owner))
+        await mac.execute(
+            Write(path=str(path), content=content, purpose="write", owner=server.owner)
+        )
     assert path.read_bytes() == content
 
 
 async def expect_disconnected(mac: SshConnection, run: Run) -> None:
     with pytest.raises(errors.HostUnreachable, match=r"^mac: hang: "):
-        await mac.do(run)
+        await mac.execute(run)
 
 
 def is_alive(pid: int) -> bool:
@@ -241,10 +243,10 @@ async def test_interrupted_stream_leaves_the_old_file_and_the_next_one_replaces_
             with pytest.raises(
                 errors.HostUnreachable, match=r"^mac: upload: the connection was lost"
             ):
-                await mac.do(stream)
+                await mac.execute(stream)
             assert path.read_bytes() == b"old"
             proxy.drop_after = None
-            await mac.do(stream)
+            await mac.execute(stream)
         assert proxy.connections == 2
     assert path.read_bytes() == content
     assert [entry.name for entry in path.parent.iterdir()] == ["binary"]
@@ -267,7 +269,7 @@ async def test_stream_to_an_invalid_path_is_refused(tmp_path: Path) -> None:
             f"{tmp_path}/mac": "is a folder",
         }.items():
             with pytest.raises(errors.CommandFailed, match=reason):
-                await mac.do(
+                await mac.execute(
                     Stream(artifact=artifact, path=path, purpose="upload", owner=server.owner)
                 )
 
@@ -284,6 +286,6 @@ async def test_wait_ends_with_the_expected_output_or_its_timeout(tmp_path: Path)
             timeout=timedelta(seconds=1),
         )
         with pytest.raises(errors.TimedOut, match=r"^mac: wait: condition not met within 1 s"):
-            await mac.do(wait)
+            await mac.execute(wait)
         flag.write_text("well, yes")
-        await mac.do(wait)
+        await mac.execute(wait)

@@ -42,4 +42,4 @@ async def test_shell_killed_by_a_signal_counts_as_a_lost_connection(tmp_path: Pa
         ssh.open(server.target(), clock=SystemClock(), artifacts=ArtifactStore()) as mac,
     ):
         with pytest.raises(errors.HostUnreachable, match="ended before the answer"):
-            await mac.do(killed)
+            await mac.execute(killed)

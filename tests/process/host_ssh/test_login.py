@@ -35,7 +35,7 @@ async def log_in(target: Target, *, connect_timeout: timedelta = LONG_TIMEOUT) -
     async with ssh.open(
         target, clock=SystemClock(), artifacts=ArtifactStore(), connect_timeout=connect_timeout
     ) as mac:
-        await mac.do(TRUE)
+        await mac.execute(TRUE)
 
 
 async def test_key_is_accepted_and_the_pin_is_what_ssh_keygen_shows(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ async def check_reinstalled(home: Path, proxy: lossy_proxy.Proxy, known: KnownHo
         printed("sh", "-c", command)
 
         await log_in(target)
-        known.forget(target.host, target.port)
+        known.remove(target.host, target.port)
         await log_in(target)
 
 

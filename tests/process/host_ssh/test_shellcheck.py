@@ -27,7 +27,7 @@ from bramley.host.commands import (
     Write,
 )
 from bramley.host.rendering import command_scripts, probe_scripts
-from bramley.host.rendering.script import compose, part
+from bramley.host.rendering.script import compose, fragment
 
 TOKEN = "0123456789abcdef"
 PARTS = sorted((Path(package.__file__).parent / "shell").glob("*.sh"))
@@ -94,5 +94,7 @@ def test_rendered_probes_are_clean() -> None:
     (script,) = scripts(probing.line)
     # It contains scripts as texts.
     assert findings(script, without=f"{OF_OTHER_PARTS},{QUOTED_QUOTE},SC2016") == ""
-    inner = compose(f"token={TOKEN}\n", part("process_timeout"), part("digest"), part("probe"))
+    inner = compose(
+        f"token={TOKEN}\n", fragment("process_timeout"), fragment("digest"), fragment("probe")
+    )
     assert findings(inner, without=f"{OF_OTHER_PARTS},SC2086,SC2046") == ""

@@ -50,12 +50,12 @@ class FaultyConnection(ModelConnection):
         self.failed: list[str] = []
         self._step = ""
 
-    async def do(self, command: Command) -> None:
+    async def execute(self, command: Command) -> None:
         name = f"{self._step}: {command.purpose}"
         if self.canaries.sent_by(command) and name not in self.failed:
             self.failed.append(name)
             self.faults.at(lambda one: one is command, self.make_fault(command))
-        await super().do(command)
+        await super().execute(command)
 
     async def apply_until_done(self, steps: list[Step], output: Output) -> None:
         """Apply the steps until a run succeeds; after each failure no file reveals a secret."""
@@ -83,11 +83,11 @@ class BuggyConnection(ModelConnection):
         self.failed: set[str] = set()
         self.bug = Exception()
 
-    async def do(self, command: Command) -> None:
+    async def execute(self, command: Command) -> None:
         if _has_secret(command) and command.purpose not in self.failed:
             self.failed.add(command.purpose)
             raise ValueError(f"{command!r} {command} {vars_of(command)}")
-        await super().do(command)
+        await super().execute(command)
 
     async def try_apply(self, steps: list[Step], output: Output) -> bool:
         """Return whether a run succeeded; if not, `bug` is its error."""

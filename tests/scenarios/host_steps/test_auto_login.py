@@ -79,8 +79,8 @@ async def test_password_that_loginwindow_rejects_is_reported_as_wrong(tmp_path: 
     mac = connection.mac
 
     class PasswordChangingConnection(ModelConnection):
-        async def do(self, command: Command) -> None:
-            await super().do(command)
+        async def execute(self, command: Command) -> None:
+            await super().execute(command)
             if is_check(command):
                 changing(lambda state: state["users"]["m1"].update(password="another"))(mac)
 

@@ -107,8 +107,8 @@ async def test_password_that_loginwindow_rejects_is_reported_as_wrong(tmp_path: 
     checks: list[Command] = []
 
     class PasswordChangingConnection(ModelConnection):
-        async def do(self, command: Command) -> None:
-            await super().do(command)
+        async def execute(self, command: Command) -> None:
+            await super().execute(command)
             checks.extend([command] if is_check(command) else [])
             # The checks of the preparation, of the step sudo, and of the step auto-login.
             if len(checks) == 3 and is_check(command):

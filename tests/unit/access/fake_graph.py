@@ -18,7 +18,7 @@ class FakeGraph:
     pods: dict[tuple[str, str], PodFacts] = field(default_factory=dict)
     agents: set[str] = field(default_factory=lambda: {NODE, OTHER})
 
-    def enrolled(self, node: str) -> bool:
+    def is_enrolled(self, node: str) -> bool:
         return node in self.agents
 
     def pod(self, namespace: str, name: str) -> PodFacts | None:

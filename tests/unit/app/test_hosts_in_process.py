@@ -70,8 +70,8 @@ class CountingConnection:
         self.host = mac.host
         self.probes = 0
 
-    async def do(self, command: Command) -> None:
-        await self._mac.do(command)
+    async def execute(self, command: Command) -> None:
+        await self._mac.execute(command)
 
     async def probe(self, probes: Collection[Probe]) -> Facts:
         self.probes += 1

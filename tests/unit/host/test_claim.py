@@ -106,7 +106,7 @@ async def test_mac_is_claimed_as_soon_as_sudo_needs_no_password(tmp_path: Path) 
 class StuckMac(FakeMac):
     """A Mac whose commands never end."""
 
-    async def do(self, command: Command) -> None:  # noqa: ARG002 - part of the seam
+    async def execute(self, command: Command) -> None:  # noqa: ARG002 - part of the seam
         await asyncio.Event().wait()
 
 

@@ -25,7 +25,7 @@ class FakeMac:
     loses: str = ""
     breaks_at: int = -1
 
-    async def do(self, command: Command) -> None:
+    async def execute(self, command: Command) -> None:
         if len(self.done) == self.breaks_at:
             raise errors.HostUnreachable("mac-1: connection lost")
         self.done.append(command)

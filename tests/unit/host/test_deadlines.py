@@ -84,7 +84,7 @@ async def test_a_slow_stream_to_the_model_of_a_mac_succeeds(tmp_path: Path) -> N
         timeout=STALL_LIMIT,
     )
 
-    await connection.do(command)
+    await connection.execute(command)
 
     assert mac.files.digest("/opt/x") == command.artifact.sha256
 

@@ -19,7 +19,7 @@ JOB = DesiredPart(Part.AGENT_JOB, {"plist": A})
 def stamped(*parts: DesiredPart) -> drift.Stamps:
     stamps: drift.Stamps = {}
     for part in parts:
-        stamps = drift.applied(stamps, part)
+        stamps = drift.with_part(stamps, part)
     return stamps
 
 
@@ -52,7 +52,7 @@ def test_invalid_digest_is_refused(digest: str) -> None:
 
 def test_only_applied_parts_are_stamped() -> None:
     """A roll that skips a part must not record the Mac as converged to it."""
-    stamps = drift.applied(stamped(FIREWALL), AGENT)
+    stamps = drift.with_part(stamped(FIREWALL), AGENT)
 
     assert stamps == {"firewall": FIREWALL.stamp, "agent": AGENT.stamp}
 
@@ -60,15 +60,15 @@ def test_only_applied_parts_are_stamped() -> None:
 def test_retired_parts_are_removed_in_reverse_order() -> None:
     stamps = stamped(FIREWALL, AGENT, JOB)
 
-    assert drift.retired([FIREWALL], stamps) == [Part.AGENT_JOB, Part.AGENT]
-    assert drift.removed(stamps, Part.AGENT) == stamped(FIREWALL, JOB)
+    assert drift.retired_parts([FIREWALL], stamps) == [Part.AGENT_JOB, Part.AGENT]
+    assert drift.without_part(stamps, Part.AGENT) == stamped(FIREWALL, JOB)
 
 
 def test_stamps_of_a_newer_release_are_kept_and_ignored() -> None:
     stamps = {"from-the-future": A, **stamped(FIREWALL)}
 
-    assert drift.retired([FIREWALL], stamps) == []
-    assert "from-the-future" in drift.applied(stamps, AGENT)
+    assert drift.retired_parts([FIREWALL], stamps) == []
+    assert "from-the-future" in drift.with_part(stamps, AGENT)
 
 
 def test_tart_is_not_a_part() -> None:

@@ -62,7 +62,7 @@ async def old_mac(folder: Path) -> ModelConnection:
     earlier = [step for step in steps(folder) if step.name in BEFORE]
     connection = (await MacTemplate.make(folder / "macs", *earlier)).copy("old")
     prepare(connection.mac)
-    await connection.do(Reboot(purpose="reboot"))
+    await connection.execute(Reboot(purpose="reboot"))
     await converge.apply(connection, [step for step in steps(folder) if step.name == "auto-login"])
     connection.done.clear()
     fixtures.run_vms(connection.mac, 2)

@@ -35,7 +35,7 @@ async def test_retired_part_is_removed_with_its_stamp(
 
     assert not connection.mac.files.exists(host.NODE_EXPORTER_BINARY)
     remaining = drift.read_stamps(await connection.probe([drift.STAMPS_FILE]))
-    assert remaining == drift.removed(stamps, drift.Part.NODE_EXPORTER)
+    assert remaining == drift.without_part(stamps, drift.Part.NODE_EXPORTER)
     assert sequence.retired_part_steps(after, remaining) == []
     assert (await converge.plan(connection, after)).is_empty
 

@@ -21,7 +21,7 @@ from bramley.host.rendering.script import (
     compose,
     content_of,
     encode,
-    part,
+    fragment,
     remote_seconds,
 )
 
@@ -50,8 +50,8 @@ def _path_script(command: Folder | Link | Rename | Remove | Seal, token: str) ->
             values = (checked_path(command.path), command.owner, _octal(command.mode))
             return _script(("fail", "make_folder"), (token, *values))
         case Link():
-            parts = ("fail", "install_file", "make_link")
-            return _script(parts, (token, checked_path(command.path), command.target))
+            fragments = ("fail", "install_file", "make_link")
+            return _script(fragments, (token, checked_path(command.path), command.target))
         case Rename():
             arguments = (token, checked_path(command.path), checked_path(command.to))
             return _script(("fail", "rename"), arguments)
@@ -63,12 +63,12 @@ def _path_script(command: Folder | Link | Rename | Remove | Seal, token: str) ->
 
 def _run(command: Run, token: str) -> Script:
     stdin = content_of(command.stdin)
-    given = encode(stdin) if stdin else _NO_INPUT
+    encoded = encode(stdin) if stdin else _NO_INPUT
     program = checked_program(command.argv)
-    arguments = (token, remote_seconds(command.timeout), _length(given), *program)
+    arguments = (token, remote_seconds(command.timeout), _length(encoded), *program)
     root, password = command.as_root, command.sudo_password
-    parts = (*_WITH_INPUT, "run_program")
-    return _script(parts, arguments, root=root, password=password, given=given)
+    fragments = (*_WITH_INPUT, "run_program")
+    return _script(fragments, arguments, root=root, password=password, stdin=encoded)
 
 
 def _run_on_terminal(command: Run, token: str) -> Script:
@@ -80,45 +80,45 @@ def _run_on_terminal(command: Run, token: str) -> Script:
 
 def _write(command: Write, token: str) -> Script:
     content = content_of(command.content)
-    given = encode(content)
+    encoded = encode(content)
     arguments = (
         token,
         remote_seconds(command.timeout),
-        _length(given),
+        _length(encoded),
         str(len(content)),
         checked_path(command.path),
         command.owner,
         _octal(command.mode),
         *(checked_program(command.check) if command.check else ()),
     )
-    parts = (*_WITH_INPUT, "install_file", "write_file")
-    return _script(parts, arguments, password=command.sudo_password, given=given)
+    fragments = (*_WITH_INPUT, "install_file", "write_file")
+    return _script(fragments, arguments, password=command.sudo_password, stdin=encoded)
 
 
 def _stream(command: Stream, token: str) -> Script:
     artifact = command.artifact
-    place = (checked_path(command.path), command.owner, _octal(command.mode))
-    arguments = (token, *place, str(artifact.size), artifact.sha256)
+    target = (checked_path(command.path), command.owner, _octal(command.mode))
+    arguments = (token, *target, str(artifact.size), artifact.sha256)
     return _script(("fail", "install_file", "digest", "receive_file"), arguments)
 
 
 def _script(
-    parts: Sequence[str],
+    fragments: Sequence[str],
     arguments: Sequence[str],
     *,
     root: bool = True,
     password: Secret | None = None,
-    given: SecretBytes = _NO_INPUT,
+    stdin: SecretBytes = _NO_INPUT,
 ) -> Script:
-    text = compose(SEAL if "digest" in parts else "", *(part(name) for name in parts))
+    text = compose(SEAL if "digest" in fragments else "", *(fragment(name) for name in fragments))
     token = arguments[0]
     prompt = f"{token}?" if root and password else ""
     line = as_root(text, *arguments, sudo_prompt=prompt) if root else as_user(text, *arguments)
-    return Script(line=line, token=token, input=given, sudo_prompt=prompt)
+    return Script(line=line, token=token, input=stdin, sudo_prompt=prompt)
 
 
-def _length(given: SecretBytes) -> str:
-    return str(len(given.reveal()))
+def _length(encoded: SecretBytes) -> str:
+    return str(len(encoded.reveal()))
 
 
 def _octal(mode: int) -> str:

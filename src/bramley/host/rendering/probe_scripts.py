@@ -1,7 +1,7 @@
-"""Probes as one script for all of them, and its output as answers.
+"""Probes as one script for all of them, and the parser of its output.
 
-An answer is base64 followed by a line with the token, the probe's number and a code, so neither bytes of a file nor output of a login
-shell can be mistaken for another answer. Probes that need root run in one root shell; if sudo would ask for a password, files are
+A result is base64 followed by a line with the token, the probe's number and a code, so neither bytes of a file nor output of a login
+shell can be mistaken for another result. Probes that need root run in one root shell; if sudo would ask for a password, files are
 read as the user, and programs return the error of sudo.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bramley.host.commands import Probe, ReadFile, RunProbe, Stat
-from bramley.host.facts import FILE, FOLDER, LINK, OTHER, Answer, FileStat, RunResult
+from bramley.host.facts import FILE, FOLDER, LINK, OTHER, FileStat, ProbeResult, RunResult
 from bramley.host.rendering.script import (
     SEAL,
     as_user,
@@ -21,13 +21,13 @@ from bramley.host.rendering.script import (
     checked_program,
     command_line,
     compose,
-    part,
+    fragment,
     quote,
 )
 
 # Well below the longest argument that a kernel accepts.
 _MAX_LINE = 96 * 1024
-_PARTS = ("process_timeout", "digest", "probe")
+_FRAGMENTS = ("process_timeout", "digest", "probe")
 _KINDS = {"-": FILE, "d": FOLDER, "l": LINK}
 
 
@@ -50,17 +50,17 @@ def _split(probes: Mapping[int, Probe], token: str) -> Iterator[ProbeScript]:
         return
     numbers = list(probes)
     half = len(numbers) // 2
-    for some in (numbers[:half], numbers[half:]):
-        yield from _split({number: probes[number] for number in some}, token)
+    for part in (numbers[:half], numbers[half:]):
+        yield from _split({number: probes[number] for number in part}, token)
 
 
 def _text(probes: Mapping[int, Probe], token: str) -> str:
-    functions = compose(f"token={token}\n", SEAL, *(part(name) for name in _PARTS))
-    plain = "".join(_call(number, one) for number, one in probes.items() if not _needs_root(one))
-    root = "".join(_call(number, one) for number, one in probes.items() if _needs_root(one))
+    functions = compose(f"token={token}\n", SEAL, *(fragment(name) for name in _FRAGMENTS))
+    plain = "".join(_call(number, each) for number, each in probes.items() if not _needs_root(each))
+    root = "".join(_call(number, each) for number, each in probes.items() if _needs_root(each))
     return (
         f"functions={quote(functions)}\nroot_probes={quote(root)}\n"
-        f'eval "$functions"\nend_answer begin 0\n{plain}{part("root_probes") if root else ""}'
+        f'eval "$functions"\nend_result begin 0\n{plain}{fragment("root_probes") if root else ""}'
     )
 
 
@@ -69,30 +69,30 @@ def _needs_root(probe: Probe) -> bool:
 
 
 def _call(number: int, probe: Probe) -> str:
-    words: tuple[object, ...]
+    arguments: tuple[object, ...]
     match probe:
         case RunProbe():
             seconds = max(1, round(probe.timeout.total_seconds()))
             name = "probe_run_as_root" if probe.as_root else "probe_run"
-            words = (name, number, probe.max_bytes, seconds, *checked_program(probe.argv))
+            arguments = (name, number, probe.max_bytes, seconds, *checked_program(probe.argv))
         case ReadFile():
             prefix = base64.b64encode(probe.prefix).decode()
             path = checked_path(probe.path)
-            words = ("probe_file", number, probe.max_bytes, path, len(probe.prefix), prefix)
+            arguments = ("probe_file", number, probe.max_bytes, path, len(probe.prefix), prefix)
         case Stat():
             digest = "yes" if probe.digest else "no"
-            words = ("probe_stat", number, checked_path(probe.path), digest)
-    return command_line(*(str(word) for word in words)) + "\n"
+            arguments = ("probe_stat", number, checked_path(probe.path), digest)
+    return command_line(*(str(argument) for argument in arguments)) + "\n"
 
 
-def answers(script: ProbeScript, *, token: str, output: bytes) -> dict[Probe, Answer]:
-    """Return the answers in an output; missing answers are left out."""
-    found: dict[Probe, Answer] = {}
+def parse_results(script: ProbeScript, *, token: str, output: bytes) -> dict[Probe, ProbeResult]:
+    """Return the results in an output; missing results are left out."""
+    results: dict[Probe, ProbeResult] = {}
     for number, code, content in _frames(token, output):
         probe = script.probes.get(number)
         if probe is not None:
-            found[probe] = _answer(probe, code, content)
-    return found
+            results[probe] = _parse_result(probe, code, content)
+    return results
 
 
 def _frames(token: str, output: bytes) -> Iterator[tuple[int, int, bytes]]:
@@ -105,7 +105,7 @@ def _frames(token: str, output: bytes) -> Iterator[tuple[int, int, bytes]]:
         start = head.end()
 
 
-def _answer(probe: Probe, code: int, content: bytes) -> Answer:
+def _parse_result(probe: Probe, code: int, content: bytes) -> ProbeResult:
     match probe:
         case RunProbe():
             return RunResult(code, content)
@@ -116,12 +116,12 @@ def _answer(probe: Probe, code: int, content: bytes) -> Answer:
 
 
 def _file_stat(content: bytes) -> FileStat | None:
-    described, _, target = content.partition(b"\n")
-    words = described.decode("utf-8", "replace").split(" ")
-    if len(words) != 4:
+    description, _, target = content.partition(b"\n")
+    fields = description.decode("utf-8", "replace").split(" ")
+    if len(fields) != 4:
         # It was removed between the test for existence and ls.
         return None
-    mode, owner, size, digest = words
+    mode, owner, size, digest = fields
     kind = _KINDS.get(mode[0], OTHER)
     return FileStat(
         kind,
@@ -133,12 +133,12 @@ def _file_stat(content: bytes) -> FileStat | None:
     )
 
 
-def _mode(shown: str) -> int:
+def _mode(text: str) -> int:
     """Return the mode bits for the text of `ls`, such as -rwsr-x--t."""
     bits = 0
-    for position, letter in enumerate(shown[1:10]):
-        if letter not in "-ST":
+    for position, char in enumerate(text[1:10]):
+        if char not in "-ST":
             bits |= 0o400 >> position
-        if letter in "sStT":
+        if char in "sStT":
             bits |= 0o4000 >> (position // 3)
     return bits

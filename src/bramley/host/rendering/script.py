@@ -1,4 +1,4 @@
-"""A rendered command: one command line for a Mac's shell and its input; quoting, and the parts that scripts are composed of.
+"""A rendered command: one command line for a Mac's shell and its input; quoting, and the fragments that scripts are composed of.
 
 Names are validated long before (`host.grammar`); here only values are refused that no quoting could make safe.
 """
@@ -16,7 +16,7 @@ from bramley.api.names import host as names
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret, SecretBytes
 
-# How the parts refer to the file that seals a folder.
+# How the fragments refer to the file that seals a folder.
 SEAL = f"seal={names.SEAL}\n"
 _SHELL = Path(__file__).parent / "shell"
 # The remote timeout is a little longer than ours, so that our error message is the one that is reported.
@@ -46,11 +46,11 @@ def compose(*texts: str) -> str:
 
 
 @cache
-def part(name: str) -> str:
-    """Return a part of scripts without its comments, which need not be sent."""
+def fragment(name: str) -> str:
+    """Return a shell fragment without its comments, which need not be sent."""
     lines = (_SHELL / f"{name}.sh").read_text().splitlines()
-    kept = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    return "\n".join(kept) + "\n"
+    code_lines = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return "\n".join(code_lines) + "\n"
 
 
 def as_user(text: str, *arguments: str) -> str:

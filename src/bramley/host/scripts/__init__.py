@@ -11,5 +11,5 @@ _NAME = re.compile(r"@([a-z_]+)@")
 
 def text(name: str, **values: str | int) -> bytes:
     """Return a script with these values; all of its names must be given."""
-    found = (_HERE / f"{name}.sh").read_text()
-    return _NAME.sub(lambda match: str(values[match[1]]), found).encode()
+    template = (_HERE / f"{name}.sh").read_text()
+    return _NAME.sub(lambda match: str(values[match[1]]), template).encode()

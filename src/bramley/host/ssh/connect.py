@@ -143,13 +143,13 @@ class HostKeyClient(asyncssh.SSHClient):
 def check_host_key(target: Target, presented: HostKey) -> None:
     """Store the first key that a host presents; HostKeyChanged if it presents another one than before."""
     if target.accept_new_host_key is not None:
-        target.accept_new_host_key.forget(target.host_keys, target.host, target.port)
-    known = target.host_keys.known(target.host, target.port)
+        target.accept_new_host_key.remove_old_key(target.host_keys, target.host, target.port)
+    known = target.host_keys.keys_of(target.host, target.port)
     if not known:
-        target.host_keys.learn(target.host, target.port, presented)
+        target.host_keys.add(target.host, target.port, presented)
     elif not any(presented.is_same(key) for key in known):
         raise errors.HostKeyChanged(
-            f"{target.display_name}: the host key has changed; nothing was sent. It is {presented}, known is {known[0]}. "
+            f"{target.display_name}: the host key has changed; nothing was sent. It is {presented}; the known key is {known[0]}. "
             "If this Mac was reinstalled, compare the key with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on its console, "
             f"then {target.host_keys.advice(target.host, target.port)} and connect again; otherwise this may be an attack"
         )
@@ -219,7 +219,7 @@ def _options(target: Target, keys: Sequence[object]) -> dict[str, Any]:
 def host_key_order(target: Target) -> list[str]:
     """Return the host key algorithms to request: those of known keys first."""
     # A server with keys of several algorithms would otherwise present another one, which would count as changed.
-    known = target.host_keys.known(target.host, target.port)
+    known = target.host_keys.keys_of(target.host, target.port)
     preferred = [
         name for key in known for name in (_RSA if key.algorithm == "ssh-rsa" else (key.algorithm,))
     ]

@@ -1,4 +1,4 @@
-"""A Mac behind an SSH server, as seen by host steps.
+"""A Mac behind an SSH server; implements `host.connection.Connection`.
 
 One connection serves all commands and is opened again when it was lost. What is sent and received is defined by `host.rendering`;
 deadlines and results are handled here.
@@ -31,7 +31,7 @@ from bramley.host.commands import (
     Write,
 )
 from bramley.host.connection import Connection, Renew
-from bramley.host.facts import Answer, Facts, RunResult
+from bramley.host.facts import Facts, ProbeResult, RunResult
 from bramley.host.rendering import command_scripts, probe_scripts
 from bramley.host.rendering.script import Script, content_of
 from bramley.host.ssh.target import CONNECT_TIMEOUT, Target
@@ -53,8 +53,8 @@ _PROBE_TIMEOUT = timedelta(seconds=30)
 _MAX_PROBE_TIMEOUT = timedelta(minutes=5)
 # For commands whose result is the exit code: enough for the token, and for a prompt after output of the login shell.
 _COMMAND_OUTPUT = 64 * 1024
-# The size of an answer without its content.
-_ANSWER_OVERHEAD = 1024
+# The size of a result without its content.
+_RESULT_OVERHEAD = 1024
 
 
 class SshConnection:
@@ -73,7 +73,7 @@ class SshConnection:
         """Return the display name of this Mac."""
         return self._target.display_name
 
-    async def do(self, command: Command) -> None:
+    async def execute(self, command: Command) -> None:
         """Execute one command to its end."""
         match command:
             case Wait():
@@ -96,27 +96,27 @@ class SshConnection:
                 await self._execute(command, lambda it, script, _: _send_input(it, script, None))
 
     async def probe(self, probes: Collection[Probe]) -> Facts:
-        """Answer all probes in one round trip."""
+        """Execute all probes in one round trip."""
         token = _token()
-        answers: dict[Probe, Answer] = {}
+        results: dict[Probe, ProbeResult] = {}
         if unique := list(dict.fromkeys(probes)):
             for script in probe_scripts.render(unique, token=token):
-                answers |= await self._run_probes(script, token)
-        return Facts(answers)
+                results |= await self._run_probes(script, token)
+        return Facts(results)
 
     async def connect(self, *, connect_timeout: timedelta) -> None:
         """Connect, waiting up to `connect_timeout` for the Mac's SSH server."""
         await connect_with_retry(
-            self._connected, host=self.host, clock=self._clock, connect_timeout=connect_timeout
+            self._reconnect, host=self.host, clock=self._clock, connect_timeout=connect_timeout
         )
 
     async def close(self) -> None:
         """Disconnect; the next command connects again."""
-        current, self._connection = self._connection, None
-        if current is not None:
-            await current.close()
+        client, self._connection = self._connection, None
+        if client is not None:
+            await client.close()
 
-    async def _connected(self) -> ClientConnection:
+    async def _reconnect(self) -> ClientConnection:
         # Imported here, because it imports the SSH library.
         from bramley.host.ssh.connect import connect
 
@@ -144,35 +144,35 @@ class SshConnection:
         context = f"{self.host}: {command.purpose}"
         on_terminal = isinstance(command, Run) and bool(command.prompt)
         # Before the deadline: connecting has its own timeout.
-        current = await self._connected()
+        client = await self._reconnect()
         async with (
             _deadline(command, context) as renew,
             _start(
-                current, script.line, context, _COMMAND_OUTPUT, on_terminal=on_terminal
-            ) as running,
+                client, script.line, context, _COMMAND_OUTPUT, on_terminal=on_terminal
+            ) as process,
         ):
-            code = await running.communicate(lambda it: interact(it, script, renew))
-        if running.is_password_wrong and isinstance(command, Run | Write):
+            code = await process.communicate(lambda remote: interact(remote, script, renew))
+        if process.is_password_wrong and isinstance(command, Run | Write):
             raise self._wrong_password(command)
-        if not _has_succeeded(command, script, running, code):
-            raise self._command_failed(context, code, running, command, script)
+        if not _has_succeeded(command, script, process, code):
+            raise self._command_failed(context, code, process, command, script)
 
     async def _run_probes(
         self, script: probe_scripts.ProbeScript, token: str
-    ) -> dict[Probe, Answer]:
+    ) -> dict[Probe, ProbeResult]:
         context = f"{self.host}: probing the Mac"
-        current = await self._connected()
+        client = await self._reconnect()
         async with (
             connection.deadline(_probe_timeout(script), context),
-            _start(current, script.line, context, _max_answer_bytes(script)) as running,
+            _start(client, script.line, context, _max_result_bytes(script)) as process,
         ):
-            code = await running.communicate(_no_input)
-        output = bytes(running.output.beginning)
-        answers = probe_scripts.answers(script, token=token, output=output)
-        if len(answers) < len(script.probes):
-            tail = bytes(running.errors.tail)
+            code = await process.communicate(_no_input)
+        output = bytes(process.output.beginning)
+        results = probe_scripts.parse_results(script, token=token, output=output)
+        if len(results) < len(script.probes):
+            tail = bytes(process.errors.tail)
             raise connection.command_failed(context, code, tail, secrets=self._secrets)
-        return answers
+        return results
 
     async def _wait(self, command: Wait) -> None:
         async def probe() -> RunResult:
@@ -181,11 +181,11 @@ class SshConnection:
         await connection.wait_until(command, probe, clock=self._clock, host=self.host)
 
     def _command_failed(
-        self, context: str, code: int, running: RemoteProcess, command: Command, script: Script
+        self, context: str, code: int, process: RemoteProcess, command: Command, script: Script
     ) -> errors.CommandFailed:
-        output = bytes(running.errors.tail or running.output.tail)
-        for own in (f"{script.token}?", script.token):
-            output = output.replace(own.encode(), b"")
+        output = bytes(process.errors.tail or process.output.tail)
+        for marker in (f"{script.token}?", script.token):
+            output = output.replace(marker.encode(), b"")
         hidden = (*connection.secrets_of(command), *self._secrets)
         return connection.command_failed(context, code, output, secrets=hidden)
 
@@ -222,7 +222,7 @@ async def open(
 async def connect_with_retry(
     connect: Callable[[], Awaitable[T]], *, host: str, clock: Clock, connect_timeout: timedelta
 ) -> T:
-    """Try to connect until the host answers; HostUnreachable with the last reason if it does not in time.
+    """Try to connect until the host responds; HostUnreachable with the last reason if it does not in time.
 
     A changed host key and rejected credentials are raised at once, because waiting does not help.
     """
@@ -250,15 +250,15 @@ async def reboot(
     disconnect: Callable[[], Awaitable[None]],
     sends_password: bool,
 ) -> None:
-    """Reboot a Mac and wait until it answers with a new boot session; TimedOut with the last reason if it does not in time."""
+    """Reboot a Mac and wait until it responds with a new boot session; TimedOut with the last reason if it does not in time."""
     before = await _boot_session(mac)
     if not before:
         raise errors.CommandFailed(
             f"{mac.host}: {command.purpose}: the boot session of this Mac is unknown"
         )
-    # The connection ends with the Mac, possibly before the answer; the boot session shows whether it rebooted.
+    # The connection ends with the Mac, possibly before the response; the boot session shows whether it rebooted.
     with suppress(errors.HostUnreachable, errors.TimedOut):
-        await mac.do(Run(argv=_REBOOT_ARGV, purpose=command.purpose, as_root=True))
+        await mac.execute(Run(argv=_REBOOT_ARGV, purpose=command.purpose, as_root=True))
     # A connection to a Mac that went down does not fail until its keepalives do.
     await disconnect()
     end = clock.monotonic() + command.timeout.total_seconds()
@@ -283,55 +283,55 @@ async def _boot_session(mac: Connection) -> str:
 
 
 def _start(
-    current: ClientConnection, line: str, context: str, max_bytes: int, *, on_terminal: bool = False
+    client: ClientConnection, line: str, context: str, max_bytes: int, *, on_terminal: bool = False
 ) -> AbstractAsyncContextManager[RemoteProcess]:
     # Imported here, because it imports the SSH library.
     from bramley.host.ssh import process
 
     return process.start(
-        current, line, context=context, max_bytes=max_bytes, on_terminal=on_terminal
+        client, line, context=context, max_bytes=max_bytes, on_terminal=on_terminal
     )
 
 
-async def _send_input(running: RemoteProcess, script: Script, password: Secret | None) -> None:
+async def _send_input(process: RemoteProcess, script: Script, password: Secret | None) -> None:
     """Answer the prompt of sudo, if there is one, and then send the command's input."""
     async with asyncio.TaskGroup() as group:
-        answering = group.create_task(_answer_sudo(running, script, password))
+        sudo_task = group.create_task(_answer_sudo(process, script, password))
         # The token shows that sudo has let the command start.
-        await running.output.wait_for(script.token)
-        answering.cancel()
-    await running.send(script.input.reveal_bytes())
+        await process.output.wait_for(script.token)
+        sudo_task.cancel()
+    await process.send(script.input.reveal_bytes())
 
 
-async def _answer_sudo(running: RemoteProcess, script: Script, password: Secret | None) -> None:
+async def _answer_sudo(process: RemoteProcess, script: Script, password: Secret | None) -> None:
     if password is None:
         return
-    await running.errors.wait_for(script.sudo_prompt)
-    await running.send(password.reveal().encode() + b"\n")
-    await running.errors.wait_for(script.sudo_prompt, times=2)
+    await process.errors.wait_for(script.sudo_prompt)
+    await process.send(password.reveal().encode() + b"\n")
+    await process.errors.wait_for(script.sudo_prompt, times=2)
     # A second prompt means that the password was wrong. Further attempts might lock the account.
-    running.is_password_wrong = True
-    running.send_eof()
+    process.is_password_wrong = True
+    process.send_eof()
 
 
 async def send_file(
-    running: RemoteProcess, script: Script, reader: ArtifactReader, *, renew: Renew
+    process: RemoteProcess, script: Script, reader: ArtifactReader, *, renew: Renew
 ) -> None:
     """Send a file in blocks, and renew the deadline after each."""
-    await running.output.wait_for(script.token)
+    await process.output.wait_for(script.token)
     async for block in reader.blocks():
-        await running.send(block)
+        await process.send(block)
         renew()
-    running.send_eof()
+    process.send_eof()
 
 
-async def _type_in(running: RemoteProcess, script: Script, command: Run) -> None:
+async def _type_in(process: RemoteProcess, script: Script, command: Run) -> None:
     """Type the input as a line at the program's prompt, and end the input at a second prompt."""
-    await running.output.wait_for(script.token)
-    await running.output.wait_for(command.prompt)
-    await running.send(content_of(command.stdin) + b"\n")
-    await running.output.wait_for(command.prompt, times=2)
-    await running.send(_END_OF_INPUT)
+    await process.output.wait_for(script.token)
+    await process.output.wait_for(command.prompt)
+    await process.send(content_of(command.stdin) + b"\n")
+    await process.output.wait_for(command.prompt, times=2)
+    await process.send(_END_OF_INPUT)
 
 
 async def _no_input(_: RemoteProcess) -> None:
@@ -356,15 +356,15 @@ def _probe_timeout(script: probe_scripts.ProbeScript) -> timedelta:
     return min(sum(timeouts, _PROBE_TIMEOUT), _MAX_PROBE_TIMEOUT)
 
 
-def _max_answer_bytes(script: probe_scripts.ProbeScript) -> int:
+def _max_result_bytes(script: probe_scripts.ProbeScript) -> int:
     sizes = [0 if isinstance(probe, Stat) else probe.max_bytes for probe in script.probes.values()]
     # Base64 turns three bytes into four, and may break lines.
-    return sum(size * 3 // 2 + _ANSWER_OVERHEAD for size in sizes) + _COMMAND_OUTPUT
+    return sum(size * 3 // 2 + _RESULT_OVERHEAD for size in sizes) + _COMMAND_OUTPUT
 
 
 def _has_succeeded(
-    command: command_scripts.Rendered, script: Script, running: RemoteProcess, code: int
+    command: command_scripts.Rendered, script: Script, process: RemoteProcess, code: int
 ) -> bool:
     """Return whether a command succeeded; without the token the exit code is that of sudo, which is never accepted."""
     accepted = command.accepted_codes if isinstance(command, Run) else (0,)
-    return code in accepted and script.token.encode() in running.output.beginning
+    return code in accepted and script.token.encode() in process.output.beginning

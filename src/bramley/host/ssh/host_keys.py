@@ -1,7 +1,7 @@
 """Host keys of Macs: accepted at the first connection and required from then on.
 
 A key is stored as soon as the server presents it, before the login, so the caller has it even if a later step fails. A changed key
-ends the connection before anything is sent; after a reinstallation, `forget` allows a new key.
+ends the connection before anything is sent; after a reinstallation, `remove` allows a new key.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ _NO_KEY = HostKey("", "(only a revoked key)")
 class HostKeys(Protocol):
     """The known keys of hosts."""
 
-    def known(self, host: str, port: int) -> Sequence[HostKey]:
+    def keys_of(self, host: str, port: int) -> Sequence[HostKey]:
         """Return the keys that a host may present; none before the first connection."""
         ...
 
-    def learn(self, host: str, port: int, key: HostKey) -> None:
+    def add(self, host: str, port: int, key: HostKey) -> None:
         """Store the key that a host presents at the first connection."""
         ...
 
-    def forget(self, host: str, port: int) -> None:
+    def remove(self, host: str, port: int) -> None:
         """Accept any key at the next connection, as at the first one."""
         ...
 
@@ -80,10 +80,10 @@ class AcceptNewHostKey:
 
     is_due: bool = True
 
-    def forget(self, keys: HostKeys, host: str, port: int) -> None:
-        """Forget the known key when the host presents a key for the first time."""
+    def remove_old_key(self, keys: HostKeys, host: str, port: int) -> None:
+        """Remove the known key when the host presents a key for the first time."""
         if self.is_due:
-            keys.forget(host, port)
+            keys.remove(host, port)
         self.is_due = False
 
 
@@ -93,30 +93,30 @@ class Pin:
     `text` is what to store; read it after a failure as well, since it is set from the first connection on.
     """
 
-    def __init__(self, text: str = "", *, kept_in: str = "the place where it is stored") -> None:
+    def __init__(self, text: str = "", *, stored_in: str = "its storage") -> None:
         self._key = parse_pin(text)
-        self._kept_in = kept_in
+        self._stored_in = stored_in
 
     @property
     def text(self) -> str:
         """Return the pin to store; empty before the first connection."""
         return str(self._key) if self._key else ""
 
-    def known(self, host: str, port: int) -> Sequence[HostKey]:  # noqa: ARG002 - it is of one host
+    def keys_of(self, host: str, port: int) -> Sequence[HostKey]:  # noqa: ARG002 - it is of one host
         """Return the pinned key."""
         return (self._key,) if self._key else ()
 
-    def learn(self, host: str, port: int, key: HostKey) -> None:  # noqa: ARG002 - as above
+    def add(self, host: str, port: int, key: HostKey) -> None:  # noqa: ARG002 - as above
         """Pin a key."""
         self._key = key
 
-    def forget(self, host: str, port: int) -> None:  # noqa: ARG002 - as above
+    def remove(self, host: str, port: int) -> None:  # noqa: ARG002 - as above
         """Remove the pin."""
         self._key = None
 
     def advice(self, host: str, port: int) -> str:  # noqa: ARG002 - as above
         """Return how people remove the pin."""
-        return f"remove the old key from {self._kept_in}"
+        return f"remove the old key from {self._stored_in}"
 
 
 def parse_pin(text: str) -> HostKey | None:
@@ -143,14 +143,14 @@ class KnownHosts:
         self._path = path
         self._advice = advice
 
-    def known(self, host: str, port: int) -> Sequence[HostKey]:
+    def keys_of(self, host: str, port: int) -> Sequence[HostKey]:
         """Return the keys in the file for a host, without revoked ones."""
         keys, revoked = _match(self._lines(), _name(host, port))
         usable = tuple(key for key in keys if key not in revoked)
         # A host with only a revoked key is not a first connection: that key must never be accepted.
         return (_NO_KEY,) if revoked and not usable else usable
 
-    def learn(self, host: str, port: int, key: HostKey) -> None:
+    def add(self, host: str, port: int, key: HostKey) -> None:
         """Add a key for a host."""
         line = f"{_name(host, port)} {key.algorithm} {key.public}\n"
         with self._locked():
@@ -159,14 +159,14 @@ class KnownHosts:
                 lines[-1] += "\n"
             self._write([*lines, line])
 
-    def forget(self, host: str, port: int) -> None:
+    def remove(self, host: str, port: int) -> None:
         """Remove the keys of a host; entries with patterns and revoked keys stay."""
         name = _name(host, port)
         with self._locked():
             lines = self._lines()
-            kept = [line for before in lines if (line := _without(before, name))]
-            if kept != lines:
-                self._write(kept)
+            remaining = [line for old in lines if (line := _without_host(old, name))]
+            if remaining != lines:
+                self._write(remaining)
 
     def advice(self, host: str, port: int) -> str:
         """Return how people remove the keys of a host."""
@@ -211,9 +211,9 @@ class KnownHosts:
         finally:
             os.close(lock)
 
-    def _unusable(self, done: str, error: OSError) -> BadConfiguration:
+    def _unusable(self, action: str, error: OSError) -> BadConfiguration:
         return BadConfiguration(
-            f"the known-hosts file {self._path} cannot be {done}: {error.strerror}"
+            f"the known-hosts file {self._path} cannot be {action}: {error.strerror}"
         )
 
 
@@ -230,19 +230,19 @@ def _match(lines: Iterable[str], name: str) -> tuple[list[HostKey], list[HostKey
         # Line by line: the library refuses a whole file for one invalid line, while ssh skips the line.
         with contextlib.suppress(ValueError):
             # In lower case: the library compares plain names exactly, while ssh ignores the case.
-            entries.load(_PLAIN_HOSTS.sub(lambda found: found[1] + found[2].lower(), line))
+            entries.load(_PLAIN_HOSTS.sub(lambda match: match[1] + match[2].lower(), line))
     # The name includes the port: given apart, the library would fall back to the entry without a port.
     keys, _, revoked, *_ = entries.match(name, "", None)
     return [HostKey.of(key) for key in keys], [HostKey.of(key) for key in revoked]
 
 
-def _without(line: str, name: str) -> str:
+def _without_host(line: str, name: str) -> str:
     """Return the line without this host; empty if no host remains."""
     trusted, _ = _match([line], name)
-    found = _PLAIN_HOSTS.match(line)
-    if not trusted or found is None:
+    match = _PLAIN_HOSTS.match(line)
+    if not trusted or match is None:
         # A hashed entry has exactly one host.
         return "" if trusted else line
-    hosts = found[2].split(",")
-    kept = [host for host in hosts if host.lower() != name]
-    return line.replace(found[2], ",".join(kept), 1) if kept else ""
+    hosts = match[2].split(",")
+    remaining = [host for host in hosts if host.lower() != name]
+    return line.replace(match[2], ",".join(remaining), 1) if remaining else ""

@@ -65,9 +65,9 @@ class Agent(Step):
         else:
             yield from self._install.remove_leftovers(facts)
         is_linked = _target(facts, _BINARY) == host.AGENT_CURRENT_BINARY
-        if self._is_other(facts) or not is_linked:
+        if self._is_not_current(facts) or not is_linked:
             yield from agent_daemon.note_restart(facts)
-        if self._is_other(facts):
+        if self._is_not_current(facts):
             yield from self._switch(facts)
         if not is_linked:
             yield from archive_install.ensure_exists(facts, host.PROGRAMS)
@@ -76,7 +76,7 @@ class Agent(Step):
                 target=host.AGENT_CURRENT_BINARY,
                 purpose="link the agent's program",
             )
-        yield from self._clean(facts)
+        yield from self._remove_unused(facts)
 
     @property
     def folder(self) -> str:
@@ -88,14 +88,14 @@ class Agent(Step):
         return ArchiveInstall(self.artifact, host.AGENT_ROOT, "agent")
 
     def _install_release(self, facts: Facts) -> Iterator[Command]:
-        if facts.stat(Stat(self.folder, digest=True)) and not self._is_other(facts):
+        if facts.stat(Stat(self.folder, digest=True)) and not self._is_not_current(facts):
             # The agent runs from this folder; what it has loaded may be damaged, too.
             yield from agent_daemon.note_restart(facts)
         yield from self._install.install(
             facts, self.folder, version_command=(_PROGRAM, "--version")
         )
 
-    def _is_other(self, facts: Facts) -> bool:
+    def _is_not_current(self, facts: Facts) -> bool:
         return _target(facts, _CURRENT) != self.folder
 
     def _switch(self, facts: Facts) -> Iterator[Command]:
@@ -111,31 +111,31 @@ class Agent(Step):
             purpose=f"make {self.artifact.version} the current release of the agent",
         )
 
-    def _clean(self, facts: Facts) -> Iterator[Command]:
+    def _remove_unused(self, facts: Facts) -> Iterator[Command]:
         # The facts are older than the switch: what was current then is the previous release now.
-        before = _CURRENT if self._is_other(facts) else _PREVIOUS
-        kept = {self.folder, _target(facts, before)}
+        previous = _CURRENT if self._is_not_current(facts) else _PREVIOUS
+        kept = {self.folder, _target(facts, previous)}
         for version in _versions(facts, _RELEASES):
             if host.agent_release(version) not in kept:
-                yield _removed(host.agent_release(version))
-        needed = self._interpreters(facts, host.AGENT_CURRENT, before.path)
+                yield _remove(host.agent_release(version))
+        needed = self._needed_interpreters(facts, host.AGENT_CURRENT, previous.path)
         if needed is None:
             return
         for version in _versions(facts, _INTERPRETERS):
             if version not in needed:
-                yield _removed(host.agent_interpreter(version))
+                yield _remove(host.agent_interpreter(version))
 
-    def _interpreters(self, facts: Facts, *links: str) -> set[str] | None:
+    def _needed_interpreters(self, facts: Facts, *links: str) -> set[str] | None:
         """Return the required versions; None if the manifest of a release cannot be read, so that nothing is removed."""
-        found = {self.interpreter}
+        versions = {self.interpreter}
         for text in (facts.file(_manifest(link)) for link in links):
             if text is None:
                 continue
             try:
-                found.add(msgspec.json.decode(text, type=_Manifest).interpreter)
+                versions.add(msgspec.json.decode(text, type=_Manifest).interpreter)
             except msgspec.MsgspecError:
                 return None
-        return found if self.interpreter else None
+        return versions if self.interpreter else None
 
 
 def _manifest(link: str) -> ReadFile:
@@ -143,14 +143,14 @@ def _manifest(link: str) -> ReadFile:
 
 
 def _target(facts: Facts, link: Stat) -> str:
-    found = facts.stat(link)
-    return found.target if found else ""
+    stat = facts.stat(link)
+    return stat.target if stat else ""
 
 
-def _versions(facts: Facts, listed: RunProbe) -> list[str]:
+def _versions(facts: Facts, listing: RunProbe) -> list[str]:
     """Return the folders named like a version; all others are not ours."""
-    return [name for name in facts.result(listed).text.split() if agent_archive.is_version(name)]
+    return [name for name in facts.result(listing).text.split() if agent_archive.is_version(name)]
 
 
-def _removed(path: str) -> Remove:
+def _remove(path: str) -> Remove:
     return Remove(path=path, purpose=f"remove {path}, which is no longer needed")

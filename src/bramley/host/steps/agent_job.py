@@ -1,7 +1,7 @@
-"""The agent's job: its property list, the folders it writes to, and a process that answers.
+"""The agent's job: its property list, the folders it writes to, and a process that responds.
 
 An unchanged property list is not loaded again: after repeated loads launchd throttles a daemon and finally keeps it down. Then only
-the process is restarted, if its files have changed since its start or it does not answer. Neither ends a VM.
+the process is restarted, if its files have changed since its start or it does not respond. Neither ends a VM.
 """
 
 from __future__ import annotations
@@ -72,15 +72,17 @@ class Job(Step):
         """Load the property list if it differs; restart the process if it is older than its files."""
         yield from self._folders(facts)
         daemon = self._daemon(facts)
-        starting = [*daemon.plan(facts)]
+        start_commands = [*daemon.plan(facts)]
         if daemon.is_running_current(facts):
             # Only the owner or mode of its property list can differ.
-            yield from starting
-            starting.clear()
-        if not starting and (agent_daemon.is_restart_due(facts) or not is_healthy(self.job, facts)):
-            starting = [launch_daemon.restart(launchd.AGENT)]
-        yield from starting
-        if starting:
+            yield from start_commands
+            start_commands.clear()
+        if not start_commands and (
+            agent_daemon.is_restart_due(facts) or not is_healthy(self.job, facts)
+        ):
+            start_commands = [launch_daemon.restart(launchd.AGENT)]
+        yield from start_commands
+        if start_commands:
             yield from self._wait_started()
 
     def verify(self, facts: Facts) -> None:
@@ -101,14 +103,12 @@ class Job(Step):
     def _wait_started(self) -> Iterator[Command]:
         yield Wait(
             probe=health_probe(self.job),
-            purpose="wait for the agent to answer",
+            purpose="wait for the agent to respond",
             timeout=START_TIMEOUT,
             # `verify` reports the reason from the facts, with the end of the agent's log.
             ignore_failure=True,
         )
-        yield Run(
-            argv=("sleep", str(SETTLE_SECONDS)), purpose="wait whether the agent keeps running"
-        )
+        yield Run(argv=("sleep", str(SETTLE_SECONDS)), purpose="check that the agent keeps running")
 
     def _folders(self, facts: Facts) -> Iterator[Command]:
         owner = f"{self.job.user}:staff"
@@ -138,7 +138,7 @@ def readiness_probe(job: AgentJob) -> RunProbe:
 
 
 def is_healthy(job: AgentJob, facts: Facts) -> bool:
-    """Return whether the agent has a process and answers."""
+    """Return whether the agent has a process and responds."""
     return not health_problem(job, facts)
 
 
@@ -146,15 +146,15 @@ def health_problem(job: AgentJob, facts: Facts) -> str:
     """Return what is wrong with the agent's process; empty if it is healthy."""
     result = facts.result(health_probe(job))
     # Older agents do not report the name of their Node.
-    named = _NODE.search(result.text) if result.code == 0 else None
-    if named and named[1] != job.node_name:
+    match = _NODE.search(result.text) if result.code == 0 else None
+    if match and match[1] != job.node_name:
         return (
-            f"{job.health} is served by the agent of {named[1]}, not of {job.node_name}; "
-            "stop that agent, or give this one other addresses"
+            f"{job.health} is served by the agent of {match[1]}, not of {job.node_name}; "
+            "stop that agent, or configure other addresses for this one"
         )
     if result.code == 0 and launch_daemon.pid(facts.result(agent_daemon.AGENT_PROBE)):
         return ""
-    return "the agent does not answer on this Mac"
+    return "the agent does not respond on this Mac"
 
 
 def _http_probe(job: AgentJob, path: str) -> RunProbe:

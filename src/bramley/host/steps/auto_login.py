@@ -57,10 +57,10 @@ class AutoLogin(Step):
         if loginwindow.is_password_rejected(facts):
             raise UnsupportedHost(
                 f"macOS has marked the password in {host.KCPASSWORD} as wrong, so {self.user} will not be logged in any more, "
-                "and no password was given; give the right one"
+                "and no password was given; provide the correct one"
             )
         raise UnsupportedHost(
-            f"automatic login of {self.user} is not set up, and no password was given; give it, or set the Mac up once with "
+            f"automatic login of {self.user} is not set up, and no password was given; provide it, or set the Mac up once with "
             "`bramley host prepare`"
         )
 
@@ -104,8 +104,8 @@ class AutoLogin(Step):
 
 def _restrict(facts: Facts) -> Iterator[Command]:
     """Yield the commands that make the password file readable by root only, if others may read it."""
-    found = facts.stat(loginwindow.PASSWORD_FILE)
-    if found is not None and (found.mode, found.owner) != (loginwindow.MODE, ROOT):
+    stat = facts.stat(loginwindow.PASSWORD_FILE)
+    if stat is not None and (stat.mode, stat.owner) != (loginwindow.MODE, ROOT):
         purpose = "restrict the password of automatic login to root"
         yield Run(argv=("chown", ROOT, host.KCPASSWORD), purpose=purpose, as_root=True)
         yield Run(

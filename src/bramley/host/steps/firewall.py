@@ -47,38 +47,38 @@ _ANY_ANCHOR = re.compile(rb"\s*(?:load\s+|[a-z]+-)?anchor\s")
 
 def with_block(text: bytes) -> bytes:
     """Return the file with one block of ours at its end, where pf requires filter rules."""
-    kept = without_block(text)
-    separator = b"" if kept.endswith(b"\n") or not kept else b"\n"
-    return kept + separator + PF_BLOCK
+    rest = without_block(text)
+    separator = b"" if rest.endswith(b"\n") or not rest else b"\n"
+    return rest + separator + PF_BLOCK
 
 
 def without_block(text: bytes) -> bytes:
     """Return the file without any marked block, loose marker or unmarked line of ours."""
     lines = _LINE.findall(text)
-    blocks = _in_blocks(lines)
+    blocks = _block_line_indexes(lines)
     return b"".join(
-        line for at, line in enumerate(lines) if at not in blocks and not _is_ours(line)
+        line for index, line in enumerate(lines) if index not in blocks and not _is_ours(line)
     )
 
 
-def _in_blocks(lines: Sequence[bytes]) -> set[int]:
+def _block_line_indexes(lines: Sequence[bytes]) -> set[int]:
     """Return the indexes of lines between a begin marker and its end marker.
 
     A begin marker without an end is not a block: it would include foreign lines after it. So a second begin marker, or a foreign
     anchor, shows that the end marker of the first one was lost.
     """
-    found: set[int] = set()
-    begun: int | None = None
-    for at, line in enumerate(lines):
+    indexes: set[int] = set()
+    begin: int | None = None
+    for index, line in enumerate(lines):
         marker = line.strip()
         if marker == BLOCK_BEGIN:
-            begun = at
-        elif marker == BLOCK_END and begun is not None:
-            found.update(range(begun, at))
-            begun = None
+            begin = index
+        elif marker == BLOCK_END and begin is not None:
+            indexes.update(range(begin, index))
+            begin = None
         elif _ANY_ANCHOR.match(line) and _ANCHOR_NAME not in line:
-            begun = None
-    return found
+            begin = None
+    return indexes
 
 
 def _is_ours(line: bytes) -> bool:
@@ -208,10 +208,10 @@ def conf_follow_up_probes(facts: Facts) -> list[Probe]:
 
 def conf_path(facts: Facts) -> str:
     """Return the real path of pf.conf; empty if it is a link to a path that we do not write. Needs the probe `CONF_STAT`."""
-    found = facts.stat(CONF_STAT)
-    if found is None or found.kind != LINK:
+    stat = facts.stat(CONF_STAT)
+    if stat is None or stat.kind != LINK:
         return host.PF_CONF
-    path = posixpath.join(_FOLDER, found.target)
+    path = posixpath.join(_FOLDER, stat.target)
     # Two dots would resolve differently from the real folder than from the named one.
     is_allowed = path.startswith(_FOLDERS) and ".." not in path.split("/")
     return posixpath.normpath(path) if is_allowed else ""
@@ -225,7 +225,7 @@ def conf_refusal(facts: Facts) -> str:
         if target is None or target.kind != FILE:
             link = facts.stat(CONF_STAT)
             return (
-                f"{host.PF_CONF} is a link to {(link.target if link else '')[:200]!r}, which is no file in {_FOLDER}; restore macOS' "
+                f"{host.PF_CONF} is a link to {(link.target if link else '')[:200]!r}, which is not a file in {_FOLDER}; restore macOS' "
                 "file and run this again"
             )
     # With our block, too: the next probe must read the whole file.

@@ -46,8 +46,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
     def has_same_identity(self, other: Note) -> bool:
         """Return whether both are for the same user of the same server."""
-        one, two = ((note.server, note.authority, note.user) for note in (self, other))
-        return one == two
+        first, second = ((note.server, note.authority, note.user) for note in (self, other))
+        return first == second
 
     def has_lifetime_left(self, other: Note) -> bool:
         """Return whether enough of this token's lifetime was left when the other one was issued."""
@@ -106,18 +106,18 @@ class Kubeconfig(Step):
         return f"{self.user}:staff"
 
     def _is_current(self, facts: Facts) -> bool:
-        found, noted = facts.stat(_FILE), _read(facts.file(_NOTE))
-        if found is None or noted is None or (found.mode, found.owner) != (MODE, self._owner):
+        stat, note = facts.stat(_FILE), _read(facts.file(_NOTE))
+        if stat is None or note is None or (stat.mode, stat.owner) != (MODE, self._owner):
             return False
-        is_unchanged = found.digest == noted.digest
-        is_valid = noted.digest == self._note.digest or noted.has_lifetime_left(self._note)
-        return is_unchanged and is_valid and noted.has_same_identity(self._note)
+        is_unchanged = stat.digest == note.digest
+        is_valid = note.digest == self._note.digest or note.has_lifetime_left(self._note)
+        return is_unchanged and is_valid and note.has_same_identity(self._note)
 
 
 def note_of(content: Secret, node_name: str) -> Note:
     """Return the note of a kubeconfig; refuses one that an agent must not have."""
-    chosen = kubeconfig.parse(content, _SUBJECT)
-    cluster, user = chosen.cluster.part, chosen.user.part
+    parsed = kubeconfig.parse(content, _SUBJECT)
+    cluster, user = parsed.cluster.part, parsed.user.part
     if not cluster.server.startswith("https://") or cluster.insecure_skip_tls_verify:
         raise BadConfiguration(
             f"{_SUBJECT} has no HTTPS server whose certificate is verified; create one with `bramley agent-access`"
@@ -127,7 +127,7 @@ def note_of(content: Secret, node_name: str) -> Note:
     return Note(
         server=cluster.server,
         authority=_digest(cluster.certificate_authority_data or b""),
-        user=claims.sub if claims else chosen.user.field,
+        user=claims.sub if claims else parsed.user.field,
         issued=claims.iat if claims else 0,
         expires=(claims.exp or 0) if claims else 0,
         digest=_digest(content.reveal().encode()),

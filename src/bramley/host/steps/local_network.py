@@ -52,7 +52,7 @@ class LocalNetwork(Step):
 
     def probes(self) -> list[Probe]:
         """Probe the lists, the current and the recorded boot session, and what a reboot would interrupt."""
-        lists = [_list(key) for key in KEYS]
+        lists = [_list_probe(key) for key in KEYS]
         own: list[Probe] = [
             VERSION,
             shared_probes.BOOT_SESSION,
@@ -65,12 +65,12 @@ class LocalNetwork(Step):
         return [*lists, *own, *loginwindow.probes(self.user)]
 
     def follow_up_probes(self, facts: Facts) -> Sequence[Probe]:
-        """Return the probes that depend on the first answers."""
+        """Return the probes that depend on the first results."""
         return loginwindow.follow_up_probes(self.user, facts)
 
     def plan(self, facts: Facts) -> Iterator[Command]:
         """Write what is missing, and reboot a fresh Mac."""
-        missing = _missing(facts)
+        missing = _write_missing(facts)
         # Before the list: an interruption in between leaves a reboot pending, never a list that is not in effect.
         if missing or facts.file(BOOT_NOTE) is None:
             yield from _note_boot(facts)
@@ -106,25 +106,25 @@ def _supports_list(facts: Facts) -> bool:
     return version is None or not PERMISSION_SINCE <= version < ALLOWLIST_SINCE
 
 
-def _list(key: str) -> RunProbe:
+def _list_probe(key: str) -> RunProbe:
     return RunProbe(("defaults", "read", host.LOCAL_NETWORK_DEFAULTS, key), as_root=True)
 
 
-def _missing(facts: Facts) -> list[Command]:
+def _write_missing(facts: Facts) -> list[Command]:
     return [
-        _write(key, found) for key in KEYS if not set(NETWORKS) <= set(found := _found(key, facts))
+        _write(key, old) for key in KEYS if not set(NETWORKS) <= set(old := _networks(key, facts))
     ]
 
 
-def _found(key: str, facts: Facts) -> list[str]:
+def _networks(key: str, facts: Facts) -> list[str]:
     """Return the addresses of a list, which is printed in brackets, one to a line."""
-    result = facts.result(_list(key))
+    result = facts.result(_list_probe(key))
     words = (line.strip(' \t(),"') for line in result.text.splitlines())
     return [word for word in words if word] if result.code == 0 else []
 
 
-def _write(key: str, found: Sequence[str]) -> Run:
-    networks = dict.fromkeys((*found, *NETWORKS))
+def _write(key: str, current: Sequence[str]) -> Run:
+    networks = dict.fromkeys((*current, *NETWORKS))
     return Run(
         argv=("defaults", "write", host.LOCAL_NETWORK_DEFAULTS, key, "-array", *networks),
         purpose=f"set {key}",

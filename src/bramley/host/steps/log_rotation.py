@@ -56,8 +56,8 @@ class LogRotation(Step):
 
     def _script(self, facts: Facts) -> Iterator[Command]:
         yield from archive_install.ensure_exists(facts, host.PROGRAMS)
-        found = facts.stat(Stat(_SCRIPT.path))
-        if facts.file(_SCRIPT) != SCRIPT or found is None or found.mode != _EXECUTABLE:
+        stat = facts.stat(Stat(_SCRIPT.path))
+        if facts.file(_SCRIPT) != SCRIPT or stat is None or stat.mode != _EXECUTABLE:
             yield Write(
                 path=host.LOG_ROTATION,
                 content=SCRIPT,

@@ -70,9 +70,9 @@ class NodeExporter(Step):
             purpose = f"use node_exporter {self.artifact.version}"
             yield Rename(path=_UPLOADED, to=host.NODE_EXPORTER_BINARY, purpose=purpose)
         if self._is_stale(facts) or facts.stat(_INCOMING):
-            yield _clear()
-        found = facts.stat(Stat(_WRAPPER.path))
-        if facts.file(_WRAPPER) != wrapper() or found is None or found.mode != _EXECUTABLE:
+            yield _remove_incoming()
+        stat = facts.stat(Stat(_WRAPPER.path))
+        if facts.file(_WRAPPER) != wrapper() or stat is None or stat.mode != _EXECUTABLE:
             yield Write(
                 path=host.NODE_EXPORTER_WRAPPER,
                 content=wrapper(),
@@ -90,11 +90,11 @@ class NodeExporter(Step):
         yield Run(argv=(_UPLOADED, "--version"), purpose=f"check that {name} runs")
 
     def _is_stale(self, facts: Facts) -> bool:
-        found = facts.stat(_BINARY)
-        return found is None or (found.digest, found.mode) != (self.artifact.sha256, _EXECUTABLE)
+        stat = facts.stat(_BINARY)
+        return stat is None or (stat.digest, stat.mode) != (self.artifact.sha256, _EXECUTABLE)
 
 
-def _clear() -> Remove:
+def _remove_incoming() -> Remove:
     return Remove(
         path=_INCOMING.path, purpose=f"remove {_INCOMING.path}, which is no longer needed"
     )

@@ -73,7 +73,7 @@ class Preconditions(Step):
         if problems:
             raise UnsupportedHost("; ".join(problems))
 
-    def plan(self, facts: Facts) -> Iterator[Command]:  # noqa: ARG002 - part of the seam
+    def plan(self, facts: Facts) -> Iterator[Command]:  # noqa: ARG002 - part of the protocol
         """Yield no commands."""
         yield from ()
 
@@ -114,7 +114,7 @@ class Preconditions(Step):
 
     def _user(self, facts: Facts) -> str:
         if loginwindow.uid_of(self.user, facts) is None:
-            return f"there is no user {self.user} on this Mac; create it, or name another"
+            return f"there is no user {self.user} on this Mac; create it, or configure another user"
         return ""
 
 
@@ -137,5 +137,5 @@ def version_of(facts: Facts) -> tuple[int, int] | None:
 def _architecture(facts: Facts) -> str:
     architecture = facts.result(ARCHITECTURE).text
     if architecture != _APPLE_SILICON:
-        return f"this is no Mac with Apple silicon ({architecture[:40] or 'uname printed nothing'}); VMs of macOS need one"
+        return f"this Mac has no Apple silicon ({architecture[:40] or 'uname printed nothing'}), which macOS VMs need; use another Mac"
     return ""

@@ -32,7 +32,7 @@ class Sleep(Step):
 
     def probes(self) -> list[Probe]:
         """Probe the settings of power and of the session."""
-        return [POWER, *(one.probe for one in SETTINGS)]
+        return [POWER, *(setting.probe for setting in SETTINGS)]
 
     def plan(self, facts: Facts) -> Iterator[Command]:
         """Turn off what is on."""
@@ -47,6 +47,6 @@ class Sleep(Step):
 
 def _sleeps(settings: str) -> bool:
     """Return whether anything sleeps with any power source, or the settings are unknown; pmset prints remarks after some values."""
-    found = [words[:2] for line in settings.splitlines() if len(words := line.split()) > 1]
-    values = [(name, value) for name, value in found if name in _NEVER]
+    rows = [words[:2] for line in settings.splitlines() if len(words := line.split()) > 1]
+    values = [(name, value) for name, value in rows if name in _NEVER]
     return not values or any(value != "0" for _, value in values)

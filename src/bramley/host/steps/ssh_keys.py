@@ -37,11 +37,11 @@ class SshKeys(Step):
         causes = tuple(
             # The line is not shown: it may be a private key that was given by mistake.
             Cause(
-                f"public_keys[{at}]",
+                f"public_keys[{index}]",
                 grammar.INVALID,
-                f"public_keys[{at}] is not a valid line of authorized_keys",
+                f"public_keys[{index}] is not a valid line of authorized_keys",
             )
-            for at, line in enumerate(self.lines)
+            for index, line in enumerate(self.lines)
             if not _is_line(line)
         )
         if causes:
@@ -53,22 +53,22 @@ class SshKeys(Step):
 
     def check_supported(self, facts: Facts) -> None:
         """Refuse a file whose content cannot be preserved: a link, or a file that cannot be read completely."""
-        found, content = facts.stat(Stat(self._path)), facts.file(ReadFile(self._path))
-        if found is not None and found.kind != FILE:
+        stat, content = facts.stat(Stat(self._path)), facts.file(ReadFile(self._path))
+        if stat is not None and stat.kind != FILE:
             raise UnsupportedHost(
-                f"{self._path} is a {found.kind}, not a file; replace it by a file"
+                f"{self._path} is a {stat.kind}, not a file; replace it by a file"
             )
         # A file that the user may not read has no content here, and would be lost.
-        if found is not None and found.size > len(content or b""):
+        if stat is not None and stat.size > len(content or b""):
             raise UnsupportedHost(
-                f"{self._path} has {found.size} bytes and cannot be read completely; make it smaller"
+                f"{self._path} has {stat.size} bytes and cannot be read completely; make it smaller"
             )
 
     def plan(self, facts: Facts) -> Iterator[Command]:
         """Add missing keys, and restrict the file and its folder to the user."""
         if not self.lines:
             return
-        folder, found = facts.stat(Stat(self._folder)), facts.stat(Stat(self._path))
+        folder, stat = facts.stat(Stat(self._folder)), facts.stat(Stat(self._path))
         if folder is None or (folder.kind, folder.mode, folder.owner) != (
             FOLDER,
             _FOLDER_MODE,
@@ -82,7 +82,7 @@ class SshKeys(Step):
             )
         before = facts.file(ReadFile(self._path)) or b""
         after = with_lines(before, self.lines)
-        is_private = found is not None and (found.mode, found.owner) == (_FILE_MODE, self._owner)
+        is_private = stat is not None and (stat.mode, stat.owner) == (_FILE_MODE, self._owner)
         if after != before or not is_private:
             yield Write(
                 path=self._path,
@@ -108,20 +108,20 @@ class SshKeys(Step):
 
 def with_lines(content: bytes, lines: tuple[str, ...]) -> bytes:
     """Return the file with each missing key on a line at the end."""
-    known = {key for line in content.decode("utf-8", "replace").splitlines() if (key := _key(line))}
+    keys = {key for line in content.decode("utf-8", "replace").splitlines() if (key := _key(line))}
     added: list[str] = []
     for line in lines:
-        if (key := _key(line)) not in known:
-            known.add(key)
+        if (key := _key(line)) not in keys:
+            keys.add(key)
             added.append(f"{line.strip()}\n")
-    is_cut_line = bool(added and content) and not content.endswith(b"\n")
-    return content + (b"\n" if is_cut_line else b"") + "".join(added).encode()
+    lacks_newline = bool(added and content) and not content.endswith(b"\n")
+    return content + (b"\n" if lacks_newline else b"") + "".join(added).encode()
 
 
 def _key(line: str) -> str:
     """Return the key of a line, without its kind, options and comment; empty if it has none."""
-    found = None if line.lstrip().startswith("#") else _KEY.search(line)
-    return found[1] if found else ""
+    match = None if line.lstrip().startswith("#") else _KEY.search(line)
+    return match[1] if match else ""
 
 
 def _is_line(line: str) -> bool:

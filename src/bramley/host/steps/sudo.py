@@ -40,31 +40,31 @@ class Sudo(Step):
 
     def probes(self) -> list[Probe]:
         """Probe whether sudo works, the file with the rule, and the groups of the user."""
-        return [SUDO_PROBE, self._found, self._content, self._groups]
+        return [SUDO_PROBE, self._stat, self._content, self._groups]
 
     def check_supported(self, facts: Facts) -> None:
-        """Refuse a Mac whose sudo needs a password that was not given, or on which the user is no administrator."""
+        """Refuse a Mac whose sudo needs a password that was not given, or on which the user is not an administrator."""
         if _works(facts):
             return
         if not self.password:
             raise UnsupportedHost(
-                f"sudo requires a password of {self.user}, and none was given; give it, or set the Mac up once with `bramley host prepare`"
+                f"sudo requires a password of {self.user}, and none was given; provide it, or set the Mac up once with `bramley host prepare`"
             )
         if _ADMINISTRATORS not in facts.result(self._groups).text.split():
             raise UnsupportedHost(
-                f"{self.user} is no administrator and may not use sudo; make it one with "
+                f"{self.user} is not an administrator and may not use sudo; make it one with "
                 f"`dseditgroup -o edit -a {self.user} -t user {_ADMINISTRATORS}` as an administrator"
             )
 
     def plan(self, facts: Facts) -> Iterator[Command]:
         """Write the rule, with the password if sudo still requires one."""
         works = _works(facts)
-        if works and self._is_right(facts):
+        if works and self._is_up_to_date(facts):
             return
         if not works and self.password:
             yield loginwindow.check_password(self.user, self.password)
         yield Write(
-            path=self._found.path,
+            path=self._stat.path,
             content=rule(self.user),
             purpose=f"allow {self.user} to use sudo without a password",
             mode=_MODE,
@@ -77,15 +77,15 @@ class Sudo(Step):
         """Report a rule that has no effect."""
         if not _works(facts):
             raise NotConverged(
-                f"{self._found.path} exists and sudo still requires a password; check whether /etc/sudoers includes "
+                f"{self._stat.path} exists and sudo still requires a password; check whether /etc/sudoers includes "
                 "/etc/sudoers.d and whether a later rule overrides it"
             )
 
-    def _is_right(self, facts: Facts) -> bool:
-        return _is_closed(facts.stat(self._found)) and facts.file(self._content) == rule(self.user)
+    def _is_up_to_date(self, facts: Facts) -> bool:
+        return _is_private(facts.stat(self._stat)) and facts.file(self._content) == rule(self.user)
 
     @property
-    def _found(self) -> Stat:
+    def _stat(self) -> Stat:
         return Stat(host.sudoers(self.user))
 
     @property
@@ -111,5 +111,5 @@ def _works(facts: Facts) -> bool:
     return facts.result(SUDO_PROBE).code == 0
 
 
-def _is_closed(found: FileStat | None) -> bool:
-    return found is not None and found.mode == _MODE and found.owner == ROOT
+def _is_private(stat: FileStat | None) -> bool:
+    return stat is not None and stat.mode == _MODE and stat.owner == ROOT

@@ -131,7 +131,7 @@ class Tailscale(Step):
         """Report why the Mac is not in the tailnet, as far as its daemon knows."""
         if not self._is_logged_in(facts):
             status = _status(facts)
-            health = "; ".join(str(one) for one in status.get("Health") or ())[:300]
+            health = "; ".join(str(text) for text in status.get("Health") or ())[:300]
             state = f"(state {status.get('BackendState', 'unknown')}{health and f': {health}'})"
             if self._is_starting(facts):
                 raise NotConverged(
@@ -152,16 +152,16 @@ class Tailscale(Step):
 
     def _is_stale(self, facts: Facts) -> bool:
         desired = self.tailnet.binaries.version
-        found = [facts.result(probe) for probe in _VERSIONS]
-        return any(one.code != 0 or one.text.partition("\n")[0] != desired for one in found)
+        results = [facts.result(probe) for probe in _VERSIONS]
+        return any(each.code != 0 or each.text.partition("\n")[0] != desired for each in results)
 
     def _upload(self, facts: Facts) -> Iterator[Command]:
         """Yield the commands that upload both programs; neither is used before both have printed this version."""
         desired = self.tailnet.binaries.version
         yield from self._install.unpack(facts, version_command=("tailscale", "version"))
-        for name, *words in (("tailscale", "version"), ("tailscaled", "--version")):
+        for name, *arguments in (("tailscale", "version"), ("tailscaled", "--version")):
             yield Wait(
-                probe=RunProbe((f"{self._install.incoming}/{name}", *words)),
+                probe=RunProbe((f"{self._install.incoming}/{name}", *arguments)),
                 text=desired,
                 purpose=f"check that {name} is {desired}",
                 timeout=_VERSION_TIMEOUT,
@@ -253,7 +253,7 @@ def _require(tailnet: Tailnet) -> None:
         )
     if tailnet.auth_key.reveal().startswith(OAUTH_CLIENT_PREFIX) and not tailnet.tags:
         raise BadConfiguration(
-            f"the tailnet's auth key is the secret of an OAuth client ({OAUTH_CLIENT_PREFIX}…), which needs tags; give at least one"
+            f"the tailnet's auth key is the secret of an OAuth client ({OAUTH_CLIENT_PREFIX}…), which needs tags; configure at least one"
         )
     for tag in tailnet.tags:
         if not _TAG.fullmatch(tag):
@@ -262,11 +262,11 @@ def _require(tailnet: Tailnet) -> None:
             )
 
 
-def _key(given: Secret) -> Secret:
+def _key(auth_key: Secret) -> Secret:
     """Return the key, with the options for ephemeral devices if it is the secret of an OAuth client."""
-    plain = given.reveal()
+    plain = auth_key.reveal()
     is_bare = plain.startswith(OAUTH_CLIENT_PREFIX) and "?" not in plain
-    return Secret(plain + OAUTH_KEY_OPTIONS) if is_bare else given
+    return Secret(plain + OAUTH_KEY_OPTIONS) if is_bare else auth_key
 
 
 def _remove_key() -> Remove:
@@ -292,20 +292,20 @@ def _noted_tags(facts: Facts) -> Any:
 
 def _status(facts: Facts) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(facts.result(_STATUS).output)
+        status = msgspec.json.decode(facts.result(_STATUS).output)
     except msgspec.MsgspecError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return status if isinstance(status, dict) else {}
 
 
 def is_over_tailnet(facts: Facts) -> bool:
     """Return whether this SSH connection goes through the tailnet; needs the probe `SSH_CONNECTION`."""
-    words = facts.result(SSH_CONNECTION).text.split()
+    fields = facts.result(SSH_CONNECTION).text.split()
     try:
-        here = ipaddress.ip_address(words[2]) if len(words) == 4 else None
+        address = ipaddress.ip_address(fields[2]) if len(fields) == 4 else None
     except ValueError:
         return False
-    return any(here in network for network in TAILNET_NETWORKS if here is not None)
+    return any(address in network for network in TAILNET_NETWORKS if address is not None)
 
 
 DAEMON = LaunchDaemon(

@@ -37,9 +37,9 @@ exec {host.TART_BUNDLE}/{host.TART_IN_BUNDLE} "$@"
 VERSION = RunProbe((host.TART_BINARY, "--version"))
 
 _BUNDLE = Stat(host.TART_BUNDLE)
-_BEFORE = Stat(host.TART_BUNDLE_BEFORE)
+_PREVIOUS = Stat(host.TART_BUNDLE_BEFORE)
 _WRAPPER = ReadFile(host.TART_BINARY, max_bytes=len(WRAPPER) + 1)
-_IN_ARCHIVE = "tart.app"
+_BUNDLE_IN_ARCHIVE = "tart.app"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Tart(Step):
         own: list[Probe] = [
             VERSION,
             _BUNDLE,
-            _BEFORE,
+            _PREVIOUS,
             _WRAPPER,
             Stat(host.PROGRAMS),
             shared_probes.RUNNING_VMS,
@@ -66,35 +66,35 @@ class Tart(Step):
 
     def check_supported(self, facts: Facts) -> None:
         """Refuse to replace Tart while VMs run."""
-        if self._is_replaced(facts) and shared_probes.vms_may_run(facts):
+        if self._needs_replacement(facts) and shared_probes.vms_may_run(facts):
             raise UnsupportedHost(
                 f"tart {facts.result(VERSION).text} cannot be replaced by {self.artifact.version} while VMs run; drain the Mac first"
             )
 
     def plan(self, facts: Facts) -> Iterator[Command]:
         """Install Tart if it is missing, and replace it if requested."""
-        if self._is_replaced(facts) or (facts.stat(_BUNDLE) is None and not _runs(facts)):
+        if self._needs_replacement(facts) or (facts.stat(_BUNDLE) is None and not _runs(facts)):
             yield from self._install_bundle(facts)
         else:
             yield from self._install.remove_leftovers(facts)
         if not _runs(facts):
             yield from _wrapper(facts)
             yield _check_runs()
-        if facts.stat(_BEFORE) or self._is_replaced(facts):
+        if facts.stat(_PREVIOUS) or self._needs_replacement(facts):
             yield Remove(path=host.TART_BUNDLE_BEFORE, purpose="remove the replaced tart")
 
     @property
     def _install(self) -> ArchiveInstall:
         return ArchiveInstall(self.artifact, host.LIBRARIES, "tart")
 
-    def _is_replaced(self, facts: Facts) -> bool:
+    def _needs_replacement(self, facts: Facts) -> bool:
         is_other = facts.result(VERSION).text != self.artifact.version
         return self.replace and _runs(facts) and is_other
 
     def _install_bundle(self, facts: Facts) -> Iterator[Command]:
-        bundle = f"{self._install.incoming}/{_IN_ARCHIVE}"
+        bundle = f"{self._install.incoming}/{_BUNDLE_IN_ARCHIVE}"
         yield from self._install.unpack(
-            facts, version_command=(f"{_IN_ARCHIVE}/{host.TART_IN_BUNDLE}", "--version")
+            facts, version_command=(f"{_BUNDLE_IN_ARCHIVE}/{host.TART_IN_BUNDLE}", "--version")
         )
         # The upload takes minutes, in which a VM may have started.
         if _runs(facts):
@@ -113,7 +113,7 @@ def _runs(facts: Facts) -> bool:
 
 
 def _keep_previous(facts: Facts) -> Iterator[Command]:
-    if facts.stat(_BEFORE):
+    if facts.stat(_PREVIOUS):
         yield Remove(
             path=host.TART_BUNDLE_BEFORE,
             purpose="remove the leftover of an interrupted replacement",

@@ -39,7 +39,7 @@ class Updates(Step):
 
     def probes(self) -> list[Probe]:
         """Probe the schedule and the setting of each kind of update."""
-        return [SCHEDULE, *(one.probe for one in SETTINGS)]
+        return [SCHEDULE, *(setting.probe for setting in SETTINGS)]
 
     def plan(self, facts: Facts) -> Iterator[Command]:
         """Turn off what is on."""

@@ -41,27 +41,27 @@ class Verification(Step):
 
     def follow_up_probes(self, facts: Facts) -> Sequence[Probe]:
         """Probe the session of a user with another uid, and the log of an agent that is not ready."""
-        is_well = facts.stat(AGENT_PLIST) is None or not self._agent_problem(facts)
+        is_ready = facts.stat(AGENT_PLIST) is None or not self._agent_problem(facts)
         return [
             *loginwindow.follow_up_probes(self.job.user, facts),
-            *([] if is_well else [agent_daemon.LOG_TAIL]),
+            *([] if is_ready else [agent_daemon.LOG_TAIL]),
         ]
 
     def plan(self, facts: Facts) -> Iterator[Command]:
         """Reboot a Mac that filters nothing, and wait for unmet conditions."""
         # A Mac without an agent is rebooted by an earlier step.
-        is_made = facts.stat(AGENT_PLIST) is not None
-        is_idle = not shared_probes.vms_may_run(facts) and not loginwindow.reboot_blocker(facts)
-        if is_made and not firewall.is_attached(facts) and is_idle:
+        has_agent = facts.stat(AGENT_PLIST) is not None
+        may_reboot = not shared_probes.vms_may_run(facts) and not loginwindow.reboot_blocker(facts)
+        if has_agent and not firewall.is_attached(facts) and may_reboot:
             yield from self._reboot(facts)
             return
-        if is_made and loginwindow.needs_login(self.job.user, facts):
+        if has_agent and loginwindow.needs_login(self.job.user, facts):
             yield from loginwindow.restart_loginwindow(loginwindow.uid_of(self.job.user, facts))
         if problems := self._problems(facts):
             yield Wait(
                 probe=agent_job.readiness_probe(self.job),
                 purpose=f"wait until the Mac is ready: {'; '.join(problems)}"
-                if is_made
+                if has_agent
                 else "wait until the Mac is ready",
                 timeout=agent_job.START_TIMEOUT,
                 # `verify` reports the reason from the facts.

@@ -68,7 +68,7 @@ class ModelConnection:
         """Pin the host key that the Mac presents now."""
         self._pinned_key_id = self.mac.state["host_key_id"]
 
-    async def do(self, command: commands.Command) -> None:
+    async def execute(self, command: commands.Command) -> None:
         """Run one command to its end."""
         fault = self.faults.next(command)
         await self._begin(fault, _timeout_of(command), command.purpose)

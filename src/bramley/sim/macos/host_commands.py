@@ -16,7 +16,7 @@ from pathlib import Path
 from bramley.api.names import host
 from bramley.base.secret import Secret, SecretBytes
 from bramley.host import commands
-from bramley.host.facts import FILE, FOLDER, LINK, OTHER, Answer, Facts, FileStat, RunResult
+from bramley.host.facts import FILE, FOLDER, LINK, OTHER, Facts, FileStat, ProbeResult, RunResult
 from bramley.sim.macos.call import Call, Result, read_file
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import sudo, sudoers
@@ -197,7 +197,7 @@ def facts(mac: Mac, user: str, probes: Collection[commands.Probe]) -> Facts:
     return Facts({probe: _answer(mac, user, probe, as_root=may) for probe in probes})
 
 
-def _answer(mac: Mac, user: str, probe: commands.Probe, *, as_root: bool) -> Answer:
+def _answer(mac: Mac, user: str, probe: commands.Probe, *, as_root: bool) -> ProbeResult:
     match probe:
         case commands.RunProbe():
             return run_probe(mac, user, probe)

@@ -148,12 +148,12 @@ async def test_only_the_exact_binding_identifies_an_agent(
     async with Store.in_memory() as store:
         world = NodeGraph(store)
         key = Key(BINDINGS, "", "bramley-agent-enrolment:mac-1")
-        assert not world.enrolled("mac-1")
+        assert not world.is_enrolled("mac-1")
 
         await put(store, key, binding)
 
-        assert world.enrolled("mac-1") == enrols
-        assert not world.enrolled("mac-2")
+        assert world.is_enrolled("mac-1") == enrols
+        assert not world.is_enrolled("mac-2")
 
 
 async def test_agent_without_its_binding_is_no_agent() -> None:
@@ -161,14 +161,14 @@ async def test_agent_without_its_binding_is_no_agent() -> None:
         world = NodeGraph(store)
         key = Key(BINDINGS, "", "bramley-agent-enrolment:mac-1")
         await put(store, key, a_binding())
-        assert world.enrolled("mac-1")
+        assert world.is_enrolled("mac-1")
 
         await put(store, key, a_binding(subjects=[]))
-        assert not world.enrolled("mac-1")
+        assert not world.is_enrolled("mac-1")
 
         await put(store, key, a_binding())
         await store.write(key, lambda _current, _rv: Removal(b"{}"))
-        assert not world.enrolled("mac-1")
+        assert not world.is_enrolled("mac-1")
 
 
 async def as_agent(server: Served) -> Client:

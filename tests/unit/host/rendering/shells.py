@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bramley.host.commands import Probe
-from bramley.host.facts import Answer
+from bramley.host.facts import ProbeResult
 from bramley.host.rendering import command_scripts, probe_scripts
 
 TOKEN = "0123456789abcdef"
@@ -84,7 +84,7 @@ class Shell:
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.close()  # type: ignore[union-attr]
 
-    def do(
+    def execute(
         self,
         command: command_scripts.Rendered,
         *,
@@ -106,13 +106,13 @@ class Shell:
             output = process.stdout.read()
             return Result(process.wait(WITHIN), output, errors)
 
-    def probe(self, probes: Sequence[Probe], *, noise: str = "") -> dict[Probe, Answer]:
+    def probe(self, probes: Sequence[Probe], *, noise: str = "") -> dict[Probe, ProbeResult]:
         """Run probes; `noise` is a command of the login shell that runs first."""
-        answers: dict[Probe, Answer] = {}
+        answers: dict[Probe, ProbeResult] = {}
         for script in probe_scripts.render(probes, token=TOKEN):
             with self.running(f"{noise}\n{script.line}") as process:
                 output, _ = process.communicate(timeout=WITHIN)
-            answers |= probe_scripts.answers(script, token=TOKEN, output=output)
+            answers |= probe_scripts.parse_results(script, token=TOKEN, output=output)
         return answers
 
 

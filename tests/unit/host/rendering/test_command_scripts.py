@@ -45,8 +45,8 @@ def stream(path: Path, content: bytes = CONTENT) -> Stream:
 
 
 def test_file_is_written_with_its_mode_and_without_leftovers(shell: Shell, mac: Path) -> None:
-    assert shell.do(write(mac / "f")).code == 0
-    assert shell.do(write(mac / "f", b"", mode=0o400)).code == 0
+    assert shell.execute(write(mac / "f")).code == 0
+    assert shell.execute(write(mac / "f", b"", mode=0o400)).code == 0
 
     assert tree(mac) == {"f": b""}
     assert (mac / "f").stat().st_mode & 0o7777 == 0o400
@@ -62,7 +62,7 @@ def test_check_runs_on_the_new_file_in_a_private_folder(shell: Shell, mac: Path)
         "{}",
     )
 
-    assert shell.do(write(mac / "f.conf", check=check)).code == 0
+    assert shell.execute(write(mac / "f.conf", check=check)).code == 0
 
     facts = (mac / "seen").read_bytes()
     assert facts.startswith(b"drwx------")
@@ -72,7 +72,7 @@ def test_check_runs_on_the_new_file_in_a_private_folder(shell: Shell, mac: Path)
 def test_failed_check_keeps_the_old_file(shell: Shell, mac: Path) -> None:
     (mac / "f").write_text("old")
 
-    result = shell.do(write(mac / "f", check=("sh", "-c", "echo bad line >&2; exit 3")))
+    result = shell.execute(write(mac / "f", check=("sh", "-c", "echo bad line >&2; exit 3")))
 
     assert (result.code, result.stderr) == (125, b"bad line\nsh does not accept the new file\n")
     assert tree(mac) == {"f": b"old"}
@@ -81,7 +81,7 @@ def test_failed_check_keeps_the_old_file(shell: Shell, mac: Path) -> None:
 def test_lost_connection_keeps_the_old_file(shell: Shell, mac: Path) -> None:
     (mac / "f").write_text("old")
 
-    result = shell.do(write(mac / "f"), stdin=b"bmV3", is_closed=True)
+    result = shell.execute(write(mac / "f"), stdin=b"bmV3", is_closed=True)
 
     assert result.code == 125
     assert tree(mac) == {"f": b"old"}
@@ -95,7 +95,7 @@ def test_leftovers_of_the_same_file_are_removed(shell: Shell, mac: Path) -> None
     ):
         (mac / name).mkdir()
 
-    assert shell.do(write(mac / "f")).code == 0
+    assert shell.execute(write(mac / "f")).code == 0
 
     assert set(tree(mac)) == {"f", ".bramley-new.bbbbbbbbbbbbbbbb.g", ".bramley-new.x.f"}
 
@@ -109,7 +109,7 @@ def test_existing_folder_is_never_replaced(shell: Shell, mac: Path, kind: str) -
         "link": Link(path=str(mac / "f"), target="x", purpose="p"),
     }
 
-    result = shell.do(commands[kind])
+    result = shell.execute(commands[kind])
 
     assert result.code == 125
     assert b"is a folder" in result.stderr
@@ -120,13 +120,13 @@ def test_write_replaces_a_link_and_not_its_target(shell: Shell, mac: Path) -> No
     (mac / "folder").mkdir()
     (mac / "f").symlink_to("folder")
 
-    assert shell.do(write(mac / "f")).code == 0
+    assert shell.execute(write(mac / "f")).code == 0
 
     assert tree(mac) == {"folder": "folder", "f": CONTENT}
 
 
 def test_missing_folder_is_reported(shell: Shell, mac: Path) -> None:
-    result = shell.do(write(mac / "none" / "f"))
+    result = shell.execute(write(mac / "none" / "f"))
 
     assert result.code == 125
     assert result.stderr == f"the folder {mac}/none does not exist\n".encode()
@@ -136,7 +136,7 @@ def test_stream_replaces_the_file(shell: Shell, mac: Path) -> None:
     (mac / "f").write_text("old")
     content = bytes(range(256)) * 4000
 
-    result = shell.do(stream(mac / "f", content), stdin=content, is_closed=True)
+    result = shell.execute(stream(mac / "f", content), stdin=content, is_closed=True)
 
     assert (result.code, result.stderr) == (0, b"")
     assert tree(mac) == {"f": content}
@@ -156,7 +156,7 @@ def test_incomplete_or_corrupt_stream_keeps_the_old_file(
 ) -> None:
     (mac / "f").write_text("old")
 
-    result = shell.do(stream(mac / "f"), stdin=received, is_closed=True)
+    result = shell.execute(stream(mac / "f"), stdin=received, is_closed=True)
 
     assert result.code == 125
     assert problem in result.stderr
@@ -166,7 +166,7 @@ def test_incomplete_or_corrupt_stream_keeps_the_old_file(
 def test_link_to_a_folder_is_replaced(shell: Shell, mac: Path) -> None:
     for name in ("one", "two"):
         (mac / name).mkdir()
-        assert shell.do(Link(path=str(mac / "current"), target=name, purpose="p")).code == 0
+        assert shell.execute(Link(path=str(mac / "current"), target=name, purpose="p")).code == 0
         assert tree(mac)["current"] == f"-> {name}"
 
     assert set(tree(mac)) == {"one", "two", "current"}
@@ -175,7 +175,9 @@ def test_link_to_a_folder_is_replaced(shell: Shell, mac: Path) -> None:
 def test_folder_is_created_with_its_parents_or_its_mode_is_set(shell: Shell, mac: Path) -> None:
     for mode in (0o700, 0o1777):
         assert (
-            shell.do(Folder(path=str(mac / "a" / "b"), purpose="p", mode=mode, owner=OWNER)).code
+            shell.execute(
+                Folder(path=str(mac / "a" / "b"), purpose="p", mode=mode, owner=OWNER)
+            ).code
             == 0
         )
         assert (mac / "a" / "b").stat().st_mode & 0o7777 == mode
@@ -187,8 +189,8 @@ def test_rename_replaces_a_file_and_never_moves_into_a_folder(shell: Shell, mac:
     (mac / "b").write_text("b")
     (mac / "folder").mkdir()
 
-    assert shell.do(Rename(path=str(mac / "a"), to=str(mac / "b"), purpose="p")).code == 0
-    refused = shell.do(Rename(path=str(mac / "b"), to=str(mac / "folder"), purpose="p"))
+    assert shell.execute(Rename(path=str(mac / "a"), to=str(mac / "b"), purpose="p")).code == 0
+    refused = shell.execute(Rename(path=str(mac / "b"), to=str(mac / "folder"), purpose="p"))
 
     assert refused.code == 125
     assert tree(mac) == {"b": b"a", "folder": "folder"}

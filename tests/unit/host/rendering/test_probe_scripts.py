@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from bramley.api.names import host
 from bramley.host.commands import Probe, ReadFile, RunProbe, Seal, Stat
 from bramley.host.facts import FILE, FOLDER, LINK, OTHER, FileStat, RunResult
-from bramley.host.rendering import probe_scripts
-from bramley.host.rendering.script import part
+from bramley.host.rendering import probe_scripts, script
 from bramley.sim.macos import host_commands
 from tests.unit.host.rendering.shells import OWNER, TOKEN, Shell, available
 
@@ -148,12 +147,12 @@ def test_sealed_folder_has_the_same_digest_by_shell_and_in_process(shell: Shell)
     folder = shell.home / "folder"
     create_tree(folder)
 
-    assert shell.do(Seal(path=str(folder), purpose="p")).code == 0
+    assert shell.execute(Seal(path=str(folder), purpose="p")).code == 0
 
     result = digest_of(shell, folder)
     assert result == host_commands.folder_digest(folder)
     assert (folder / host.SEAL).read_text() == f"{result}\n"
-    assert shell.do(Seal(path=str(shell.home / "none"), purpose="p")).code == 125
+    assert shell.execute(Seal(path=str(shell.home / "none"), purpose="p")).code == 125
 
 
 @pytest.mark.parametrize(
@@ -177,7 +176,7 @@ def test_every_change_of_a_sealed_folder_changes_its_digest(
     shell = Shell.make(tmp_path)
     folder = shell.home / "folder"
     create_tree(folder)
-    shell.do(Seal(path=str(folder), purpose="p"))
+    shell.execute(Seal(path=str(folder), purpose="p"))
     before = digest_of(shell, folder)
 
     damage(folder)
@@ -225,7 +224,7 @@ def test_broken_output_gives_no_wrong_answer(output: bytes) -> None:
     probe = ReadFile("/x")
     (script,) = probe_scripts.render([probe], token=TOKEN)
 
-    assert probe_scripts.answers(script, token=TOKEN, output=output) == {}
+    assert probe_scripts.parse_results(script, token=TOKEN, output=output) == {}
 
 
 @pytest.mark.parametrize("program", ["openssl", "shasum"])
@@ -233,7 +232,7 @@ def test_digest_is_the_same_with_every_program(tmp_path: Path, program: str) -> 
     for name in {program, "perl", "sh"}:
         (tmp_path / name).symlink_to(str(shutil.which(name)))
     result = subprocess.run(
-        ["sh", "-c", f"{part('digest')}\ndigest"],
+        ["sh", "-c", f"{script.fragment('digest')}\ndigest"],
         input=b"12345",
         env={"PATH": str(tmp_path)},
         capture_output=True,

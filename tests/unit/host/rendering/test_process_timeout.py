@@ -73,7 +73,7 @@ def test_program_ends_after_its_timeout(shell: Shell) -> None:
         argv=("sh", "-c", "echo $$ >&2; sleep 600"), purpose="p", timeout=timedelta(seconds=-4)
     )
 
-    result = shell.do(run)
+    result = shell.execute(run)
 
     assert result.code == 124
     # A busy machine may not reach the first line within a second.
@@ -90,19 +90,19 @@ def test_program_ends_after_its_timeout(shell: Shell) -> None:
     ],
 )
 def test_exit_code_is_that_of_the_program(shell: Shell, argv: tuple[str, ...], code: int) -> None:
-    result = shell.do(Run(argv=argv, purpose="p", as_root=True))
+    result = shell.execute(Run(argv=argv, purpose="p", as_root=True))
 
     assert (result.code, result.has_begun) == (code, True)
 
 
 def test_output_of_the_program_is_on_stderr(shell: Shell) -> None:
-    result = shell.do(Run(argv=("sh", "-c", "echo out; echo err >&2"), purpose="p"))
+    result = shell.execute(Run(argv=("sh", "-c", "echo out; echo err >&2"), purpose="p"))
 
     assert (result.stderr, result.output) == (b"out\nerr\n", f"{TOKEN}\n".encode())
 
 
 def test_program_without_input_does_not_read_the_connection(shell: Shell) -> None:
-    result = shell.do(Run(argv=("cat",), purpose="p"), stdin=b"unread\n")
+    result = shell.execute(Run(argv=("cat",), purpose="p"), stdin=b"unread\n")
 
     assert (result.code, result.stderr) == (0, b"")
 
@@ -110,7 +110,7 @@ def test_program_without_input_does_not_read_the_connection(shell: Shell) -> Non
 def test_refused_sudo_starts_nothing(shell: Shell) -> None:
     shell.install("sudo", "echo 'sudo: a password is required' >&2\nexit 1\n")
 
-    result = shell.do(Run(argv=("true",), purpose="p", as_root=True, accepted_codes=(1,)))
+    result = shell.execute(Run(argv=("true",), purpose="p", as_root=True, accepted_codes=(1,)))
 
     assert (result.code, result.has_begun) == (1, False)
 
@@ -118,7 +118,7 @@ def test_refused_sudo_starts_nothing(shell: Shell) -> None:
 def test_program_with_incomplete_input_is_not_started(shell: Shell) -> None:
     run = Run(argv=("touch", str(shell.home / "started")), purpose="p", stdin=b"all of this")
 
-    result = shell.do(run, stdin=b"YWxs", is_closed=True)
+    result = shell.execute(run, stdin=b"YWxs", is_closed=True)
 
     assert (result.code, result.stderr) == (
         125,

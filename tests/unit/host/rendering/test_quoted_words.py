@@ -50,7 +50,7 @@ def test_arguments_and_stdin_arrive_unchanged(words: list[str], stdin: bytes) ->
             purpose="record",
             stdin=SecretBytes(stdin),
         )
-        assert shell.do(run).code == 0
+        assert shell.execute(run).code == 0
         expected = b"".join(word.encode() + b"\0" for word in words or [""]) + stdin
         assert recorded.read_bytes() == expected
         assert set(tree(Path(folder))) == {"recorded", "programs", "programs/sudo", "programs/sync"}
@@ -74,14 +74,14 @@ def test_any_names_and_contents_change_only_their_own_paths(
             Rename(path=f"{path}/{one}", to=f"{path}/{other}.x", purpose="p"),
             Link(path=f"{path}/{other}.l", target=target, purpose="p"),
         ]
-        assert [shell.do(change).code for change in changes] == [0] * 4
+        assert [shell.execute(change).code for change in changes] == [0] * 4
         created = {
             f"mac/{one}.d": "folder",
             f"mac/{one}.d/{other}.x": content,
             f"mac/{one}.d/{other}.l": f"-> {target}",
         }
         assert tree(Path(folder)) == before | created
-        assert shell.do(Remove(path=path, purpose="p")).code == 0
+        assert shell.execute(Remove(path=path, purpose="p")).code == 0
         assert tree(Path(folder)) == before
 
 

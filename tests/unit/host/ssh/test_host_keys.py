@@ -29,19 +29,19 @@ def target(pin: Pin) -> Target:
 
 def test_pin_is_learned_stored_as_text_and_forgotten() -> None:
     pin = Pin()
-    assert (pin.text, pin.known("h", 22)) == ("", ())
+    assert (pin.text, pin.keys_of("h", 22)) == ("", ())
 
-    pin.learn("h", 22, KEY)
+    pin.add("h", 22, KEY)
     assert pin.text == "ssh-ed25519 SHA256:abc"
-    assert Pin(pin.text).known("h", 22)[0].is_same(KEY)
-    assert not Pin(pin.text).known("h", 22)[0].is_same(OTHER)
+    assert Pin(pin.text).keys_of("h", 22)[0].is_same(KEY)
+    assert not Pin(pin.text).keys_of("h", 22)[0].is_same(OTHER)
 
-    pin.forget("h", 22)
+    pin.remove("h", 22)
     assert pin.text == ""
 
 
 def test_pin_of_an_older_release_is_only_a_fingerprint() -> None:
-    assert Pin("SHA256:abc\n").known("h", 22)[0].is_same(KEY)
+    assert Pin("SHA256:abc\n").keys_of("h", 22)[0].is_same(KEY)
 
 
 @pytest.mark.parametrize("text", ["abc", "MD5:00:11", "ssh-ed25519 AAAA", "a b SHA256:c"])
@@ -68,7 +68,7 @@ def test_algorithm_of_the_pinned_key_is_preferred(pinned: str, first: str) -> No
 
 
 def test_first_key_is_trusted_and_another_one_is_refused() -> None:
-    pin = Pin(kept_in="the Secret mac-1-bootstrap")
+    pin = Pin(stored_in="the Secret mac-1-bootstrap")
     connect.check_host_key(target(pin), KEY)
     connect.check_host_key(target(pin), KEY)
     with pytest.raises(HostKeyChanged) as caught:
@@ -76,14 +76,14 @@ def test_first_key_is_trusted_and_another_one_is_refused() -> None:
 
     message = str(caught.value)
     assert message.startswith("m1@10.0.0.7: ")
-    assert "ssh-ed25519 SHA256:def, known is ssh-ed25519 SHA256:abc" in message
+    assert "ssh-ed25519 SHA256:def; the known key is ssh-ed25519 SHA256:abc" in message
     assert "remove the old key from the Secret mac-1-bootstrap and connect again" in message
     assert pin.text == str(KEY)
 
 
 def test_new_host_key_is_accepted_once() -> None:
     pin = Pin()
-    pin.learn("10.0.0.7", 22, KEY)
+    pin.add("10.0.0.7", 22, KEY)
     accepting = replace(target(pin), accept_new_host_key=AcceptNewHostKey())
     assert pin.text
 

@@ -71,11 +71,11 @@ def known(path: Path) -> KnownHosts:
 def test_keys_are_found_by_name_port_hash_and_pattern(
     known: KnownHosts, host: str, port: int, keys: list[HostKey]
 ) -> None:
-    assert list(known.known(host, port)) == keys
+    assert list(known.keys_of(host, port)) == keys
 
 
 def test_host_with_only_a_revoked_key_is_not_trusted_on_first_use(known: KnownHosts) -> None:
-    (nothing,) = known.known("10.0.0.9", 22)
+    (nothing,) = known.keys_of("10.0.0.9", 22)
 
     assert not nothing.is_same(ONE)
 
@@ -86,18 +86,18 @@ def test_key_is_appended_with_mode_0600_and_other_lines_are_kept(
     path.chmod(0o644)
     before = path.read_text()
 
-    known.learn("10.0.0.12", 2222, TWO)
+    known.add("10.0.0.12", 2222, TWO)
 
     assert path.read_text() == before + line("[10.0.0.12]:2222", TWO)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert list(known.known("10.0.0.12", 2222)) == [TWO]
+    assert list(known.keys_of("10.0.0.12", 2222)) == [TWO]
 
 
 def test_missing_file_is_created_with_its_folder(path: Path) -> None:
     known = KnownHosts(path)
-    assert known.known("h", 22) == ()
+    assert known.keys_of("h", 22) == ()
 
-    known.learn("h", 22, ONE)
+    known.add("h", 22, ONE)
 
     assert path.read_text() == line("h", ONE)
     assert list(path.parent.iterdir()) == [path]
@@ -108,16 +108,16 @@ def test_missing_final_newline_is_added_before_the_new_key(path: Path) -> None:
     path.parent.mkdir()
     path.write_text(line("h", ONE).rstrip("\n"))
 
-    KnownHosts(path).learn("i", 22, TWO)
+    KnownHosts(path).add("i", 22, TWO)
 
     assert path.read_text() == line("h", ONE) + line("i", TWO)
 
 
 def test_only_the_given_host_is_forgotten(known: KnownHosts, path: Path) -> None:
-    known.forget("10.0.0.7", 22)
-    known.forget("secret.example", 22)
-    known.forget("a.lab", 22)
-    known.forget("10.0.0.10", 22)
+    known.remove("10.0.0.7", 22)
+    known.remove("secret.example", 22)
+    known.remove("a.lab", 22)
+    known.remove("10.0.0.10", 22)
 
     assert path.read_text() == (
         "# mine\n\n"
@@ -140,4 +140,4 @@ def test_unreadable_file_is_named_in_the_error(path: Path) -> None:
     path.mkdir(parents=True)
 
     with pytest.raises(BadConfiguration, match="known_hosts cannot be read: Is a directory"):
-        KnownHosts(path).known("h", 22)
+        KnownHosts(path).keys_of("h", 22)

@@ -30,7 +30,7 @@ class Mac:
     disconnects: int = 0
     host: str = "mac"
 
-    async def do(self, command: Command) -> None:
+    async def execute(self, command: Command) -> None:
         self.done.append(command)
         if self.restarts:
             raise self.restarts

@@ -37,7 +37,7 @@ from bramley.host.commands import (
     Wait,
     Write,
 )
-from bramley.host.facts import Answer, Facts, FileStat, RunResult
+from bramley.host.facts import Facts, FileStat, ProbeResult, RunResult
 from bramley.host.step import Step
 
 HERE = Path(__file__).parent
@@ -155,7 +155,7 @@ def _text(value: bytes | Secret) -> str:
     return value.reveal() if isinstance(value, Secret) else value.decode("utf-8", "replace")
 
 
-def _answer(probe: Probe, value: Any) -> Answer:
+def _answer(probe: Probe, value: Any) -> ProbeResult:
     match probe:
         case RunProbe():
             return _run_result(value)

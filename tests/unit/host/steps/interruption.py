@@ -69,8 +69,8 @@ class CopyingConnection(ModelConnection):
         self._folder = folder
         self._numbers = numbers
 
-    async def do(self, command: Command) -> None:
-        await super().do(command)
+    async def execute(self, command: Command) -> None:
+        await super().execute(command)
         number = len(self.done) - 1
         if number in self._numbers:
             self.copies[number] = self.mac.copy(self._folder / f"after-{number}")

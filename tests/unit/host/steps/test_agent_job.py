@@ -261,8 +261,8 @@ class LoggingConnection(ModelConnection):
         super().__init__(mac, clock=mac._clock)
         self._log = log
 
-    async def do(self, command: Command) -> None:
-        await super().do(command)
+    async def execute(self, command: Command) -> None:
+        await super().execute(command)
         if isinstance(command, Write) and command.path == host.AGENT_LOG:
             self.mac.files.write(command.path, self._log.encode())
 

@@ -31,7 +31,7 @@ def test_rejected_password_is_refused_until_a_new_one_is_given() -> None:
     """The session may still exist and everything else be converged: the next login would fail."""
     facts = replace(CONVERGED, overrides=REJECTED).facts(STEP_WITHOUT_PASSWORD)
 
-    with pytest.raises(UnsupportedHost, match=r"as wrong.*give the right one"):
+    with pytest.raises(UnsupportedHost, match=r"as wrong.*provide the correct one"):
         STEP_WITHOUT_PASSWORD.check_supported(facts)
 
 

@@ -137,7 +137,7 @@ async def test_only_our_anchor_is_loaded_on_a_running_mac(tmp_path: Path) -> Non
 async def test_boot_loads_all_rules(tmp_path: Path) -> None:
     connection = await with_firewall(tmp_path)
     before = await connection.probe([firewall.MAIN_RULES])
-    await connection.do(Reboot(purpose="reboot the Mac"))
+    await connection.execute(Reboot(purpose="reboot the Mac"))
 
     after = await connection.probe([firewall.MAIN_RULES, firewall.ANCHOR_RULES])
 
@@ -264,10 +264,10 @@ async def test_link_outside_the_writable_folders_is_refused(
     connection.mac.files.remove("/etc/pf.conf")
     connection.mac.files.link("/etc/pf.conf", link_target)
 
-    with pytest.raises(UnsupportedHost, match=f"is a link to '{link_target}', which is no file"):
+    with pytest.raises(UnsupportedHost, match=f"is a link to '{link_target}', which is not a file"):
         await converge.apply(connection, [STEP])
     if connection.mac.files.is_file("/etc/pf.conf"):
-        with pytest.raises(UnsupportedHost, match=r"which is no file in /etc"):
+        with pytest.raises(UnsupportedHost, match=r"which is not a file in /etc"):
             await converge.apply(connection, removal_steps())
 
     assert connection.done == []

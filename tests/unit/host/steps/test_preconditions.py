@@ -48,10 +48,10 @@ class SlowMac:
         is_old = self.is_wrong or len(probes) > 1
         now = int(FixedClock().now().timestamp()) - (120 if is_old else 0)
         time = Facts({TIME: RunResult(0, str(now).encode())})
-        answers = self.facts.merged(time).answers
+        answers = self.facts.merged(time).results
         return Facts({probe: answers.get(probe) for probe in probes})
 
-    async def do(self, command: Command) -> None:
+    async def execute(self, command: Command) -> None:
         raise AssertionError(command)
 
 

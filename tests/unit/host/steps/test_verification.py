@@ -96,10 +96,10 @@ async def test_mac_with_file_vault_is_not_rebooted(change: dict[str, Any], tmp_p
 class LateVmConnection(ModelConnection):
     """A connection to a Mac whose agent starts a VM just before it is stopped."""
 
-    async def do(self, command: Command) -> None:
+    async def execute(self, command: Command) -> None:
         if isinstance(command, Run) and "bootout" in command.argv:
             fixtures.run_vms(self.mac)
-        await super().do(command)
+        await super().execute(command)
 
 
 async def test_vm_that_starts_before_the_reboot_survives_with_its_agent(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ class UnreadyAgentConnection(ModelConnection):
     async def probe(self, probes: Collection[Probe]) -> Facts:
         facts = await super().probe(probes)
         ready = agent_job.readiness_probe(JOB)
-        return facts.merged(Facts({ready: RunResult(22)})) if ready in facts.answers else facts
+        return facts.merged(Facts({ready: RunResult(22)})) if ready in facts.results else facts
 
 
 async def test_agent_without_its_api_server_is_reported(tmp_path: Path) -> None:
@@ -202,6 +202,6 @@ async def test_dead_agent_and_missing_session_are_reported_together(
     with pytest.raises(NotConverged) as caught:
         await converge.apply(connection, [STEP])
 
-    assert "the agent does not answer on this Mac" in str(caught.value)
+    assert "the agent does not respond on this Mac" in str(caught.value)
     assert "m1 is not logged in at the Mac" in str(caught.value)
     assert "also: restart loginwindow: failed with code 1" in str(caught.value)

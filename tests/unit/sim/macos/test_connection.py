@@ -42,14 +42,14 @@ def an_artifact(tmp_path: Path, content: bytes = b"x" * 300_000) -> Artifact:
 
 async def failing(connection: ModelConnection, command: Command) -> str:
     with pytest.raises(errors.CommandFailed) as error:
-        await connection.do(command)
+        await connection.execute(command)
     return str(error.value)
 
 
 async def test_file_gets_content_owner_and_mode_at_once(tmp_path: Path) -> None:
     connection = connected(tmp_path)
 
-    await connection.do(
+    await connection.execute(
         Write(path="/opt/f", content=Secret("s"), purpose="p", mode=0o600, owner="m1:staff")
     )
 
@@ -61,7 +61,7 @@ async def test_file_gets_content_owner_and_mode_at_once(tmp_path: Path) -> None:
 
 async def test_file_that_its_check_does_not_accept_is_not_written(tmp_path: Path) -> None:
     connection = connected(tmp_path)
-    await connection.do(WRITE)
+    await connection.execute(WRITE)
 
     message = await failing(
         connection,
@@ -77,7 +77,7 @@ async def test_check_sees_the_whole_new_file(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     rule = b"m1 ALL=(ALL) NOPASSWD: ALL\n"
 
-    await connection.do(
+    await connection.execute(
         Write(path="/etc/sudoers.d/x", content=rule, purpose="p", check=("visudo", "-cf", "{}"))
     )
 
@@ -129,10 +129,10 @@ async def test_nothing_is_changed_without_sudo(tmp_path: Path) -> None:
 async def test_command_may_have_the_sudo_password(tmp_path: Path) -> None:
     connection = connected(tmp_path, sudo=False)
 
-    await connection.do(
+    await connection.execute(
         Write(path="/opt/f", content=b"c", purpose="p", sudo_password=Secret(PASSWORD))
     )
-    await connection.do(
+    await connection.execute(
         Run(
             argv=("cat",),
             purpose="p",
@@ -151,7 +151,7 @@ async def test_wrong_password_is_tried_once_and_not_shown(tmp_path: Path) -> Non
 
     for _ in range(3):
         with pytest.raises(errors.Unauthorized, match="does not accept this password") as error:
-            await connection.do(command)
+            await connection.execute(command)
         assert "canary" not in str(error.value)
 
     assert connection.mac.state["users"]["m1"]["wrong_count"] == 1
@@ -167,7 +167,7 @@ async def test_program_never_gets_a_password_that_sudo_does_not_require(tmp_path
         stdin=f"{PASSWORD}\n".encode(),
     )
 
-    await connection.do(command)
+    await connection.execute(command)
 
 
 async def test_output_of_a_failed_program_is_bounded_and_without_secrets(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ async def test_output_of_a_failed_program_is_bounded_and_without_secrets(tmp_pat
 async def test_other_codes_may_be_accepted(tmp_path: Path) -> None:
     connection = connected(tmp_path)
 
-    await connection.do(Run(argv=("false",), purpose="p", accepted_codes=(0, 1)))
+    await connection.execute(Run(argv=("false",), purpose="p", accepted_codes=(0, 1)))
 
     assert "failed with code 1" in await failing(connection, Run(argv=("false",), purpose="p"))
 
@@ -208,7 +208,9 @@ async def test_password_is_typed_at_the_prompt(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     argv = ("dscl", ".", "-authonly", "m1")
 
-    await connection.do(Run(argv=argv, purpose="p", prompt="Password:", stdin=Secret(PASSWORD)))
+    await connection.execute(
+        Run(argv=argv, purpose="p", prompt="Password:", stdin=Secret(PASSWORD))
+    )
     message = await failing(
         connection, Run(argv=argv, purpose="p", prompt="Password:", stdin=Secret("canary"))
     )
@@ -220,7 +222,7 @@ async def test_artifact_arrives_whole(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     artifact = an_artifact(tmp_path)
 
-    await connection.do(Stream(artifact=artifact, path="/opt/a", purpose="p", mode=0o755))
+    await connection.execute(Stream(artifact=artifact, path="/opt/a", purpose="p", mode=0o755))
 
     assert connection.mac.files.digest("/opt/a") == artifact.sha256
     assert connection.mac.files.mode("/opt/a") == 0o755
@@ -245,7 +247,7 @@ async def test_changed_artifact_file_is_not_sent(tmp_path: Path) -> None:
     artifact.path.write_bytes(b"short")
 
     with pytest.raises(errors.BadConfiguration, match="artifact"):
-        await connection.do(Stream(artifact=artifact, path="/opt/a", purpose="p"))
+        await connection.execute(Stream(artifact=artifact, path="/opt/a", purpose="p"))
 
     assert connection.mac.files.names("/opt") == []
 
@@ -254,24 +256,24 @@ async def test_folders_and_links_are_made_renamed_and_removed(tmp_path: Path) ->
     connection = connected(tmp_path)
     files = connection.mac.files
 
-    await connection.do(Folder(path="/opt/a/b", purpose="p", mode=0o700, owner="m1:staff"))
-    await connection.do(Link(path="/opt/current", target="a", purpose="p"))
-    await connection.do(Link(path="/opt/current", target="a/b", purpose="p"))
+    await connection.execute(Folder(path="/opt/a/b", purpose="p", mode=0o700, owner="m1:staff"))
+    await connection.execute(Link(path="/opt/current", target="a", purpose="p"))
+    await connection.execute(Link(path="/opt/current", target="a/b", purpose="p"))
     assert files.target("/opt/current") == "a/b"
     assert (files.mode("/opt/a/b"), files.owner("/opt/a/b")) == (0o700, "m1:staff")
 
-    await connection.do(Rename(path="/opt/a", to="/opt/c", purpose="p"))
-    await connection.do(Remove(path="/opt/current", purpose="p"))
-    await connection.do(Remove(path="/opt/current", purpose="p"))
+    await connection.execute(Rename(path="/opt/a", to="/opt/c", purpose="p"))
+    await connection.execute(Remove(path="/opt/current", purpose="p"))
+    await connection.execute(Remove(path="/opt/current", purpose="p"))
     assert files.names("/opt") == ["c"]
     assert len(connection.done) == 6
 
 
 async def test_rename_does_not_replace_a_folder(tmp_path: Path) -> None:
     connection = connected(tmp_path)
-    await connection.do(Folder(path="/opt/a", purpose="p"))
-    await connection.do(Link(path="/opt/link", target="/opt/a", purpose="p"))
-    await connection.do(Folder(path="/opt/b", purpose="p"))
+    await connection.execute(Folder(path="/opt/a", purpose="p"))
+    await connection.execute(Link(path="/opt/link", target="/opt/a", purpose="p"))
+    await connection.execute(Folder(path="/opt/b", purpose="p"))
 
     for taken in ("/opt/a", "/opt/link"):
         message = await failing(connection, Rename(path="/opt/b", to=taken, purpose="p"))

@@ -37,7 +37,7 @@ async def test_all_probes_are_one_round_trip(tmp_path: Path) -> None:
         Stat("/Users/m1"),
     ]
 
-    seen = (await connection.probe(probes)).answers
+    seen = (await connection.probe(probes)).results
 
     content = connection.mac.files.read("/etc/pf.conf") or b""
     assert connection.probes == 1
@@ -92,7 +92,7 @@ async def test_wait_ends_when_the_probe_succeeds(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     files = connection.mac.files
     files.write("/etc/kcpassword", kcpassword.encode(Secret(PASSWORD)), mode=0o600)
-    await connection.do(
+    await connection.execute(
         Run(
             argv=(
                 "defaults",
@@ -107,8 +107,10 @@ async def test_wait_ends_when_the_probe_succeeds(tmp_path: Path) -> None:
         )
     )
 
-    await connection.do(KICKSTART)
-    await connection.do(Wait(probe=SESSION, text="session = Aqua", purpose="wait for the session"))
+    await connection.execute(KICKSTART)
+    await connection.execute(
+        Wait(probe=SESSION, text="session = Aqua", purpose="wait for the session")
+    )
 
     assert "session = Aqua" in (await connection.probe([SESSION])).result(SESSION).text
 
@@ -118,17 +120,17 @@ async def test_wait_times_out(tmp_path: Path) -> None:
     before = connection.mac.now()
 
     with pytest.raises(errors.TimedOut, match="condition not met within 30 s"):
-        await connection.do(Wait(probe=SESSION, purpose="wait"))
+        await connection.execute(Wait(probe=SESSION, purpose="wait"))
 
     assert 29 <= connection.mac.now() - before <= 30
-    await connection.do(Wait(probe=SESSION, purpose="wait", ignore_failure=True))
+    await connection.execute(Wait(probe=SESSION, purpose="wait", ignore_failure=True))
 
 
 async def test_reboot_ends_when_the_mac_is_up(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     boot = connection.mac.state["boot"]["boot_id"]
 
-    await connection.do(Reboot(purpose="restart"))
+    await connection.execute(Reboot(purpose="restart"))
 
     assert connection.mac.state["boot"]["boot_id"] != boot
 
@@ -137,9 +139,9 @@ async def test_mac_that_does_not_come_back_times_out(tmp_path: Path) -> None:
     connection = connected(tmp_path, boot_seconds=3600)
 
     with pytest.raises(errors.TimedOut, match="did not come back within 600 s"):
-        await connection.do(Reboot(purpose="restart"))
+        await connection.execute(Reboot(purpose="restart"))
     with pytest.raises(errors.HostUnreachable, match="does not answer"):
-        await connection.do(WRITE)
+        await connection.execute(WRITE)
 
 
 async def test_every_command_has_a_timeout(tmp_path: Path) -> None:
@@ -148,6 +150,6 @@ async def test_every_command_has_a_timeout(tmp_path: Path) -> None:
     before = connection.mac.now()
 
     with pytest.raises(errors.TimedOut):
-        await connection.do(Run(argv=("true",), purpose="p", timeout=timedelta(seconds=7)))
+        await connection.execute(Run(argv=("true",), purpose="p", timeout=timedelta(seconds=7)))
 
     assert connection.mac.now() - before == 7

@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2154
-# end_answer NUMBER CODE: end an answer, whose bytes precede this line in base64.
-end_answer() {
+# end_result NUMBER CODE: end a result, whose bytes precede this line in base64.
+end_result() {
     printf '\n@%s %s %s\n' "$token" "$1" "$2"
 }
 
@@ -12,7 +12,7 @@ run_limited() {
     wait_with_timeout "$!" "$seconds"
 }
 
-# probe_run NUMBER MAX_BYTES SECONDS PROGRAM…: answer with the beginning of a program's output, and its exit code.
+# probe_run NUMBER MAX_BYTES SECONDS PROGRAM…: print the beginning of a program's output, and its exit code.
 probe_run() {
     number=$1 max_bytes=$2 limit=$3
     shift 3
@@ -27,7 +27,7 @@ probe_run() {
             } | base64 >&5
         } 4>&1)
     } 5>&1
-    end_answer "$number" "$code"
+    end_result "$number" "$code"
 }
 
 # probe_run_as_root NUMBER MAX_BYTES SECONDS PROGRAM…: the same as root; the error of sudo if it refuses.
@@ -41,25 +41,25 @@ probe_run_as_root() {
     probe_run "$number" "$max_bytes" "$limit" sudo -n -- "$@"
 }
 
-# probe_file NUMBER MAX_BYTES PATH LENGTH PREFIX: answer with the beginning of a file; with nothing if it does not begin with PREFIX.
+# probe_file NUMBER MAX_BYTES PATH LENGTH PREFIX: print the beginning of a file; with nothing if it does not begin with PREFIX.
 probe_file() {
     if [ -f "$3" ] && [ -r "$3" ]; then
         if [ "$4" -eq 0 ] || [ "$(head -c "$4" <"$3" | base64 | tr -d '\n')" = "$5" ]; then
             head -c "$2" <"$3" | base64
         fi
-        end_answer "$1" 0
+        end_result "$1" 0
     else
-        end_answer "$1" 1
+        end_result "$1" 1
     fi
 }
 
-# probe_stat NUMBER PATH yes|no: answer with what exists at a path, its digest if requested, and the target of a link.
+# probe_stat NUMBER PATH yes|no: print what exists at a path, its digest if requested, and the target of a link.
 probe_stat() {
     if [ -e "$2" ] || [ -h "$2" ]; then
         describe "$2" "$3" | base64
-        end_answer "$1" 0
+        end_result "$1" 0
     else
-        end_answer "$1" 1
+        end_result "$1" 1
     fi
 }
 
