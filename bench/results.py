@@ -30,10 +30,10 @@ EXPLANATIONS: Mapping[str, str] = {
 def versions() -> dict[str, str]:
     """Return the versions of all measured programs and libraries."""
     lock = LOCK.read_text()
-    found = {"python": platform.python_version()}
-    found |= {name: metadata.version(name) for name in OURS}
-    found |= {name: pinned(lock, name) for name in RIVALS}
-    return found | {name: PROGRAMS[name].module.version for name in SERVERS}
+    versions_found = {"python": platform.python_version()}
+    versions_found |= {name: metadata.version(name) for name in OURS}
+    versions_found |= {name: pinned(lock, name) for name in RIVALS}
+    return versions_found | {name: PROGRAMS[name].module.version for name in SERVERS}
 
 
 def pinned(lock: str, name: str) -> str:

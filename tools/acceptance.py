@@ -76,8 +76,8 @@ async def boot_has_an_id(scene: Scene) -> str:
     actual = scene.host.boot_id()
     expect(actual and actual == scene.host.boot_id(), f"got {actual!r} and then another id")
     if IS_MAC:
-        known = output_of("sysctl", "-n", "kern.bootsessionuuid")
-        expect(actual == known, f"got {actual}, and sysctl {known}")
+        session = output_of("sysctl", "-n", "kern.bootsessionuuid")
+        expect(actual == session, f"got {actual}, and sysctl {session}")
     return actual
 
 
@@ -110,8 +110,8 @@ async def holders_of_locks_are_seen(scene: Scene) -> str:
     path.write_text("{}")
     expect(scene.host.lock_holder(path) is None, "a free file has a holder")
     with held(path) as pid:
-        found = scene.host.lock_holder(path)
-        expect(found == pid, f"got {found}, and {pid} holds it")
+        holder = scene.host.lock_holder(path)
+        expect(holder == pid, f"got {holder}, and {pid} holds it")
     with path.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         expect(scene.host.lock_holder(path) is None, "an flock is taken for tart's lock")
@@ -120,10 +120,13 @@ async def holders_of_locks_are_seen(scene: Scene) -> str:
 
 async def processes_are_listed(scene: Scene) -> str:
     """Find this process and its arguments in the process table."""
-    found = {each.pid: each.argv for each in scene.host.processes()}
-    expect(os.getpid() in found, "this process is not in the process table")
-    expect(any("acceptance" in word for word in found[os.getpid()]), f"{found[os.getpid()]}")
-    return f"{len(found)} processes"
+    argv_by_pid = {each.pid: each.argv for each in scene.host.processes()}
+    expect(os.getpid() in argv_by_pid, "this process is not in the process table")
+    expect(
+        any("acceptance" in word for word in argv_by_pid[os.getpid()]),
+        f"{argv_by_pid[os.getpid()]}",
+    )
+    return f"{len(argv_by_pid)} processes"
 
 
 async def cpu_time_is_in_seconds(scene: Scene) -> str:
@@ -132,10 +135,10 @@ async def cpu_time_is_in_seconds(scene: Scene) -> str:
     while time.process_time() < until:
         pass
     usage = scene.host.usage(os.getpid())
-    known = time.process_time()
+    expected = time.process_time()
     expect(usage, "no usage was reported")
     actual = usage.cpu.total_seconds() if usage else 0.0
-    expect(abs(actual - known) < 0.3, f"got {actual:.2f} s, and it is {known:.2f} s")
+    expect(abs(actual - expected) < 0.3, f"got {actual:.2f} s, and it is {expected:.2f} s")
     return f"{actual:.2f} s, {usage.resident_bytes // 2**20 if usage else 0} MiB"
 
 
@@ -258,8 +261,8 @@ async def vm_stops(scene: Scene) -> str:
     expect(ended.code == 0, f"tart ended with {ended.code}: {scene.runs.output_tail(VM)}")
     expect(not scene.tart.is_running(VM, scene.host), "its lock is still held")
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while left := [each for each in scene.host.guest_processes() if VM in each.argv]:
-        expect(time.monotonic() < deadline, f"left: {left}")
+    while remaining := [each for each in scene.host.guest_processes() if VM in each.argv]:
+        expect(time.monotonic() < deadline, f"left: {remaining}")
         await asyncio.sleep(0.1)
     return f"code 0 at {ended.at}"
 
@@ -327,10 +330,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tart", default="tart", help="the tart to be used")
     parser.add_argument("--image", default="", help="an image to pull, boot and delete again")
     parser.add_argument("--folder", type=Path, help="where to work; by default a temporary folder")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with contextlib.ExitStack() as stack:
-        made = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        failed = asyncio.run(accept(given.tart, given.image, made))
+        made = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        failed = asyncio.run(accept(options.tart, options.image, made))
     print(f"{failed} wrong" if failed else "all as it should be")
     return 1 if failed else 0
 

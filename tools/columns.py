@@ -34,7 +34,7 @@ async def read_json(transport: HttpTransport, path: str, accept: str) -> Json:
 
 async def listable(transport: HttpTransport) -> dict[str, str]:
     """Return the path of each kind's collection, for all namespaces, by its qualified name; the preferred version wins."""
-    found: dict[str, str] = {}
+    resources: dict[str, str] = {}
     for root in ("api", "apis"):
         for group in (await read_json(transport, f"/{root}", DISCOVERY))["items"]:
             name = group["metadata"].get("name", "")
@@ -43,8 +43,8 @@ async def listable(transport: HttpTransport) -> dict[str, str]:
                 for each in version["resources"]:
                     if "list" in each["verbs"]:
                         qualified = ".".join(filter(None, [each["resource"], name]))
-                        found.setdefault(qualified, f"{base}/{each['resource']}")
-    return found
+                        resources.setdefault(qualified, f"{base}/{each['resource']}")
+    return resources
 
 
 def cut(tables: dict[str, Json]) -> Json:

@@ -82,16 +82,16 @@ def facts(spec: dict[str, Any], version: dict[str, Any]) -> list[str]:
 def table(schema: dict[str, Any], path: str) -> list[str]:
     """Return the table of all fields below a part of the object."""
     head = ["| field | type | default | rules | meaning |", "|---|---|---|---|---|"]
-    return head + [row(*one) for one in fields(schema, path)]
+    return head + [row(*entry) for entry in fields(schema, path)]
 
 
 def fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any], bool]]:
     """Yield each field with its path, its schema and whether it must be there."""
-    for name, one in schema.get("properties", {}).items():
+    for name, field_schema in schema.get("properties", {}).items():
         here = f"{path}.{name}"
-        yield here, one, name in schema.get("required", [])
-        yield from fields(one, here)
-        yield from fields(one.get("items", {}), f"{here}[]")
+        yield here, field_schema, name in schema.get("required", [])
+        yield from fields(field_schema, here)
+        yield from fields(field_schema.get("items", {}), f"{here}[]")
 
 
 def row(path: str, schema: dict[str, Any], required: bool) -> str:  # noqa: FBT001 - from a tuple
@@ -114,27 +114,27 @@ def rules_of(schema: dict[str, Any]) -> list[str]:
     """Return the bounds of a field, or of the items of a list."""
     # The greatest int32 is implied by the type.
     bounds = {key: text for key, text in BOUNDS.items() if schema.get(key, MAX_INT32) != MAX_INT32}
-    found = [text.format(schema[key]) for key, text in bounds.items()]
+    rules = [text.format(schema[key]) for key, text in bounds.items()]
     if "enum" in schema:
-        found.append("one of " + ", ".join(f"`{value}`" for value in schema["enum"] if value))
+        rules.append("one of " + ", ".join(f"`{value}`" for value in schema["enum"] if value))
     items = schema.get("items")
-    return found + [f"each {rule}" for rule in (rules_of(items) if items else [])]
+    return rules + [f"each {rule}" for rule in (rules_of(items) if items else [])]
 
 
 def rule_list(schema: dict[str, Any]) -> list[str]:
     """Return the rules across fields and across time, each with its expression."""
-    found = [
+    rules = [
         f"- `{path}`: {rule['message']} (`{rule['rule']}`)"
-        for path, one in [("spec", schema["properties"]["spec"]), *paths(schema)]
-        for rule in one.get("x-kubernetes-validations", [])
+        for path, field_schema in [("spec", schema["properties"]["spec"]), *paths(schema)]
+        for rule in field_schema.get("x-kubernetes-validations", [])
     ]
-    return ["", "Rules:", "", *found] if found else []
+    return ["", "Rules:", "", *rules] if rules else []
 
 
 def paths(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each field of the spec with its path."""
-    for path, one, _ in fields(schema["properties"]["spec"], "spec"):
-        yield path, one
+    for path, field_schema, _ in fields(schema["properties"]["spec"], "spec"):
+        yield path, field_schema
 
 
 def main() -> None:

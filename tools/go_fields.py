@@ -91,7 +91,7 @@ def read(source: str, package: str) -> dict[str, Type]:
         alias or path.rsplit("/", 1)[-1]: package_name(path)
         for alias, path in IMPORT.findall(source)
     }
-    found: dict[str, Type] = {}
+    types: dict[str, Type] = {}
     current: Type | None = None
     markers: dict[str, list[str]] = {}
     for line in source.splitlines():
@@ -100,7 +100,7 @@ def read(source: str, package: str) -> dict[str, Type]:
         elif declared := re.match(r"^type (\w+) (.+)$", line):
             flat = {key: values[0] for key, values in markers.items()}
             current = Type(package, imports, flat)
-            found[f"{package}.{declared[1]}"] = current
+            types[f"{package}.{declared[1]}"] = current
             if not declared[2].startswith("struct"):
                 current.alias = declared[2].split("//")[0].strip().removeprefix("= ")
                 current = None
@@ -111,7 +111,7 @@ def read(source: str, package: str) -> dict[str, Type]:
             name, kind, tags = match[1] or "", match[2], dict(TAG.findall(match[3]))
             current.fields.append((name, kind, tags, markers))
             markers = {}
-    return found
+    return types
 
 
 class Cut:

@@ -57,10 +57,10 @@ def main() -> int:
     files = [measure(path, ROOT) for path in sources(ROOT)]
     for line in figures([file for file in files if file.path.startswith("src/")]):
         print(line)
-    found = [breach for file in files for breach in breaches(file)]
-    for breach in found:
+    breached = [breach for file in files for breach in breaches(file)]
+    for breach in breached:
         print(breach)
-    return 1 if found else 0
+    return 1 if breached else 0
 
 
 def sources(root: Path) -> list[Path]:

@@ -119,12 +119,12 @@ def load(folder: Path, root: Path = ROOT) -> list[Mutant]:
     problems: list[str] = []
     for path in sorted(folder.glob("*.yaml")):
         try:
-            found = msgspec.yaml.decode(path.read_bytes(), type=list[Mutant])
+            entries = msgspec.yaml.decode(path.read_bytes(), type=list[Mutant])
         except msgspec.DecodeError as error:
             problems.append(f"{path.name}: {error}")
             continue
-        problems += [f"{path.name}: {text}" for one in found for text in one.problems(root)]
-        mutants += found
+        problems += [f"{path.name}: {text}" for entry in entries for text in entry.problems(root)]
+        mutants += entries
     if problems:
         raise InvalidMutants("\n".join(problems))
     return mutants
@@ -206,8 +206,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=main.__doc__)
     parser.add_argument("words", nargs="*", help="parts of a file's or test's path")
     words = parser.parse_args(arguments).words
-    known = load(ROOT / "tests/mutants")
-    mutants = [one for one in known if not words or any(w in one.at + one.test for w in words)]
+    entries = load(ROOT / "tests/mutants")
+    mutants = [
+        entry for entry in entries if not words or any(w in entry.at + entry.test for w in words)
+    ]
     unmodified = baseline(mutants)
     if unmodified.outcome not in {SURVIVED, SKIPPED}:
         print(f"The tests do not pass on unmodified code: {unmodified.detail}")

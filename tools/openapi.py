@@ -46,13 +46,13 @@ def kinds(schema: Json) -> list[list[str]]:
 
 def cut(documents: dict[str, Json]) -> Json:
     """Return every schema of the built-in kinds, once; the core group's come first where versions differ."""
-    found: Json = {}
+    schemas: Json = {}
     for path in sorted(documents, key=lambda path: (path != "api/v1", path)):
         for name, schema in documents[path].get("components", {}).get("schemas", {}).items():
-            if name.startswith(PREFIX) and name not in found:
+            if name.startswith(PREFIX) and name not in schemas:
                 needs = sorted(set(references(schema)))
-                found[name] = {"kinds": kinds(schema), "needs": needs, "schema": schema}
-    return dict(sorted(found.items()))
+                schemas[name] = {"kinds": kinds(schema), "needs": needs, "schema": schema}
+    return dict(sorted(schemas.items()))
 
 
 async def collect(kubeconfig: Path) -> dict[str, Json]:

@@ -65,18 +65,18 @@ def cut(listed: Json) -> list[Json]:
     )
 
 
-def _entry(whole: Json) -> Json:
-    meta = whole["metadata"]
-    kept = {key: meta[key] for key in ("annotations", "labels") if key in meta}
+def _entry(body: Json) -> Json:
+    meta = body["metadata"]
+    meta_kept = {key: meta[key] for key in ("annotations", "labels") if key in meta}
     order = ("aggregationRule", "roleRef", "rules", "subjects")
-    rest = {key: whole[key] for key in order if key in whole}
+    fields = {key: body[key] for key in order if key in body}
     return {
-        "kind": whole["kind"],
-        "resource": f"{PLURALS[whole['kind']]}.{GROUP}",
+        "kind": body["kind"],
+        "resource": f"{PLURALS[body['kind']]}.{GROUP}",
         "namespace": meta.get("namespace", ""),
         "name": meta["name"],
-        "metadata": kept,
-        "rest": rest,
+        "metadata": meta_kept,
+        "rest": fields,
     }
 
 

@@ -146,5 +146,5 @@ def _verdict(junit_file: Path, detail: str) -> Verdict:
 
 def _summary(done: Done) -> str:
     lines = done.stdout.strip().splitlines()
-    named = [line for line in lines if line.startswith(("FAILED ", "ERROR ", "SKIPPED "))]
-    return "; ".join(named) or "".join(lines[-1:]) or f"exit code {done.code}"
+    reported = [line for line in lines if line.startswith(("FAILED ", "ERROR ", "SKIPPED "))]
+    return "; ".join(reported) or "".join(lines[-1:]) or f"exit code {done.code}"

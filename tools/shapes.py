@@ -110,19 +110,19 @@ def short(name: str) -> str:
     return ".".join(parts[-2:])
 
 
-def type_of(schema: dict[str, Any], found: set[str]) -> str:
+def type_of(schema: dict[str, Any], referenced: set[str]) -> str:
     """Return a schema's type as Go names it, and note the structs that it refers to."""
     reference = schema.get("$ref") or next((each["$ref"] for each in schema.get("allOf", ())), None)
     if reference:
         long = reference.removeprefix(REFERENCE)
         if short(long) not in LEAVES:
-            found.add(long)
+            referenced.add(long)
         return LEAVES.get(short(long), short(long))
     match schema.get("type"):
         case "array":
-            return f"[]{type_of(schema['items'], found)}"
+            return f"[]{type_of(schema['items'], referenced)}"
         case "object" if "additionalProperties" in schema:
-            return f"map[string]{type_of(schema['additionalProperties'], found)}"
+            return f"map[string]{type_of(schema['additionalProperties'], referenced)}"
         case "string":
             return "[]uint8" if schema.get("format") == "byte" else "string"
         case "integer" | "number":
@@ -132,11 +132,11 @@ def type_of(schema: dict[str, Any], found: set[str]) -> str:
     return "any"
 
 
-def fields_of(schema: dict[str, Any], found: set[str], left_out: set[str]) -> dict[str, str]:
+def fields_of(schema: dict[str, Any], referenced: set[str], left_out: set[str]) -> dict[str, str]:
     """Return the fields of a struct with their types and marks."""
     marks = dict.fromkeys(left_out, "?") | dict.fromkeys(schema.get("required", ()), "!")
     return {
-        name: type_of(each, found) + marks.get(name, "")
+        name: type_of(each, referenced) + marks.get(name, "")
         for name, each in sorted(schema.get("properties", {}).items())
     }
 
@@ -162,9 +162,9 @@ def cut(schemas: dict[str, Any], roots: set[str]) -> dict[str, dict[str, str]]:
             raise SystemExit(
                 f"{name} and {long_names[short(name)]} share a short name: add a group to QUALIFIED"
             )
-        found: set[str] = set()
-        shapes[short(name)] = fields_of(schemas[name], found, left_out_at_zero(name))
-        waiting |= {each for each in found if each not in long_names.values()}
+        referenced: set[str] = set()
+        shapes[short(name)] = fields_of(schemas[name], referenced, left_out_at_zero(name))
+        waiting |= {each for each in referenced if each not in long_names.values()}
     return dict(sorted(shapes.items()))
 
 

@@ -107,7 +107,7 @@ async def measure_idle(on: Stage, *, seconds: float) -> Idle:
     await asyncio.sleep(seconds)
     after = usage.family(on.pid)
     still_running = [each for each in before.values() if each.pid in {one.pid for one in after}]
-    agent, was = next(each for each in after if each.pid == on.pid), before[on.pid]
+    agent, first = next(each for each in after if each.pid == on.pid), before[on.pid]
     supervisors = [each.pid for each in after if each.is_supervisor]
     if len(supervisors) != len(names):
         raise RuntimeError(f"{len(names)} VMs run under {len(supervisors)} supervisors")
@@ -116,8 +116,8 @@ async def measure_idle(on: Stage, *, seconds: float) -> Idle:
         agent_bytes=processes.resident_bytes(on.pid),
         supervisor_bytes=sum(processes.resident_bytes(pid) for pid in supervisors),
         cpu_percent=100 * used / seconds,
-        agent_cpu_percent=100 * (agent.own_seconds - was.own_seconds) / seconds,
-        waited_cpu_percent=100 * (agent.waited_seconds - was.waited_seconds) / seconds,
+        agent_cpu_percent=100 * (agent.own_seconds - first.own_seconds) / seconds,
+        waited_cpu_percent=100 * (agent.waited_seconds - first.waited_seconds) / seconds,
     )
 
 

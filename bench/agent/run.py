@@ -42,7 +42,7 @@ class Results:
     def ratios(self) -> dict[str, float]:
         """Return the values that are compared with goals, and the agent's size relative to its predecessor's."""
         resident = self.idle.agent_bytes / 1e6
-        found = {
+        ratios = {
             RSS: resident,
             "agent RSS, of the Go agent's": resident / REFERENCE_MB,
             "supervisors RSS MB": self.idle.supervisor_bytes / 1e6,
@@ -52,7 +52,7 @@ class Results:
             "first start to Ready s": self.starts[0],
             "next start to Ready s": statistics.median(self.starts[1:] or self.starts),
         }
-        return {name: round(value, 3) for name, value in found.items()}
+        return {name: round(value, 3) for name, value in ratios.items()}
 
     def report(self) -> Report:
         """Return the values with the goals and whether they are met."""

@@ -157,18 +157,18 @@ async def staged(process_folder: ProcessFolder) -> AsyncIterator[Stage]:
     """Yield a server and a Mac whose agent is not started; all their processes are stopped at the end."""
     server = Bramley(process_folder, has_controllers=True)
     server.start()
-    found = config_loader.load(process_folder.folder / "kubeconfig", environment={})
+    config = config_loader.load(process_folder.folder / "kubeconfig", environment={})
     mac = MacFolder(process_folder.folder / "mac-1")
     mac.root.mkdir()
     mac.lay_out(script())
     async with config_loader.connect(process_folder.folder / "kubeconfig", environment={}) as kube:
         made = await identity.create(kube, mac.name, expires=timedelta(hours=1))
         agent_kubeconfig = kubeconfig.render(
-            mac.name, made.token, server=found.server, trust=found.trust
+            mac.name, made.token, server=config.server, trust=config.trust
         )
         mac.kubeconfig.touch(mode=0o600)
         mac.kubeconfig.write_text(agent_kubeconfig.reveal())
-        mac.authority.write_text(found.trust.authorities or "")
+        mac.authority.write_text(config.trust.authorities or "")
         stage = Stage(process_folder, mac, kube)
         try:
             yield stage

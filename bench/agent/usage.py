@@ -37,11 +37,13 @@ class Process:
 
 def family(agent: int) -> list[Process]:
     """Return the agent, its supervisors and their running children, without VMs and their descendants."""
-    known = {each.pid: each for each in everything()}
-    found = [known[agent]]
-    for parent in found:
-        found += [each for each in known.values() if each.parent == parent.pid and not each.is_vm]
-    return found
+    by_pid = {each.pid: each for each in everything()}
+    members = [by_pid[agent]]
+    for parent in members:
+        members += [
+            each for each in by_pid.values() if each.parent == parent.pid and not each.is_vm
+        ]
+    return members
 
 
 def cpu_seconds(processes: Iterable[Process]) -> float:

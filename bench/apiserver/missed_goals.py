@@ -36,7 +36,7 @@ def import_times() -> str:
 
 def slowest_imports(report: str) -> Iterator[str]:
     """Return the modules that take longest, in milliseconds."""
-    found = re.findall(r"^import time:\s+\d+ \|\s+(\d+) \|\s+(\S+)$", report, re.MULTILINE)
-    slowest = sorted(((int(micros), name) for micros, name in found), reverse=True)
+    imports = re.findall(r"^import time:\s+\d+ \|\s+(\d+) \|\s+(\S+)$", report, re.MULTILINE)
+    slowest = sorted(((int(micros), name) for micros, name in imports), reverse=True)
     for micros, name in slowest[:SHOWN]:
         yield f"{micros / 1000:8.1f} ms  {name}"

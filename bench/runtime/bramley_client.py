@@ -101,8 +101,8 @@ def peak_bytes() -> int:
 async def main(server: str, what: str) -> None:
     """Measure and print."""
     async with Client(HttpTransport(ClientConfig(server))) as client:
-        found = await (reconciles if what == "reconciles" else events)(client)
-    sys.stdout.write(json.dumps(found) + "\n")
+        figures = await (reconciles if what == "reconciles" else events)(client)
+    sys.stdout.write(json.dumps(figures) + "\n")
 
 
 if __name__ == "__main__":

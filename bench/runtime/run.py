@@ -49,14 +49,14 @@ def run(arguments: Sequence[str]) -> Report:
     options.add_argument("--rounds", type=int, default=7, help="how often; the median counts")
     rounds = options.parse_args(arguments).rounds
     python = foreign.interpreter()
-    found: dict[str, list[Figures]] = {}
+    figures: dict[str, list[Figures]] = {}
     for events, measurements in plan(python).items():
         with replaying(events) as server, kubeconfig(server) as access:
             for _ in range(rounds):
                 for name, measure in measurements.items():
                     print_progress(f"measuring {name}")
-                    found.setdefault(name, []).append(measure(server, access))
-    return judged({name: median(rows) for name, rows in found.items()})
+                    figures.setdefault(name, []).append(measure(server, access))
+    return judged({name: median(rows) for name, rows in figures.items()})
 
 
 def plan(python: Path) -> dict[int, dict[str, Measurement]]:
@@ -177,9 +177,9 @@ def judged(found: Mapping[str, Figures]) -> Report:
 COLUMNS = ("client", "per second", "resident MB")
 
 
-def rows(rates: Mapping[str, float], found: Mapping[str, Figures]) -> list[tuple[str, ...]]:
+def rows(rates: Mapping[str, float], figures: Mapping[str, Figures]) -> list[tuple[str, ...]]:
     """Return the table's rows."""
-    return [(name, f"{rate:,.0f}", held(found[name])) for name, rate in rates.items()]
+    return [(name, f"{rate:,.0f}", held(figures[name])) for name, rate in rates.items()]
 
 
 def held(figures: Figures) -> str:

@@ -48,20 +48,20 @@ class Results:
         few = next(use for use in self.ours if use.hosts == FEW)
         most = self.ours[-1]
         each = (most.above_idle - few.above_idle) / (most.hosts - few.hosts)
-        found = {
+        ratios = {
             ABOVE: most.above_idle / MEGABYTE,
             EACH: each / MEGABYTE,
             **_speeds(self.races),
         }
-        found |= {
+        ratios |= {
             f"RSS above idle MB, {_hosts(use.hosts)}": use.above_idle / MEGABYTE
             for use in self.ours[:-1]
         }
-        found |= {
+        ratios |= {
             f"RSS above idle MB, {_hosts(use.hosts)}, a copy per call": use.above_idle / MEGABYTE
             for use in self.copy_per_call
         }
-        return {name: round(value, 3) for name, value in found.items()}
+        return {name: round(value, 3) for name, value in ratios.items()}
 
     def report(self) -> Report:
         """Return the values, with the goals and whether they are met."""

@@ -90,22 +90,22 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], list[Archive]]]] =
 def shown(archives: Sequence[Archive], form: str) -> str:
     """Return the result as text or JSON."""
     if form == "json":
-        return json.dumps([_fields(one) for one in archives], indent=1)
+        return json.dumps([_fields(archive) for archive in archives], indent=1)
     return "\n".join(
-        f"{one.path}\n  {one.size:,} bytes, SHA-256 {one.sha256}\n  belongs in {one.manifest.folder}"
-        for one in archives
+        f"{archive.path}\n  {archive.size:,} bytes, SHA-256 {archive.sha256}\n  belongs in {archive.manifest.folder}"
+        for archive in archives
     )
 
 
-def _fields(one: Archive) -> dict[str, str | int]:
-    manifest = one.manifest
+def _fields(archive: Archive) -> dict[str, str | int]:
+    manifest = archive.manifest
     return {
         "kind": manifest.kind.value,
         "version": manifest.version,
         "platform": manifest.platform.value,
-        "path": str(one.path),
-        "size": one.size,
-        "sha256": one.sha256,
+        "path": str(archive.path),
+        "size": archive.size,
+        "sha256": archive.sha256,
         "content": manifest.content,
         "folder": manifest.folder,
     }

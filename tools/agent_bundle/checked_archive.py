@@ -40,10 +40,10 @@ def opened(path: Path, sha256: str) -> Iterator[tarfile.TarFile]:
     if not _DIGEST.fullmatch(expected):
         raise BadConfiguration(f"{sha256!r} is not a SHA-256: give 64 hexadecimal digits")
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != expected:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != expected:
             raise BadConfiguration(
-                f"{path} has the SHA-256 {found}, not {expected}; nothing was unpacked: fetch it again, or give"
+                f"{path} has the SHA-256 {digest}, not {expected}; nothing was unpacked: fetch it again, or give"
                 " the hash that its publisher names"
             )
         file.seek(0)
@@ -92,13 +92,13 @@ class Unpacking:
         if self.is_included(name):
             self._write(member, self.folder / name)
 
-    def _write(self, member: tarfile.TarInfo, place: Path) -> None:
-        held = self.archive.extractfile(member)
-        if held is None:
+    def _write(self, member: tarfile.TarInfo, path: Path) -> None:
+        content = self.archive.extractfile(member)
+        if content is None:
             raise BadConfiguration(f"{member.name} holds nothing")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with held, place.open("xb") as file:
-            shutil.copyfileobj(held, file, _BLOCK)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with content, path.open("xb") as file:
+            shutil.copyfileobj(content, file, _BLOCK)
 
     def _require_plain(self) -> None:
         for name in self.names:

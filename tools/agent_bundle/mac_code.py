@@ -21,13 +21,13 @@ def build(interpreter: Path, folder: Path, *, given: Sequence[Path] | None = Non
             f"{interpreter} is for {target.platform}, and the wheels are for Macs; for this machine's own pair"
             " run: python -m tools.agent_bundle linux"
         )
-    found = code.agent_imports()
+    closure = code.agent_imports()
     used = given if given is not None else wheels.fetched(target.python)
     files: dict[str, Source] = {}
     for wheel in used:
         files |= wheels.files_of(wheel)
-    whole = code.code_tree(files, target.version, modules=found.modules.values())
-    return make(whole, _about(target, used), folder)
+    tree = code.code_tree(files, target.version, modules=closure.modules.values())
+    return make(tree, _about(target, used), folder)
 
 
 def _about(target: Manifest, used: Sequence[Path]) -> ArchiveSpec:

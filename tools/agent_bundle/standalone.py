@@ -35,12 +35,12 @@ _STANDARD_LIBRARY = re.compile(r"lib/python3\.\d+/(.+)")
 def build(path: Path, sha256: str, folder: Path, *, bounds: Bounds | None = None) -> Archive:
     """Make the interpreter's archive from a file with this SHA-256."""
     with tempfile.TemporaryDirectory(prefix="agent-bundle-") as scratch:
-        place = Path(scratch, "unpacked")
+        unpacked = Path(scratch, "unpacked")
         with opened(path, sha256) as archive:
-            Unpacking(archive, place, _is_needed, bounds or Bounds()).run()
-        release = _release(path, place)
-        files = {name: source for name, source in read_tree(place).items() if is_kept(name)}
-        _require_program(path, place, release)
+            Unpacking(archive, unpacked, _is_needed, bounds or Bounds()).run()
+        release = _release(path, unpacked)
+        files = {name: source for name, source in read_tree(unpacked).items() if is_kept(name)}
+        _require_program(path, unpacked, release)
         about = ArchiveSpec(
             Kind.INTERPRETER,
             name=interpreter.NAME,
@@ -64,9 +64,9 @@ def _is_needed(name: str) -> bool:
     return is_kept(name) or _VERSION_HEADER.fullmatch(name) is not None
 
 
-def _release(path: Path, place: Path) -> str:
-    headers = [name for name in file_names(place) if _VERSION_HEADER.fullmatch(name)]
-    versions = [_VERSION.search((place / name).read_text(errors="replace")) for name in headers]
+def _release(path: Path, unpacked: Path) -> str:
+    headers = [name for name in file_names(unpacked) if _VERSION_HEADER.fullmatch(name)]
+    versions = [_VERSION.search((unpacked / name).read_text(errors="replace")) for name in headers]
     if len(versions) != 1 or versions[0] is None:
         raise BadConfiguration(
             f"{path} holds no interpreter: it has no include/python3.*/patchlevel.h"
@@ -74,16 +74,16 @@ def _release(path: Path, place: Path) -> str:
     return versions[0][1]
 
 
-def _require_program(path: Path, place: Path, release: str) -> None:
+def _require_program(path: Path, unpacked: Path, release: str) -> None:
     series = ".".join(release.split(".")[:2])
     if series != PYTHON_SERIES:
         raise BadConfiguration(
             f"{path} is Python {release}, and this is {PYTHON_SERIES}; run the same command with python{series}"
         )
     program = PurePosixPath("bin", f"python{series}").as_posix()
-    if _PLATFORM not in native_files(place).get(program, ()):
+    if _PLATFORM not in native_files(unpacked).get(program, ()):
         raise BadConfiguration(
             f"{path}: its {program} is not for {_PLATFORM}; give an aarch64-apple-darwin file"
         )
-    if not (place / "bin" / "python3").is_file():
+    if not (unpacked / "bin" / "python3").is_file():
         raise BadConfiguration(f"{path} has no bin/python3")

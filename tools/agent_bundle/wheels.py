@@ -39,15 +39,15 @@ def fetched(python: str, *, lock: Path = LOCK, cache: Path | None = None) -> lis
             # Where another process was faster, its wheels are the same.
             with contextlib.suppress(OSError):
                 Path(scratch, "wheels").rename(home)
-    found = sorted(home.glob("*.whl"))
-    _require_pinned(found, lock)
-    return found
+    wheels = sorted(home.glob("*.whl"))
+    _require_pinned(wheels, lock)
+    return wheels
 
 
-def _require_pinned(found: Iterable[Path], lock: Path) -> None:
+def _require_pinned(wheels: Iterable[Path], lock: Path) -> None:
     # The cache may have changed since pip read it.
     pinned = lock.read_text()
-    for wheel in found:
+    for wheel in wheels:
         if f"sha256:{digest(wheel)}" not in pinned:
             raise BadConfiguration(f"{wheel} is not what {lock.name} pins; remove {wheel.parent}")
 

@@ -48,10 +48,10 @@ def instance_of(arguments: argparse.Namespace) -> Instance:
     return Instance(chosen.absolute()) if chosen else Instance.named(arguments.name)
 
 
-def extra_flags(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def extra_flags(pairs: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Sort SERVER=FLAG arguments by server, refusing servers that do not exist."""
     sorted_by_server: dict[str, tuple[str, ...]] = {}
-    for text in given:
+    for text in pairs:
         server, _, flag = text.partition("=")
         if server not in programs.CONTROL_PLANE or not flag.startswith("--"):
             raise SystemExit(

@@ -147,11 +147,11 @@ def failure(server: ProcessRecord, what: str) -> StartFailed:
 
 def free_ports(count: int) -> list[int]:
     """Return loopback ports that were free a moment ago, all different."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+    with ExitStack() as sockets_open:
+        sockets = [sockets_open.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
 
 
 def stop_servers(instance: Instance) -> None:

@@ -59,8 +59,8 @@ def find_go() -> Path | None:
     """Return the newest Go on the PATH, beside this Python, or in the folders of its installers."""
     usual = [Path(sys.executable).parent, Path("/usr/local/go/bin"), Path("/opt/homebrew/bin")]
     places = os.pathsep.join([os.environ.get("PATH", ""), *map(str, usual)])
-    found = shutil.which("go", path=places)
-    return Path(found) if found else None
+    program = shutil.which("go", path=places)
+    return Path(program) if program else None
 
 
 def go_version(go: Path) -> tuple[int, ...]:

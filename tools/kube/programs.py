@@ -71,18 +71,18 @@ PROGRAMS: Mapping[str, Program] = {
 
 def required_version(go_mod: str, module: str) -> str:
     """Return the version that a go.mod requires of one module."""
-    found = re.search(rf"^(?:require )?\s*{re.escape(module)} (v\S+)", go_mod, re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^(?:require )?\s*{re.escape(module)} (v\S+)", go_mod, re.MULTILINE)
+    if match is None:
         raise LookupError(f"go.mod does not require {module}")
-    return found.group(1)
+    return match.group(1)
 
 
 def go_directive(go_mod: str) -> tuple[int, ...]:
     """Return the oldest Go that a go.mod admits, as numbers to compare."""
-    found = re.search(r"^go (\d+(?:\.\d+)*)", go_mod, re.MULTILINE)
-    if found is None:
+    match = re.search(r"^go (\d+(?:\.\d+)*)", go_mod, re.MULTILINE)
+    if match is None:
         raise LookupError("go.mod has no Go version")
-    return tuple(int(part) for part in found.group(1).split("."))
+    return tuple(int(part) for part in match.group(1).split("."))
 
 
 def linker_flags(module: Module) -> str:

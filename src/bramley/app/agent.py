@@ -129,9 +129,9 @@ def _connect(
     from bramley.kube.http import HttpTransport
 
     explicit = Path(kubeconfig) if kubeconfig else None
-    found = config_loader.load(explicit, environment=environment, clock=clock)
-    token = AgentToken(found.credentials, settings.folders.agent_token)
-    return token, Client(HttpTransport(replace(found, credentials=token)), clock=clock)
+    config = config_loader.load(explicit, environment=environment, clock=clock)
+    token = AgentToken(config.credentials, settings.folders.agent_token)
+    return token, Client(HttpTransport(replace(config, credentials=token)), clock=clock)
 
 
 def _host_deps(

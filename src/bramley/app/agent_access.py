@@ -53,12 +53,12 @@ async def create(
     cluster: Cluster, node: str, *, expires: timedelta, server: str | None = None
 ) -> Issued:
     """Create or renew an agent's identity."""
-    found = config_loader.load(cluster.kubeconfig, cluster.context)
-    address = kubeconfig.server_for_agent(found, server)
-    async with Client(HttpTransport(found)) as kube:
+    config = config_loader.load(cluster.kubeconfig, cluster.context)
+    address = kubeconfig.server_for_agent(config, server)
+    async with Client(HttpTransport(config)) as kube:
         with _policies_required():
             made = await identity.create(kube, node, expires=expires)
-    content = kubeconfig.render(node, made.token, server=address, trust=found.trust)
+    content = kubeconfig.render(node, made.token, server=address, trust=config.trust)
     return Issued(made, address, content)
 
 

@@ -165,7 +165,7 @@ class AgentComponents:
             _probes(settings.metrics, metrics=True),
             _probes(settings.health, metrics=False),
         ]
-        probes = tuple(one for one in served if one is not None) if deps.has_sockets else ()
+        probes = tuple(each for each in served if each is not None) if deps.has_sockets else ()
         return Manager(
             deps.kube,
             clock=deps.clock,
@@ -280,8 +280,8 @@ class AgentComponents:
         )
 
     def _watch_node(self) -> None:
-        own = Selection.of(fields={"metadata.name": self._settings.node.name})
-        informer = self.manager.informer(Node, own)
+        selection = Selection.of(fields={"metadata.name": self._settings.node.name})
+        informer = self.manager.informer(Node, selection)
         informer.on_change(self.node.on_change)
         informer.on_change(self.staging.on_change)
 

@@ -195,9 +195,9 @@ def _nodes(settings: Settings, certificates: Certificates, clock: Clock) -> Kube
 
     file = settings.kubelet_authority
     checked_by = _read_authority(file) if file is not None else None
-    own = certificates.authority.decode()
+    own_authority = certificates.authority.decode()
     return usage.kubelets(
-        issue, authority=checked_by or own, clock=clock, checked=checked_by is not None
+        issue, authority=checked_by or own_authority, clock=clock, checked=checked_by is not None
     )
 
 

@@ -47,14 +47,14 @@ async def back_up_server(
     transport = HttpTransport(config_loader.load(kubeconfig, context))
     request = Request("GET", backups.PATH, accept="application/x-tar", deadline=_RESPONSE_TIMEOUT)
     try:
-        with private_files.replace(out) as (file, place):
+        with private_files.replace(out) as (file, temporary):
             async with transport.stream(request) as answer:
                 if answer.status != 200:
                     raise await _refusal(answer)
                 await _copy(answer, file, progress)
             file.flush()
             # Checked before the file gets its final name, so that an incomplete download never appears to be a backup.
-            return archives.check(place)
+            return archives.check(temporary)
     finally:
         await transport.close()
 
@@ -70,8 +70,8 @@ def back_up_folder(folder: Path, out: Path) -> Manifest:
         data_folder.finish_restore(folder)
         content = backup.read(folder / data_folder.DATABASE, check_record=damage.check_envelope)
         small = archives.small_parts(folder, folder / archives.KUBECONFIG)
-        place = undo.enter_context(backups.scratch(folder))
-        archive = backups.build(content, small, place, datetime.now(UTC))
+        temporary = undo.enter_context(backups.scratch(folder))
+        archive = backups.build(content, small, temporary, datetime.now(UTC))
         with private_files.replace(out) as (file, _):
             for chunk in archive.chunks():
                 file.write(chunk)
@@ -156,7 +156,7 @@ def _recover(folder: Path, *, force: bool) -> None:
 def _unused_path(path: Path) -> Path:
     """Return a path that does not exist, so that no earlier state is overwritten."""
     others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-    return path if not path.exists() else next(other for other in others if not other.exists())
+    return path if not path.exists() else next(each for each in others if not each.exists())
 
 
 def _replaced() -> list[str]:
@@ -184,28 +184,28 @@ def _check_output(out: Path) -> None:
     private_files.check_writable(out)
 
 
-async def _copy(answer: Stream, file: IO[bytes], progress: Progress) -> None:
-    total, done = int(answer.headers.get("content-length", "0")), 0
-    chunks = answer.chunks
+async def _copy(response: Stream, file: IO[bytes], progress: Progress) -> None:
+    total, received = int(response.headers.get("content-length", "0")), 0
+    chunks = response.chunks
     while True:
         try:
             async with asyncio.timeout(_READ_TIMEOUT.total_seconds()):
                 chunk = await anext(chunks, b"")
         except TimeoutError as error:
             raise errors.TimedOut(
-                f"the server stopped sending the backup after {done:,} bytes"
+                f"the server stopped sending the backup after {received:,} bytes"
             ) from error
         if not chunk:
             return
         await asyncio.to_thread(file.write, chunk)
-        done += len(chunk)
-        progress(done, total)
+        received += len(chunk)
+        progress(received, total)
 
 
-async def _refusal(answer: Stream) -> Exception:
-    body = b"".join([chunk async for chunk in answer.chunks])
-    if answer.status == 404:
+async def _refusal(response: Stream) -> Exception:
+    body = b"".join([chunk async for chunk in response.chunks])
+    if response.status == 404:
         return errors.BadConfiguration(
             "this server makes no backups: it is not an embedded API of Bramley with a data folder"
         )
-    return status.error("making a backup", status.parse(body), code=answer.status)
+    return status.error("making a backup", status.parse(body), code=response.status)

@@ -285,11 +285,11 @@ def _endpoints(ports_file: Path) -> list[str]:
     """Return the addresses of an agent: those of the last start if they are free, so that a second start changes nothing."""
     before = ports_file.read_text().split() if ports_file.exists() else []
     with contextlib.ExitStack() as sockets:
-        found = [
+        endpoints = [
             _free_port(sockets, int(before[each]) if each < len(before) else 0) for each in range(3)
         ]
-    ports_file.write_text(" ".join(str(port) for port in found))
-    return [f"{_LOOPBACK}:{port}" for port in found]
+    ports_file.write_text(" ".join(str(port) for port in endpoints))
+    return [f"{_LOOPBACK}:{port}" for port in endpoints]
 
 
 def _free_port(sockets: contextlib.ExitStack, preferred: int) -> int:

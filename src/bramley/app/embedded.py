@@ -225,9 +225,9 @@ async def prepare(api: Api, token: Secret) -> None:
     answer = await api.transport(token).send(Request("GET", "/api/v1/namespaces/default"))
     if answer.status == HTTPStatus.INSUFFICIENT_STORAGE:
         # Not ApiUnavailable: its advice would be about the server and the kubeconfig.
-        why = msgspec.json.decode(answer.body, type=Status).message
+        reason = msgspec.json.decode(answer.body, type=Status).message
         raise BadConfiguration(
-            f"{why}; free some disk space, or choose another folder with --data-dir"
+            f"{reason}; free some disk space, or choose another folder with --data-dir"
         )
     if answer.status != HTTPStatus.OK:
         raise ApiUnavailable(

@@ -283,14 +283,16 @@ async def _archive(
         return None
     field, path = f"artifacts.{'agent' if kind is Kind.CODE else 'interpreter'}", folder / file.file
     with file_errors(field, path):
-        found = agent_archive.read(path, kind)
-        return await _load_archive(found, file, path, store)
+        manifest = agent_archive.read(path, kind)
+        return await _load_archive(manifest, file, path, store)
 
 
-async def _load_archive(found: Manifest, file: File, path: Path, store: ArtifactStore) -> Artifact:
-    if file.version and file.version != found.version:
-        raise BadConfiguration(f"{file.file} holds version {found.version}, not {file.version}")
-    return _check_digest(await store.load(path, name=found.name, version=found.version), file)
+async def _load_archive(
+    manifest: Manifest, file: File, path: Path, store: ArtifactStore
+) -> Artifact:
+    if file.version and file.version != manifest.version:
+        raise BadConfiguration(f"{file.file} holds version {manifest.version}, not {file.version}")
+    return _check_digest(await store.load(path, name=manifest.name, version=manifest.version), file)
 
 
 def _require_content(field: str, path: Path, *, is_archive: bool) -> None:

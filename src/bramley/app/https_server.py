@@ -64,14 +64,14 @@ class ConnectionBounds:
     def close_surplus(self, connections: Iterable[Any], now: float) -> int:
         """Close overdue connections, then the longest waiting ones above the limit; return how many were closed."""
         open_now = list(connections)
-        waiting = [one for one in open_now if one.waiting_since]
-        overdue = [one for one in waiting if now - one.waiting_since > self._deadline]
-        left = [one for one in waiting if now - one.waiting_since <= self._deadline]
-        left.sort(key=lambda one: (one.has_requested, one.waiting_since))
+        waiting = [each for each in open_now if each.waiting_since]
+        overdue = [each for each in waiting if now - each.waiting_since > self._deadline]
+        remaining = [each for each in waiting if now - each.waiting_since <= self._deadline]
+        remaining.sort(key=lambda each: (each.has_requested, each.waiting_since))
         surplus = max(0, len(open_now) - len(overdue) - self._limit)
-        for one in (*overdue, *left[:surplus]):
-            one.abort()
-        return len(overdue) + len(left[:surplus])
+        for each in (*overdue, *remaining[:surplus]):
+            each.abort()
+        return len(overdue) + len(remaining[:surplus])
 
 
 logger = log.get(__name__)

@@ -97,15 +97,15 @@ class SshOptions:
 
 def parse_target(text: str, *, user: str, field: str = "TARGET") -> tuple[str, str, int]:
     """Return user, host and port of user@host:port."""
-    found = _TARGET.fullmatch(text)
-    if found is None:
+    match = _TARGET.fullmatch(text)
+    if match is None:
         raise BadConfiguration(
             f"{field} {text[:80]!r} is not of the form user@host or user@host:port"
         )
     # The final dot of an absolute name is dropped, so that a Mac has one host key entry with and without it.
-    host = found["host"].strip("[]").removesuffix(".")
-    port = int(found["port"] or ssh.target.DEFAULT_PORT)
-    login = found["user"] or user
+    host = match["host"].strip("[]").removesuffix(".")
+    port = int(match["port"] or ssh.target.DEFAULT_PORT)
+    login = match["user"] or user
     grammar.require(
         field,
         grammar.USER_NAME.check("user", login),

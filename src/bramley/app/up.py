@@ -41,8 +41,8 @@ class MacSettings:
     @property
     def surplus(self) -> list[str]:
         """Return the names of Macs of earlier starts, of either kind, that are still to be removed from the cluster."""
-        kept = {root.name for root in self._roots if not _mark(root).exists()}
-        return sorted(kept - {*self.names})
+        active = {root.name for root in self._roots if not _mark(root).exists()}
+        return sorted(active - {*self.names})
 
     @property
     def has_work(self) -> bool:

@@ -207,15 +207,15 @@ class FlagValues:
 
     def key_values(self, flag: Flag) -> dict[str, str]:
         """Return the value, `k=v,k=v`, as a dictionary; empty parts are skipped."""
-        found = {}
+        pairs = {}
         for pair in filter(None, (part.strip() for part in self.text(flag).split(","))):
             key, equals, value = pair.partition("=")
             if not (equals and key.strip()):
                 raise BadConfiguration(
                     f"{self.source_name(flag)}: {pair!r} is not key=value; write it like zone=par-1,rack=7"
                 )
-            found[key.strip()] = value.strip()
-        return found
+            pairs[key.strip()] = value.strip()
+        return pairs
 
 
 def parser() -> argparse.ArgumentParser:
@@ -232,35 +232,35 @@ def parser() -> argparse.ArgumentParser:
         add_help=False,
         exit_on_error=False,
     )
-    for title, known in GROUPS:
+    for title, entries in GROUPS:
         group = result.add_argument_group(title)
-        for one in known:
-            _add(group, one)
-    rest = result.add_argument_group("Other")
-    rest.add_argument(
+        for entry in entries:
+            _add(group, entry)
+    other = result.add_argument_group("Other")
+    other.add_argument(
         "--show-settings",
         action="store_true",
         help="Print each setting with its value and source, and exit.",
     )
-    rest.add_argument("--version", action="store_true", help="Print the version and exit.")
-    rest.add_argument("-h", "--help", action="help", help="Show this message and exit.")
+    other.add_argument("--version", action="store_true", help="Print the version and exit.")
+    other.add_argument("-h", "--help", action="help", help="Show this message and exit.")
     return result
 
 
-def _add(group: argparse._ArgumentGroup, known: FlagHelp) -> None:
-    notes = [f"env: {known.flag.env}"] if known.flag.env else []
-    default = known.flag.default or known.default
-    notes += [f"default: {default}"] if default and known.value else []
-    text = f"{known.text} [{'; '.join(notes)}]" if notes else known.text
+def _add(group: argparse._ArgumentGroup, entry: FlagHelp) -> None:
+    notes = [f"env: {entry.flag.env}"] if entry.flag.env else []
+    default = entry.flag.default or entry.default
+    notes += [f"default: {default}"] if default and entry.value else []
+    text = f"{entry.text} [{'; '.join(notes)}]" if notes else entry.text
     # argparse interprets percent signs.
     text = text.replace("%", "%%")
-    if known.is_repeated:
-        group.add_argument(known.flag.name, action="append", metavar=known.value, help=text)
-    elif known.value:
-        group.add_argument(known.flag.name, metavar=known.value, help=text)
+    if entry.is_repeated:
+        group.add_argument(entry.flag.name, action="append", metavar=entry.value, help=text)
+    elif entry.value:
+        group.add_argument(entry.flag.name, metavar=entry.value, help=text)
     else:
         # A switch accepts a value, too: --disable-vm-gc=false.
-        group.add_argument(known.flag.name, nargs="?", const="true", metavar="false", help=text)
+        group.add_argument(entry.flag.name, nargs="?", const="true", metavar="false", help=text)
 
 
 def read(
@@ -274,10 +274,10 @@ def read(
     if surplus:
         raise BadConfiguration(_unknown(surplus[0]))
     values, sources, repeated = {}, {}, {}
-    for known in all_flags():
-        flag = known.flag
+    for entry in all_flags():
+        flag = entry.flag
         value = getattr(parsed, flag.name.removeprefix("--").replace("-", "_"))
-        if known.is_repeated:
+        if entry.is_repeated:
             repeated[flag.name] = tuple(value or ())
             value = ",".join(value) if value else None
         values[flag.name], sources[flag.name] = _value(flag, value, environment)
@@ -287,7 +287,7 @@ def read(
 def _unknown(word: str) -> str:
     import difflib
 
-    names = [known.flag.name for known in all_flags()]
+    names = [entry.flag.name for entry in all_flags()]
     close = difflib.get_close_matches(word.partition("=")[0], names, n=1, cutoff=0.8)
     hint = f"did you mean {close[0]}?" if close else _SEE_HELP
     return f"{word!r} is unknown; {hint}"
@@ -307,6 +307,6 @@ def _value(flag: Flag, written: str | None, environment: Mapping[str, str]) -> t
     return flag.default, "default"
 
 
-def ignored_flags(given: FlagValues) -> list[str]:
+def ignored_flags(values: FlagValues) -> list[str]:
     """Return the given flags and variables that have no effect."""
-    return [given.source_name(known.flag) for known in IGNORED if not given.is_default(known.flag)]
+    return [values.source_name(each.flag) for each in IGNORED if not values.is_default(each.flag)]

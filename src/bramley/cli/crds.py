@@ -42,5 +42,5 @@ def _select(manifests: list[dict[str, Any]], kind: str | None) -> list[dict[str,
         names = manifest["spec"]["names"]
         if kind.lower() in {names["kind"].lower(), names["plural"], *names.get("shortNames", ())}:
             return [manifest]
-    known = ", ".join(manifest["spec"]["names"]["kind"] for manifest in manifests)
-    raise BadConfiguration(f"--kind {kind!r} is unknown; choose one of {known}")
+    kinds = ", ".join(manifest["spec"]["names"]["kind"] for manifest in manifests)
+    raise BadConfiguration(f"--kind {kind!r} is unknown; choose one of {kinds}")

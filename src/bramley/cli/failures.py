@@ -57,8 +57,8 @@ def _classify(error: Exception) -> tuple[int, str]:
         if isinstance(error, kind):
             return code, f"{error}{advice}"
     if isinstance(error, OSError):
-        place = f" ({error.filename})" if error.filename else ""
-        return FAILED, f"{error.strerror or error}{place}; fix this and try again"
+        file_name = f" ({error.filename})" if error.filename else ""
+        return FAILED, f"{error.strerror or error}{file_name}; fix this and try again"
     summary = f"{type(error).__name__}: {error}".strip().splitlines()[0]
     return (
         BUG,

@@ -90,8 +90,8 @@ def facts(
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.app import hosts
 
-    found = asyncio.run(hosts.facts(ssh_options))
-    host_output.print_facts(ssh_options.target, found, as_json=output is Output.JSON)
+    overview = asyncio.run(hosts.facts(ssh_options))
+    host_output.print_facts(ssh_options.target, overview, as_json=output is Output.JSON)
 
 
 @app.command("plan")
@@ -274,8 +274,8 @@ def _show_plan(ssh_options: SshOptions, options: ApplyOptions, output: Output) -
 
 
 def _apply_options(
-    config: Path, only: list[str] | None, skip: list[str] | None, **more: object
+    config: Path, only: list[str] | None, skip: list[str] | None, **options: object
 ) -> ApplyOptions:
     from bramley.app.hosts import ApplyOptions
 
-    return ApplyOptions(config=config, only=tuple(only or ()), skip=tuple(skip or ()), **more)  # type: ignore[arg-type]
+    return ApplyOptions(config=config, only=tuple(only or ()), skip=tuple(skip or ()), **options)  # type: ignore[arg-type]

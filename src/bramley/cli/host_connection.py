@@ -165,5 +165,5 @@ def _has_terminal() -> bool:
 
 def _own_keys() -> list[Path]:
     folder = home()
-    places = [folder / ".ssh" / name for name in _OWN_KEYS] if folder else []
-    return [place for place in places if place.is_file()]
+    paths = [folder / ".ssh" / name for name in _OWN_KEYS] if folder else []
+    return [path for path in paths if path.is_file()]

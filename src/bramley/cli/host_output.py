@@ -39,9 +39,9 @@ _NAME = 18
 _ABSENT = {"tart": "none", "agent_pid": "not running", "applied": "nothing"}
 
 
-def print_facts(target: str, found: Overview, *, as_json: bool) -> None:
+def print_facts(target: str, overview: Overview, *, as_json: bool) -> None:
     """Print an overview of a Mac."""
-    facts = asdict(found)
+    facts = asdict(overview)
     if as_json:
         _print_json({"host": target, **{_camel(name): value for name, value in facts.items()}})
         return
@@ -58,18 +58,18 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
             {
                 "host": plan.host,
                 "converged": plan.is_converged,
-                "steps": [_step_as_data(one) for one in plan.steps],
+                "steps": [_step_as_data(planned) for planned in plan.steps],
             }
         )
         return
-    for one in plan.steps:
-        _print_step(one)
+    for planned in plan.steps:
+        _print_step(planned)
     if plan.is_converged:
         _print((f"{plan.host} is up to date{_except(plan.advice)}; there is nothing to do.", _GOOD))
     elif plan.is_empty:
         _print((f"{_not_converged(plan.host, plan.pending)}; there is nothing to do now.", _NEW))
     else:
-        count = sum(bool(one.commands or one.refusal) for one in plan.steps)
+        count = sum(bool(planned.commands or planned.refusal) for planned in plan.steps)
         verb = "has" if count == 1 else "have"
         total = _steps(len(plan.steps))
         _print((f"{plan.host}: {count} of {total} {verb} something to do.", _NEW))
@@ -147,8 +147,8 @@ class ProgressDisplay:
         suffix = _except(report.advice)
         count = sum(bool(changes) for changes in report.changed.values())
         if report.pending:
-            done = f"{_steps(count)} changed something" if count else "nothing was changed"
-            _print((f"{_not_converged(report.host, report.pending)}; {done}.", _NEW))
+            summary = f"{_steps(count)} changed something" if count else "nothing was changed"
+            _print((f"{_not_converged(report.host, report.pending)}; {summary}.", _NEW))
         elif not count:
             state = (
                 "has nothing to remove" if self._is_removal else f"was already up to date{suffix}"
@@ -157,19 +157,19 @@ class ProgressDisplay:
         elif self._is_removal:
             _print((f"{report.host}: {_steps(count)} removed something.", _GOOD))
         else:
-            done = f"{_steps(count)} changed something"
-            _print((f"{report.host} is now up to date{suffix}; {done}.", _GOOD))
+            summary = f"{_steps(count)} changed something"
+            _print((f"{report.host} is now up to date{suffix}; {summary}.", _GOOD))
 
     def _partial_report(self) -> Report:
         from bramley.host.converge import Report
 
-        changed = {one.step.name: one.changed for one in self._finished}
-        pending = dict.fromkeys(one.pending for one in self._finished if one.pending)
-        advice = dict.fromkeys(one.advice for one in self._finished if one.advice)
+        changed = {result.step.name: result.changed for result in self._finished}
+        pending = dict.fromkeys(result.pending for result in self._finished if result.pending)
+        advice = dict.fromkeys(result.advice for result in self._finished if result.advice)
         return Report(self._target, changed, tuple(pending), tuple(advice))
 
     def _print_document(self, report: Report) -> None:
-        skipped = {one.step.name: one.refusal for one in self._skipped}
+        skipped = {result.step.name: result.refusal for result in self._skipped}
         _print_json({**asdict(report), "skipped": skipped})
 
     def _set_status(self, text: str) -> None:
@@ -190,18 +190,18 @@ class ProgressDisplay:
         _print((f"{progress.step.name:<{_NAME}}", _BAD), (text, ""), console=self._console)
 
 
-def _print_step(one: PlannedStep) -> None:
+def _print_step(planned: PlannedStep) -> None:
     from bramley.host import report
 
-    if one.refusal:
-        _print((f"{one.step.name:<{_NAME}}", _BAD), (f"cannot be done: {one.refusal}", ""))
+    if planned.refusal:
+        _print((f"{planned.step.name:<{_NAME}}", _BAD), (f"cannot be done: {planned.refusal}", ""))
         return
-    count = len(one.commands)
+    count = len(planned.commands)
     text = f"{count} to do" if count else "up to date"
-    _print((f"{one.step.name:<{_NAME}}", _NEW if count else _GOOD), (text, ""))
-    for notice in filter(None, (one.pending, one.advice)):
+    _print((f"{planned.step.name:<{_NAME}}", _NEW if count else _GOOD), (text, ""))
+    for notice in filter(None, (planned.pending, planned.advice)):
         _print((" " * _NAME + notice, _NEW))
-    for command in one.commands:
+    for command in planned.commands:
         title = report.describe(command)
         _print(
             (f"  {command.purpose}", ""),
@@ -211,22 +211,22 @@ def _print_step(one: PlannedStep) -> None:
             _print((f"      {line}", _COLOURS.get(line[:1], _FAINT)))
 
 
-def _step_as_data(one: PlannedStep) -> dict[str, Any]:
+def _step_as_data(planned: PlannedStep) -> dict[str, Any]:
     from bramley.host import report
 
     return {
-        "name": one.step.name,
-        "title": one.step.title,
-        "refusal": one.refusal,
-        "pending": one.pending,
-        "advice": one.advice,
+        "name": planned.step.name,
+        "title": planned.step.title,
+        "refusal": planned.refusal,
+        "pending": planned.pending,
+        "advice": planned.advice,
         "commands": [
             {
                 "purpose": command.purpose,
                 "what": report.describe(command),
                 "difference": list(report.diff(command)),
             }
-            for command in one.commands
+            for command in planned.commands
         ],
     }
 

@@ -33,14 +33,14 @@ if it cannot be run, 1, 2, 126 or 127, as in a shell.
 
 def run(arguments: Sequence[str]) -> int:
     """Acquire a lease and execute the command; return only on failure."""
-    given = _parser().parse_args(arguments)
-    command = given.command[1:] if given.command[:1] == ["--"] else given.command
+    options = _parser().parse_args(arguments)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         return _report("no command; add one after --", code=2)
-    folders = Folders(state=Path(given.state_dir))
+    folders = Folders(state=Path(options.state_dir))
     if not folders.lock.exists():
         _report(_no_agent(folders.state), code=0)
-    lease = leases.Lease(vms=tuple(given.vm), command=command[0], pid=os.getpid())
+    lease = leases.Lease(vms=tuple(options.vm), command=command[0], pid=os.getpid())
     try:
         handle = leases.acquire(folders.leases, lease)
     except OSError as error:

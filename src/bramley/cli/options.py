@@ -203,12 +203,12 @@ def home() -> Path | None:
 
 
 def _home() -> Path:
-    found = home()
-    if found is None:
+    folder = home()
+    if folder is None:
         raise BadConfiguration(
             f"this user has no home folder for the data; set {DATA_DIR} to a folder, or set HOME"
         )
-    return found
+    return folder
 
 
 def refuse_both_servers(
@@ -230,13 +230,13 @@ def to_json(value: object) -> str:
 
 def duration(text: str, *, option: str) -> timedelta:
     """Parse a duration such as 30s, 5m, 24h or 7d."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise BadConfiguration(
             f"{option} {text!r} is not a duration; write it like 30s, 5m, 24h or 7d"
         )
     try:
-        return timedelta(**{_DURATION_UNITS[found[2]]: int(found[1])})
+        return timedelta(**{_DURATION_UNITS[match[2]]: int(match[1])})
     except OverflowError:
         raise BadConfiguration(f"{option} {text!r} is too long; use at most a year") from None
 

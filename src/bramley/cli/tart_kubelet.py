@@ -32,10 +32,10 @@ def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) 
 
         return lease.run(arguments[1:])
     try:
-        given, parsed = agent_flags.read(arguments, variables)
+        values, parsed = agent_flags.read(arguments, variables)
         if parsed.version:
             return _show_version()
-        return _run(given, variables, only_show=parsed.show_settings)
+        return _run(values, variables, only_show=parsed.show_settings)
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - reported as one line, not as a traceback
@@ -51,30 +51,30 @@ def _show_version() -> int:
     return 0
 
 
-def _run(given: FlagValues, variables: Mapping[str, str], *, only_show: bool) -> int:
+def _run(values: FlagValues, variables: Mapping[str, str], *, only_show: bool) -> int:
     from bramley.base import log
     from bramley.cli import agent_settings
 
-    settings = agent_settings.settings(given, variables)
+    settings = agent_settings.settings(values, variables)
     if only_show:
         effective = {flags.NODE_NAME.name: settings.node.name}
-        _show(given, effective | {flags.TART_HOME.name: str(settings.folders.tart_home)})
+        _show(values, effective | {flags.TART_HOME.name: str(settings.folders.tart_home)})
         return 0
     log.configure(
-        level=given.text(flags.AGENT_LOG_LEVEL),
-        form=given.text(flags.AGENT_LOG_FORMAT),
+        level=values.text(flags.AGENT_LOG_LEVEL),
+        form=values.text(flags.AGENT_LOG_FORMAT),
         # The property lists of existing Macs write it to a file.
         stream=sys.stdout,
     )
-    for name in agent_flags.ignored_flags(given):
+    for name in agent_flags.ignored_flags(values):
         log.get(__name__).warning("Ignoring flag without effect", flag=name)
     _import_http_library()
     from bramley.app import agent as process
 
-    explicit = not given.is_default(flags.KUBECONFIG) and given.source_name(
+    explicit = not values.is_default(flags.KUBECONFIG) and values.source_name(
         flags.KUBECONFIG
     ).startswith("-")
-    kubeconfig = given.text(flags.KUBECONFIG) if explicit else None
+    kubeconfig = values.text(flags.KUBECONFIG) if explicit else None
     process.run(settings, kubeconfig=kubeconfig, environment=variables)
     return 0
 
@@ -98,9 +98,9 @@ def _import_http_library() -> None:
 
 def _show(given: FlagValues, effective: Mapping[str, str]) -> None:
     rows = [
-        (name, effective.get(name) or given.text(known.flag) or known.default, given.sources[name])
-        for known in agent_flags.all_flags()
-        for name in (known.flag.name,)
+        (name, effective.get(name) or given.text(entry.flag) or entry.default, given.sources[name])
+        for entry in agent_flags.all_flags()
+        for name in (entry.flag.name,)
     ]
     names = max(len(name) for name, _, _ in rows)
     values = max(len(value) for _, value, _ in rows)

@@ -198,6 +198,8 @@ def _rich_printer() -> Callable[..., None]:
 
 def _program() -> str:
     """Return the command that runs this program: its name if it is on the PATH, otherwise its path."""
-    own = Path(sys.argv[0]).absolute()
-    found = shutil.which("bramley")
-    return "bramley" if found and Path(found).absolute() == own else shlex.quote(str(own))
+    program = Path(sys.argv[0]).absolute()
+    on_path = shutil.which("bramley")
+    return (
+        "bramley" if on_path and Path(on_path).absolute() == program else shlex.quote(str(program))
+    )

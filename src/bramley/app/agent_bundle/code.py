@@ -47,10 +47,10 @@ def import_closure(start: str, sources: Path) -> ImportClosure:
         if name in closure.modules or path is None:
             continue
         closure.modules[name] = path
-        for other in {name.rpartition(".")[0], *_imports(path)} - {""}:
-            top = other.partition(".")[0]
+        for imported in {name.rpartition(".")[0], *_imports(path)} - {""}:
+            top = imported.partition(".")[0]
             if top == package:
-                waiting.append(other)
+                waiting.append(imported)
             elif top not in sys.stdlib_module_names:
                 closure.third_party.add(top)
     if not closure.modules:
@@ -123,13 +123,13 @@ def required_distributions(imported: Iterable[str]) -> list[Distribution]:
             f"the agent imports {', '.join(sorted(missing))}, which is not installed; install it with pip"
         )
     waiting = [name for top in imported for name in by_import[top]]
-    found: dict[str, Distribution] = {}
+    distributions: dict[str, Distribution] = {}
     while waiting:
         package = distribution(waiting.pop())
-        if normalized_name(package.name) not in found:
-            found[normalized_name(package.name)] = package
+        if normalized_name(package.name) not in distributions:
+            distributions[normalized_name(package.name)] = package
             waiting += _required(package.requires or ())
-    return [found[name] for name in sorted(found)]
+    return [distributions[name] for name in sorted(distributions)]
 
 
 def normalized_name(name: str) -> str:

@@ -139,13 +139,13 @@ _MACHINES = {"x86_64": Platform.LINUX_X86_64, "aarch64": Platform.LINUX_ARM64}
 
 def current_platform() -> Platform:
     """Return the platform of this machine; refuse one whose interpreter cannot be relocated."""
-    found = _MACHINES.get(machine.machine()) if sys.platform == "linux" else None
-    if found is None:
+    platform_name = _MACHINES.get(machine.machine()) if sys.platform == "linux" else None
+    if platform_name is None:
         raise BadConfiguration(
             f"archives of the running Python can be built on Linux only, not on {sys.platform} {machine.machine()};"
             " for Macs use python -m tools.agent_bundle interpreter"
         )
-    return found
+    return platform_name
 
 
 def running_interpreter_tree() -> dict[str, Source]:
@@ -155,13 +155,13 @@ def running_interpreter_tree() -> dict[str, Source]:
     program = prefix / "bin" / _PROGRAM
     if not (program.is_file() and (library / "os.py").is_file()):
         raise BadConfiguration(f"the running Python has no {program} or no {library}/os.py")
-    found: dict[str, Source] = {
+    tree: dict[str, Source] = {
         f"bin/{_PROGRAM}": program,
         "bin/python3": Link(_PROGRAM),
         **{f"lib/{path.name}": path for path in _own_libraries(prefix)},
         **_standard_library(library),
     }
-    return {name: _relocated(name, source, prefix) for name, source in found.items()}
+    return {name: _relocated(name, source, prefix) for name, source in tree.items()}
 
 
 def _own_libraries(prefix: Path) -> list[Path]:
@@ -170,7 +170,7 @@ def _own_libraries(prefix: Path) -> list[Path]:
 
 
 def _standard_library(library: Path) -> dict[str, Source]:
-    found: dict[str, Source] = {}
+    tree: dict[str, Source] = {}
     for parent, folders, files in os.walk(library):
         below = Path(parent).relative_to(library).as_posix()
         folders[:] = [each for each in folders if not is_unneeded(f"{below}/{each}/x")]
@@ -178,8 +178,8 @@ def _standard_library(library: Path) -> dict[str, Source]:
             path = Path(parent, name)
             if path.is_file() and not is_unneeded(f"{below}/{name}"):
                 # In the folder in which Python searches: `lib64` on some systems.
-                found[str(PurePosixPath(sys.platlibdir, _PROGRAM, below, name))] = path
-    return found
+                tree[str(PurePosixPath(sys.platlibdir, _PROGRAM, below, name))] = path
+    return tree
 
 
 def _relocated(name: str, source: Source, prefix: Path) -> Source:
@@ -193,9 +193,9 @@ def _relocated(name: str, source: Source, prefix: Path) -> Source:
     return source if changed == contents else changed
 
 
-def relative_search_path(before: str, own: Path, origin: str) -> str:
+def relative_search_path(before: str, library: Path, origin: str) -> str:
     """Replace the interpreter's own folder in a search path by `origin`; other folders stay."""
-    own_names = {str(own), str(own.resolve())}
+    own_names = {str(library), str(library.resolve())}
     return ":".join(
         origin if os.path.normpath(each) in own_names else each for each in before.split(":")
     )

@@ -117,7 +117,7 @@ class Kubeconfig(Step):
 def note_of(content: Secret, node_name: str) -> Note:
     """Return the note of a kubeconfig; refuses one that an agent must not have."""
     parsed = kubeconfig.parse(content, _SUBJECT)
-    cluster, user = parsed.cluster.part, parsed.user.part
+    cluster, user = parsed.cluster.entry, parsed.user.entry
     if not cluster.server.startswith("https://") or cluster.insecure_skip_tls_verify:
         raise BadConfiguration(
             f"{_SUBJECT} has no HTTPS server whose certificate is verified; create one with `bramley agent-access`"
