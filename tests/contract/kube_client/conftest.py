@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.contract.kube_client import targets
-from tests.contract.kube_client.targets import Target
+from tests.contract.kube_client.targets import Target, World
 
 REAL = pytest.param("real", marks=pytest.mark.tier("cluster"))
 
@@ -30,3 +31,9 @@ def target(request: pytest.FixtureRequest) -> Target:
     else:
         kubeconfig = request.getfixturevalue("real_cluster").kubeconfig
     return Target(request.param, lambda: targets.behind(kubeconfig))
+
+
+@pytest.fixture
+def world(target: Target) -> AbstractAsyncContextManager[World]:
+    """Return a namespace on the server under test; tests that run side by side open their own."""
+    return target.world()

@@ -10,7 +10,7 @@ from bramley.agent.pods import status
 from bramley.agent.pods.status import Exit, Facts
 from bramley.api import conditions
 from bramley.api.pod import Pod, PodStatus
-from tests.contract.kube_client.targets import Target, World
+from tests.contract.kube_client.targets import World
 
 STARTED = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -44,64 +44,56 @@ def ended(pod: Pod) -> PodStatus:
     )
 
 
-async def test_statuses_of_a_life_cycle_keep_the_conditions_of_others(target: Target) -> None:
-    async with target.world() as world:
-        pod = await placed(world)
+async def test_statuses_of_a_life_cycle_keep_the_conditions_of_others(world: World) -> None:
+    pod = await placed(world)
 
-        pod = await publish(
-            world, pod, status.waiting(pod, at(STARTED, "mac-1"), reason="CreatingVM")
-        )
-        pod = await publish(world, pod, status.running(pod, at(STARTED), started_at=STARTED))
-        later = at(STARTED + MINUTE)
-        running = status.running(pod, later, started_at=STARTED, ip="192.168.64.9")
-        pod = await publish(world, pod, running)
-        assert conditions.is_true(pod.status.conditions, "Ready")
-        again = status.running(pod, at(STARTED + 9 * MINUTE), started_at=STARTED)
-        assert status.is_published(pod, again)
-        pod = await publish(world, pod, ended(pod))
+    pod = await publish(world, pod, status.waiting(pod, at(STARTED, "mac-1"), reason="CreatingVM"))
+    pod = await publish(world, pod, status.running(pod, at(STARTED), started_at=STARTED))
+    later = at(STARTED + MINUTE)
+    running = status.running(pod, later, started_at=STARTED, ip="192.168.64.9")
+    pod = await publish(world, pod, running)
+    assert conditions.is_true(pod.status.conditions, "Ready")
+    again = status.running(pod, at(STARTED + 9 * MINUTE), started_at=STARTED)
+    assert status.is_published(pod, again)
+    pod = await publish(world, pod, ended(pod))
 
-        scheduled = conditions.find(pod.status.conditions, "PodScheduled")
-        assert scheduled is not None
-        assert scheduled.last_transition_time == datetime(2026, 3, 1, 11, tzinfo=UTC)
-        assert (pod.status.phase, pod.status.pod_ip) == ("Failed", "192.168.64.9")
-        assert pod.status.qos_class == "BestEffort"
+    scheduled = conditions.find(pod.status.conditions, "PodScheduled")
+    assert scheduled is not None
+    assert scheduled.last_transition_time == datetime(2026, 3, 1, 11, tzinfo=UTC)
+    assert (pod.status.phase, pod.status.pod_ip) == ("Failed", "192.168.64.9")
+    assert pod.status.qos_class == "BestEffort"
 
 
-async def test_failure_in_the_status_is_cleared(target: Target) -> None:
-    async with target.world() as world:
-        pod = await placed(world)
-        failing = status.waiting(
-            pod, at(STARTED), reason="TartCreateFailed", message="full", is_failing=True
-        )
-        failed = await publish(world, pod, failing)
+async def test_failure_in_the_status_is_cleared(world: World) -> None:
+    pod = await placed(world)
+    failing = status.waiting(
+        pod, at(STARTED), reason="TartCreateFailed", message="full", is_failing=True
+    )
+    failed = await publish(world, pod, failing)
 
-        waiting = await publish(
-            world, failed, status.waiting(failed, at(STARTED), reason="CloningVM")
-        )
+    waiting = await publish(world, failed, status.waiting(failed, at(STARTED), reason="CloningVM"))
 
-        assert (failed.status.reason, waiting.status.reason) == ("TartCreateFailed", "")
+    assert (failed.status.reason, waiting.status.reason) == ("TartCreateFailed", "")
 
 
-async def test_a_pod_is_rejected(target: Target) -> None:
-    async with target.world() as world:
-        pod = await placed(world)
+async def test_a_pod_is_rejected(world: World) -> None:
+    pod = await placed(world)
 
-        found = await publish(world, pod, status.rejected(pod, at(STARTED), message="no VM"))
+    found = await publish(world, pod, status.rejected(pod, at(STARTED), message="no VM"))
 
-        assert (found.status.phase, found.status.reason) == ("Failed", "UnsupportedPod")
+    assert (found.status.phase, found.status.reason) == ("Failed", "UnsupportedPod")
 
 
 async def test_no_status_is_published_for_another_pod_of_the_name_or_a_deleted_one(
-    target: Target,
+    world: World,
 ) -> None:
-    async with target.world() as world:
-        pod = await placed(world)
-        metadata = msgspec.structs.replace(pod.metadata, uid="1b4e28ba-2fa1-11d2-883f-0016d3cca427")
-        before = msgspec.structs.replace(pod, metadata=metadata)
+    pod = await placed(world)
+    metadata = msgspec.structs.replace(pod.metadata, uid="1b4e28ba-2fa1-11d2-883f-0016d3cca427")
+    before = msgspec.structs.replace(pod, metadata=metadata)
 
-        assert await status.publish(world.kube, before, ended(before)) is None
-        live = await world.kube.get(Pod, "build", namespace=world.namespace)
-        await world.kube.delete(Pod, "build", namespace=world.namespace, grace=timedelta())
+    assert await status.publish(world.kube, before, ended(before)) is None
+    live = await world.kube.get(Pod, "build", namespace=world.namespace)
+    await world.kube.delete(Pod, "build", namespace=world.namespace, grace=timedelta())
 
-        assert live == pod
-        assert await status.publish(world.kube, pod, ended(pod)) is None
+    assert live == pod
+    assert await status.publish(world.kube, pod, ended(pod)) is None

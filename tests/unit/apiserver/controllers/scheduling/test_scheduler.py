@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -44,46 +45,48 @@ async def remove(world: World, name: str) -> None:
     await world.kube.delete(Pod, name, namespace="default", grace=timedelta())
 
 
-async def test_a_pod_is_bound_and_has_an_event() -> None:
-    async with a_world_with(scheduler.add) as world:
-        await world.node("mac-1")
-        await world.pod("p")
-        await asyncio.sleep(1)
-
-        assert await places(world) == {"p": "mac-1"}
-        assert (await scheduled(world, "p"))[0] == "True"
-        event = ("Scheduled", "Successfully assigned default/p to mac-1")
-        assert await world.events("p") == [event]
+@pytest.fixture
+def world() -> AbstractAsyncContextManager[World]:
+    return a_world_with(scheduler.add)
 
 
-async def test_an_unschedulable_pod_has_one_event_with_the_reason() -> None:
-    async with a_world_with(scheduler.add) as world:
-        await world.node("mac-1", offers={"pods": "1"})
-        await world.pod("p")
-        await asyncio.sleep(1)
-        await world.pod("q")
-        world.alive.clear()
-        await asyncio.sleep(1)
-        revision = world.api.store.revision
+async def test_a_pod_is_bound_and_has_an_event(world: World) -> None:
+    await world.node("mac-1")
+    await world.pod("p")
+    await asyncio.sleep(1)
 
-        assert await scheduled(world, "q") == ("False", "Unschedulable", FULL)
-        assert await world.events("q") == [("FailedScheduling", FULL)]
-
-        await asyncio.sleep(200)
-        assert world.api.store.revision == revision
+    assert await places(world) == {"p": "mac-1"}
+    assert (await scheduled(world, "p"))[0] == "True"
+    event = ("Scheduled", "Successfully assigned default/p to mac-1")
+    assert await world.events("p") == [event]
 
 
-async def test_pod_waits_for_the_first_node() -> None:
-    async with a_world_with(scheduler.add) as world:
-        await world.pod("p")
-        await asyncio.sleep(1)
-        message = "no nodes available to schedule pods"
-        assert await scheduled(world, "p") == ("False", "Unschedulable", message)
+async def test_an_unschedulable_pod_has_one_event_with_the_reason(world: World) -> None:
+    await world.node("mac-1", offers={"pods": "1"})
+    await world.pod("p")
+    await asyncio.sleep(1)
+    await world.pod("q")
+    world.alive.clear()
+    await asyncio.sleep(1)
+    revision = world.api.store.revision
 
-        await world.node("mac-1")
-        await asyncio.sleep(3)
+    assert await scheduled(world, "q") == ("False", "Unschedulable", FULL)
+    assert await world.events("q") == [("FailedScheduling", FULL)]
 
-        assert await places(world) == {"p": "mac-1"}
+    await asyncio.sleep(200)
+    assert world.api.store.revision == revision
+
+
+async def test_pod_waits_for_the_first_node(world: World) -> None:
+    await world.pod("p")
+    await asyncio.sleep(1)
+    message = "no nodes available to schedule pods"
+    assert await scheduled(world, "p") == ("False", "Unschedulable", message)
+
+    await world.node("mac-1")
+    await asyncio.sleep(3)
+
+    assert await places(world) == {"p": "mac-1"}
 
 
 async def full(world: World) -> None:
@@ -96,24 +99,22 @@ async def full(world: World) -> None:
     assert await places(world) == {"p": "mac-1", "q": ""}
 
 
-async def test_freed_capacity_is_used_at_once() -> None:
-    async with a_world_with(scheduler.add) as world:
-        await full(world)
+async def test_freed_capacity_is_used_at_once(world: World) -> None:
+    await full(world)
 
-        await remove(world, "p")
-        await asyncio.sleep(0.5)
+    await remove(world, "p")
+    await asyncio.sleep(0.5)
 
-        assert await places(world) == {"q": "mac-1"}
+    assert await places(world) == {"q": "mac-1"}
 
 
-async def test_an_ended_pod_frees_its_capacity() -> None:
-    async with a_world_with(scheduler.add) as world:
-        await full(world)
+async def test_an_ended_pod_frees_its_capacity(world: World) -> None:
+    await full(world)
 
-        await end(world, "p")
-        await asyncio.sleep(0.5)
+    await end(world, "p")
+    await asyncio.sleep(0.5)
 
-        assert (await places(world))["q"] == "mac-1"
+    assert (await places(world))["q"] == "mac-1"
 
 
 @pytest.mark.parametrize(
@@ -124,75 +125,66 @@ async def test_an_ended_pod_frees_its_capacity() -> None:
     ],
 )
 async def test_changed_node_reschedules_a_waiting_pod(
-    spec: dict[str, Any], helps: dict[str, Any]
+    world: World, spec: dict[str, Any], helps: dict[str, Any]
 ) -> None:
-    async with a_world_with(scheduler.add) as world:
-        taints = [] if "nodeSelector" in spec else [{"key": "k", "effect": "NoSchedule"}]
-        await world.node("mac-1", spec={"taints": taints})
-        await world.pod("p", **spec)
-        await asyncio.sleep(20)
-        assert await places(world) == {"p": ""}
+    taints = [] if "nodeSelector" in spec else [{"key": "k", "effect": "NoSchedule"}]
+    await world.node("mac-1", spec={"taints": taints})
+    await world.pod("p", **spec)
+    await asyncio.sleep(20)
+    assert await places(world) == {"p": ""}
 
-        await world.kube.merge_patch(Node, "mac-1", helps)
-        await asyncio.sleep(0.5)
+    await world.kube.merge_patch(Node, "mac-1", helps)
+    await asyncio.sleep(0.5)
 
-        assert await places(world) == {"p": "mac-1"}
-
-
-async def test_increased_capacity_reschedules_a_waiting_pod() -> None:
-    async with a_world_with(scheduler.add) as world:
-        await world.node("mac-1")
-        await world.pod("p", requests={"cpu": "8"})
-        await asyncio.sleep(20)
-        assert await places(world) == {"p": ""}
-
-        await world.status("mac-1", offers={"cpu": "8", "memory": "8Gi", "pods": "2"})
-        await asyncio.sleep(0.5)
-
-        assert await places(world) == {"p": "mac-1"}
+    assert await places(world) == {"p": "mac-1"}
 
 
-async def test_added_or_deleted_pod_reschedules_a_pod_with_affinity() -> None:
-    async with a_world_with(scheduler.add) as world:
-        await world.node("mac-1", labels={"zone": "z"})
-        near_x = {
-            "requiredDuringSchedulingIgnoredDuringExecution": [affinity_term("zone", app="x")]
-        }
-        await world.pod("wants", affinity={"podAffinity": near_x})
-        await asyncio.sleep(20)
-        assert await places(world) == {"wants": ""}
+async def test_increased_capacity_reschedules_a_waiting_pod(world: World) -> None:
+    await world.node("mac-1")
+    await world.pod("p", requests={"cpu": "8"})
+    await asyncio.sleep(20)
+    assert await places(world) == {"p": ""}
 
-        await world.pod("x", labels={"app": "x"})
-        await asyncio.sleep(2)
-        assert await places(world) == {"wants": "mac-1", "x": "mac-1"}
+    await world.status("mac-1", offers={"cpu": "8", "memory": "8Gi", "pods": "2"})
+    await asyncio.sleep(0.5)
 
-        await world.pod("loner", affinity=anti_affinity_to(affinity_term("zone", app="x")))
-        await asyncio.sleep(20)
-        assert (await places(world))["loner"] == ""
-        await remove(world, "x")
-        await asyncio.sleep(0.5)
-        assert (await places(world))["loner"] == "mac-1"
+    assert await places(world) == {"p": "mac-1"}
 
 
-async def test_affinity_term_may_select_namespaces_by_label() -> None:
-    async with a_world_with(scheduler.add) as world:
-        other = Namespace(metadata=ObjectMeta(name="other", labels={"team": "a"}))
-        await world.kube.create(other)
-        await world.node("mac-1", labels={"zone": "z"})
-        await world.pod("x", namespace="other", labels={"app": "x"})
-        await asyncio.sleep(1)
-        term = {
-            **affinity_term("zone", app="x"),
-            "namespaceSelector": {"matchLabels": {"team": "a"}},
-        }
-        await world.pod("loner", affinity=anti_affinity_to(term))
-        await asyncio.sleep(2)
-        assert (await places(world))["loner"] == ""
+async def test_added_or_deleted_pod_reschedules_a_pod_with_affinity(world: World) -> None:
+    await world.node("mac-1", labels={"zone": "z"})
+    near_x = {"requiredDuringSchedulingIgnoredDuringExecution": [affinity_term("zone", app="x")]}
+    await world.pod("wants", affinity={"podAffinity": near_x})
+    await asyncio.sleep(20)
+    assert await places(world) == {"wants": ""}
 
-        await world.kube.merge_patch(Namespace, "other", {"metadata": {"labels": {"team": "b"}}})
-        await asyncio.sleep(15)
+    await world.pod("x", labels={"app": "x"})
+    await asyncio.sleep(2)
+    assert await places(world) == {"wants": "mac-1", "x": "mac-1"}
 
-        assert (await places(world))["loner"] == "mac-1"
+    await world.pod("loner", affinity=anti_affinity_to(affinity_term("zone", app="x")))
+    await asyncio.sleep(20)
+    assert (await places(world))["loner"] == ""
+    await remove(world, "x")
+    await asyncio.sleep(0.5)
+    assert (await places(world))["loner"] == "mac-1"
+
+
+async def test_affinity_term_may_select_namespaces_by_label(world: World) -> None:
+    other = Namespace(metadata=ObjectMeta(name="other", labels={"team": "a"}))
+    await world.kube.create(other)
+    await world.node("mac-1", labels={"zone": "z"})
+    await world.pod("x", namespace="other", labels={"app": "x"})
+    await asyncio.sleep(1)
+    term = {**affinity_term("zone", app="x"), "namespaceSelector": {"matchLabels": {"team": "a"}}}
+    await world.pod("loner", affinity=anti_affinity_to(term))
+    await asyncio.sleep(2)
+    assert (await places(world))["loner"] == ""
+
+    await world.kube.merge_patch(Namespace, "other", {"metadata": {"labels": {"team": "b"}}})
+    await asyncio.sleep(15)
+
+    assert (await places(world))["loner"] == "mac-1"
 
 
 @pytest.mark.parametrize(
@@ -203,14 +195,13 @@ async def test_affinity_term_may_select_namespaces_by_label() -> None:
         {"nodeName": "elsewhere"},
     ],
 )
-async def test_pods_of_other_schedulers_are_ignored(spec: dict[str, Any]) -> None:
-    async with a_world_with(scheduler.add) as world:
-        await world.node("mac-1")
-        await world.pod("p", **spec)
-        await asyncio.sleep(20)
+async def test_pods_of_other_schedulers_are_ignored(world: World, spec: dict[str, Any]) -> None:
+    await world.node("mac-1")
+    await world.pod("p", **spec)
+    await asyncio.sleep(20)
 
-        assert await places(world) == {"p": spec.get("nodeName", "")}
-        assert await world.events("p") == []
+    assert await places(world) == {"p": spec.get("nodeName", "")}
+    assert await world.events("p") == []
 
 
 async def test_priority_decides_which_pod_gets_the_last_capacity() -> None:
@@ -227,40 +218,36 @@ async def test_priority_decides_which_pod_gets_the_last_capacity() -> None:
         assert {name for name, node in found.items() if node} == {"b", "d"}
 
 
-async def test_waiting_pod_of_highest_priority_is_scheduled_first() -> None:
-    async with a_world_with(scheduler.add) as world:
-        await full(world)
-        never = {"preemptionPolicy": "Never"}
-        await world.pod("great", priority=9, **never)
-        await asyncio.sleep(20)
+async def test_waiting_pod_of_highest_priority_is_scheduled_first(world: World) -> None:
+    await full(world)
+    never = {"preemptionPolicy": "Never"}
+    await world.pod("great", priority=9, **never)
+    await asyncio.sleep(20)
 
-        await remove(world, "p")
-        await asyncio.sleep(2)
+    await remove(world, "p")
+    await asyncio.sleep(2)
 
-        assert await places(world) == {"q": "", "great": "mac-1"}
+    assert await places(world) == {"q": "", "great": "mac-1"}
 
 
-async def test_a_pod_of_higher_priority_preempts_another() -> None:
-    async with a_world_with(scheduler.add) as world:
-        await full(world)
-        await world.pod("great", priority=9)
-        await asyncio.sleep(1)
+async def test_a_pod_of_higher_priority_preempts_another(world: World) -> None:
+    await full(world)
+    await world.pod("great", priority=9)
+    await asyncio.sleep(1)
 
-        victim, great = await world.find("p"), await world.find("great")
-        assert victim is not None
-        assert great is not None
-        assert victim.deleting
-        why = conditions.find(victim.status.conditions, "DisruptionTarget")
-        assert why is not None
-        assert why.reason == "PreemptionByScheduler"
-        assert great.status.nominated_node_name == "mac-1"
-        assert ("Preempted", f"Preempted by pod {great.uid} on node mac-1") in await world.events(
-            "p"
-        )
+    victim, great = await world.find("p"), await world.find("great")
+    assert victim is not None
+    assert great is not None
+    assert victim.deleting
+    why = conditions.find(victim.status.conditions, "DisruptionTarget")
+    assert why is not None
+    assert why.reason == "PreemptionByScheduler"
+    assert great.status.nominated_node_name == "mac-1"
+    assert ("Preempted", f"Preempted by pod {great.uid} on node mac-1") in await world.events("p")
 
-        await remove(world, "p")
-        await asyncio.sleep(3)
-        assert await places(world) == {"q": "", "great": "mac-1"}
+    await remove(world, "p")
+    await asyncio.sleep(3)
+    assert await places(world) == {"q": "", "great": "mac-1"}
 
 
 async def test_concurrent_pods_never_exceed_the_capacity() -> None:
