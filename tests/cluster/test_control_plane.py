@@ -204,9 +204,7 @@ def test_down_leaves_no_process_and_no_folder(real_cluster: RealCluster) -> None
 
 
 @in_a_thread
-def test_a_failed_start_is_reported_with_the_end_of_the_log(
-    real_cluster: RealCluster,
-) -> None:
+def test_a_failed_start_is_reported_with_the_end_of_the_log(real_cluster: RealCluster) -> None:
     broken = Options(
         controller_manager=False, scheduler=False, extra={"kube-apiserver": ("--no-such-flag",)}
     )

@@ -46,9 +46,7 @@ def formatted(value: object, name: str) -> str:
 
 
 @pytest.mark.parametrize("settings", [api.Settings(), store.Settings()], ids=["api", "store"])
-def test_every_limit_is_documented_with_its_value(
-    settings: api.Settings | store.Settings,
-) -> None:
+def test_every_limit_is_documented_with_its_value(settings: api.Settings | store.Settings) -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", REFERENCE, re.MULTILINE))
     names = [field.name for field in dataclasses.fields(settings) if field.name not in LEFT_OUT]
 

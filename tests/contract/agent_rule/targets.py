@@ -109,10 +109,7 @@ class Target:
 async def settled(server: Server, scene: Scene) -> None:
     """Wait until the server knows the rights of both agents, each kind of which it applies separately, and enforces the policy."""
     secrets = f"/api/v1/namespaces/{scene.namespace}/secrets"
-    agents = (
-        (scene.token, scene.node, "s-env"),
-        (scene.others_token, scene.other, "s-theirs"),
-    )
+    agents = ((scene.token, scene.node, "s-env"), (scene.others_token, scene.other, "s-theirs"))
     for token, node, name in agents:
         await server.eventually(token, Row("", "GET", f"/api/v1/nodes/{node}", 200), 200)
         await server.eventually(token, Row("", "GET", f"{secrets}/{name}", 200), 200)

@@ -125,9 +125,7 @@ async def test_agent_renews_its_token_and_the_new_one_grants_the_same(target: Ta
 
 
 @pytest.mark.side_by_side
-async def test_tokens_of_a_revoked_agent_are_invalid_at_once(
-    target: Target,
-) -> None:
+async def test_tokens_of_a_revoked_agent_are_invalid_at_once(target: Target) -> None:
     async with target.scene() as (server, scene):
         earlier = await agents_token(server.kube, scene, scene.node)
         assert await code(server, earlier, reading(scene.node)) == 200
@@ -164,9 +162,7 @@ async def test_token_is_invalid_once_its_node_is_deleted(target: Target) -> None
         await server.unknown(scene.token, reading(scene.node))
 
 
-async def test_agent_registers_its_node_with_an_unbound_first_token(
-    target: Target,
-) -> None:
+async def test_agent_registers_its_node_with_an_unbound_first_token(target: Target) -> None:
     async with target.scene() as (server, scene):
         node = f"{scene.node}-new"
 
@@ -215,9 +211,7 @@ async def test_pod_recreated_on_another_node_is_out_of_reach(target: Target) -> 
         assert await code(server, scene.others_token, status_patch) == 200
 
 
-async def test_secret_is_readable_only_while_a_pod_refers_to_it(
-    target: Target,
-) -> None:
+async def test_secret_is_readable_only_while_a_pod_refers_to_it(target: Target) -> None:
     async with target.scene() as (server, scene):
         secret = Row("", "GET", f"/api/v1/namespaces/{scene.namespace}/secrets/s-unused", 200)
         assert await code(server, scene.token, secret) == 403

@@ -19,11 +19,7 @@ REVISION = "deployment.kubernetes.io/revision"
 
 def a_deployment(world: World, replicas: int, **spec: Any) -> dict[str, Any]:
     containers = [{"name": "c", "image": "a:1"}]
-    pod = {
-        "containers": containers,
-        "nodeName": world.node,
-        "automountServiceAccountToken": False,
-    }
+    pod = {"containers": containers, "nodeName": world.node, "automountServiceAccountToken": False}
     return {
         "metadata": {"name": "web"},
         "spec": {

@@ -112,8 +112,7 @@ async def test_run_ends_with_its_guest(mac: Mac) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind"),
-    [("no_session", failures.NoSession), ("limit", failures.LimitReached)],
+    ("fault", "kind"), [("no_session", failures.NoSession), ("limit", failures.LimitReached)]
 )
 async def test_failed_start_is_classified_by_its_output(
     mac: Mac, fault: str, kind: type[failures.TartFailed]

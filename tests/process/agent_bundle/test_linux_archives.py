@@ -141,9 +141,7 @@ def test_cached_archive_is_not_built_again(archives: AgentArchives) -> None:
     assert again.code.path.stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_agent_starts_in_a_root_without_the_python_it_was_built_from(
-    installed: Installed,
-) -> None:
+def test_agent_starts_in_a_root_without_the_python_it_was_built_from(installed: Installed) -> None:
     shared = ("/usr", "/bin", "/lib", "/lib64")
     binds = [word for path in shared for word in ("--ro-bind-try", path, path)]
     own = ["--ro-bind", str(installed.of(host.AGENT_ROOT)), host.AGENT_ROOT]

@@ -63,9 +63,4 @@ def _token(_body: Mapping[str, Any], namespace: str) -> str:
     return "of the agent" if namespace == access.NAMESPACE else "of the guest"
 
 
-_DETAILS = {
-    "events": _event,
-    "pods": _pod,
-    "pods/status": _status,
-    "serviceaccounts/token": _token,
-}
+_DETAILS = {"events": _event, "pods": _pod, "pods/status": _status, "serviceaccounts/token": _token}

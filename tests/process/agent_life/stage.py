@@ -32,11 +32,7 @@ from bramley.kube.client import Client
 from bramley.kube.tls import Trust
 from bramley.sim.mac.folder import MacFolder
 from bramley.sim.mac.settings_file import SettingsFile
-from tests.process.agent_life.call_recorder import (
-    NUMBER_VARIABLE,
-    CallRecorder,
-    OnCrashPoint,
-)
+from tests.process.agent_life.call_recorder import NUMBER_VARIABLE, CallRecorder, OnCrashPoint
 from tests.process.agent_life.servers import Server
 
 TIMEOUT_SECONDS = 180.0

@@ -18,9 +18,7 @@ from tests.process.host_ssh import openssh
 from tests.process.host_ssh.test_login import log_in
 
 
-async def test_unusable_default_key_and_agent_are_skipped(
-    tmp_path: Path,
-) -> None:
+async def test_unusable_default_key_and_agent_are_skipped(tmp_path: Path) -> None:
     async with openssh.serving(tmp_path) as server:
         encrypted = Secret(
             openssh.new_key().export_private_key("pkcs8-pem", passphrase="opens").decode()

@@ -66,9 +66,7 @@ async def test_wrong_key_is_refused_at_once_and_the_host_key_is_pinned_even_so(
         await log_in(server.target(host_keys=Pin(pin.text)))
 
 
-async def test_encrypted_or_invalid_key_is_refused_before_the_connection(
-    tmp_path: Path,
-) -> None:
+async def test_encrypted_or_invalid_key_is_refused_before_the_connection(tmp_path: Path) -> None:
     async with openssh.serving(tmp_path) as server:
         encrypted = Secret(server.key.export_private_key("pkcs8-pem", passphrase="opens").decode())
         cases = {

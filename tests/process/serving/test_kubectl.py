@@ -27,11 +27,7 @@ class Kubectl:
     def __init__(self, program: Path, server: Bramley) -> None:
         # A separate discovery cache: another server may have used this port before.
         cache = server.folder.parent / "kube-cache"
-        self._command = [
-            str(program),
-            f"--kubeconfig={server.kubeconfig}",
-            f"--cache-dir={cache}",
-        ]
+        self._command = [str(program), f"--kubeconfig={server.kubeconfig}", f"--cache-dir={cache}"]
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
         done = subprocess.run(

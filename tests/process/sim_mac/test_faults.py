@@ -51,8 +51,7 @@ async def test_full_disk_applies_to_root(tmp_path: Path) -> None:
 async def test_sudo_refuses_and_commands_hang_as_long_as_configured(tmp_path: Path) -> None:
     async with served(tmp_path / "mac", may_sudo=True) as (host, mac):
         host.faults.set(
-            Fault(do=FaultKind.REFUSE_SUDO, times=1),
-            Fault(do=FaultKind.HANG, match="*launchctl*"),
+            Fault(do=FaultKind.REFUSE_SUDO, times=1), Fault(do=FaultKind.HANG, match="*launchctl*")
         )
         assert "not in the sudoers file" in await mac.error_of("sudo true")
         await mac.output_of("sudo true")

@@ -55,9 +55,7 @@ async def loaded(mac: Client) -> None:
     await mac.output_of(f"sudo launchctl bootstrap system {PLIST}")
 
 
-async def test_job_runs_as_its_user_with_keep_alive_until_bootout(
-    tmp_path: Path,
-) -> None:
+async def test_job_runs_as_its_user_with_keep_alive_until_bootout(tmp_path: Path) -> None:
     log = tmp_path / "mac/var/log/a.log"
     async with served(tmp_path / "mac", may_sudo=True) as (_, mac):
         await loaded(mac)
@@ -78,9 +76,7 @@ async def test_job_runs_as_its_user_with_keep_alive_until_bootout(
         await mac.error_of(f"while kill -0 {last.strip()}; do sleep 0.05; done; exit 1")
 
 
-async def test_restart_cuts_connections_kills_processes_and_starts_jobs(
-    tmp_path: Path,
-) -> None:
+async def test_restart_cuts_connections_kills_processes_and_starts_jobs(tmp_path: Path) -> None:
     async with served(tmp_path / "mac", may_sudo=True) as (_, mac):
         seconds = long()
         await loaded(mac)
@@ -189,9 +185,7 @@ async def test_command_prints_how_to_connect_and_no_process_survives_its_kill(
         await until(lambda: not sleeping(seconds))
 
 
-async def test_mac_after_an_interrupted_first_start_has_a_valid_password(
-    tmp_path: Path,
-) -> None:
+async def test_mac_after_an_interrupted_first_start_has_a_valid_password(tmp_path: Path) -> None:
     root = tmp_path / "mac"
     with pytest.raises(OSError, match="No space"):
         Mac.make(root, settings=Settings(free_bytes=0))

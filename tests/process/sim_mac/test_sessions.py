@@ -44,9 +44,7 @@ async def test_commands_stay_in_the_sandbox_and_only_root_writes_to_the_system(
             assert "not found" in await mac.error_of(program)
 
 
-async def test_sudo_reads_the_password_and_the_program_reads_the_rest(
-    tmp_path: Path,
-) -> None:
+async def test_sudo_reads_the_password_and_the_program_reads_the_rest(tmp_path: Path) -> None:
     async with served(tmp_path / "mac") as (_, mac):
         assert "a password is required" in await mac.error_of("sudo -n true")
         assert "a terminal is required" in await mac.error_of("sudo true")

@@ -156,12 +156,4 @@ def is_background(checkpoint: str) -> bool:
     return any(part in checkpoint for part in BACKGROUND)
 
 
-BACKGROUND = (
-    "/leases/",
-    "/nodes/",
-    "/events",
-    "tart ip",
-    "tart list",
-    "tart --version",
-    "sudo",
-)
+BACKGROUND = ("/leases/", "/nodes/", "/events", "tart ip", "tart list", "tart --version", "sudo")

@@ -120,8 +120,7 @@ class Invariants:
         vm, code = vm_of(pod), _code(pod)
         reported = self.reports.get(vm, code)
         self._must(
-            code == reported,
-            f"{pod.name}: its guest reported {reported}, the server has {code}",
+            code == reported, f"{pod.name}: its guest reported {reported}, the server has {code}"
         )
         self._must(self.ends.setdefault(uid, code) == code, f"{pod.name}: its exit code changed")
         self._must(vm not in self._running(), f"{pod.name} has ended and its VM runs")

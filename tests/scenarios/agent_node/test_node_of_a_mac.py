@@ -188,9 +188,7 @@ async def test_full_disk_is_freed_only_with_a_collector(tmp_path: Path, *, colle
         assert is_there is not collects
 
 
-async def test_stopped_agent_keeps_its_vms_running_and_writes_its_events(
-    tmp_path: Path,
-) -> None:
+async def test_stopped_agent_keeps_its_vms_running_and_writes_its_events(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         world.mac.settings.image(TAGGED, guest={"work": 400.0})
         await started(world)

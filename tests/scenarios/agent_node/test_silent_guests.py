@@ -136,9 +136,7 @@ async def test_hung_tart_makes_no_guest_silent(tmp_path: Path, hung: tuple[str, 
         assert await readiness(world) == ("True", "", True)
 
 
-async def test_next_agent_keeps_the_liveness_of_a_guest(
-    tmp_path: Path,
-) -> None:
+async def test_next_agent_keeps_the_liveness_of_a_guest(tmp_path: Path) -> None:
     async with a_job(tmp_path, falls_silent=100.0, silent_for=600.0) as world:
         await asyncio.sleep(95)
         await world.kill()

@@ -81,8 +81,7 @@ def test_every_secret_field_has_a_canary(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "make_fault",
-    [faulty_connections.echo_input, faulty_connections.cut, faulty_connections.hang],
+    "make_fault", [faulty_connections.echo_input, faulty_connections.cut, faulty_connections.hang]
 )
 async def test_bootstrap_with_a_fault_at_every_command_with_a_secret(
     make_fault: MakeFault, tmp_path: Path

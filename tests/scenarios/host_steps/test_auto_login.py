@@ -100,9 +100,7 @@ async def test_rejected_password_is_replaced(tmp_path: Path) -> None:
     assert connection.mac.files.read(host.KCPASSWORD) == kcpassword.encode(Secret(PASSWORD))
 
 
-async def test_password_rejected_after_the_setup_is_reported_by_every_run(
-    tmp_path: Path,
-) -> None:
+async def test_password_rejected_after_the_setup_is_reported_by_every_run(tmp_path: Path) -> None:
     """All else is converged and the session exists; the next login would fail, and no password is given."""
     connection = await make_mac(tmp_path, *steps(), change=reject_password)
 
@@ -117,9 +115,7 @@ async def test_password_rejected_after_the_setup_is_reported_by_every_run(
     assert session(connection) == "m1"
 
 
-async def test_rejected_password_is_replaced_without_ending_the_session(
-    tmp_path: Path,
-) -> None:
+async def test_rejected_password_is_replaced_without_ending_the_session(tmp_path: Path) -> None:
     connection = await make_mac(tmp_path, *steps(), change=reject_password)
 
     await converge.apply(connection, steps())
@@ -214,9 +210,7 @@ async def test_missing_session_is_an_error(tmp_path: Path) -> None:
         await converge.apply(connection, steps())
 
 
-async def test_refused_restart_of_loginwindow_is_reported_without_a_session(
-    tmp_path: Path,
-) -> None:
+async def test_refused_restart_of_loginwindow_is_reported_without_a_session(tmp_path: Path) -> None:
     connection = await make_mac(tmp_path, *steps()[:1])
     faults.protect(connection.mac, launchd.LOGINWINDOW)
 
@@ -279,9 +273,7 @@ async def test_fresh_mac_is_rebooted_for_its_allowlist_and_logged_in_again(
     assert report.pending == ()
 
 
-async def test_mac_with_vms_is_not_rebooted_and_reports_a_pending_reboot(
-    tmp_path: Path,
-) -> None:
+async def test_mac_with_vms_is_not_rebooted_and_reports_a_pending_reboot(tmp_path: Path) -> None:
     connection = await make_mac(tmp_path, *steps())
     changing(lambda state: state["processes"].append(VM))(connection.mac)
     boot = connection.mac.state["boot"]["boot_id"]

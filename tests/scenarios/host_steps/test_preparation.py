@@ -131,9 +131,7 @@ async def test_file_vault_is_refused_before_the_password_is_tried(tmp_path: Path
     assert connection.done == []
 
 
-async def test_file_vault_does_not_matter_without_the_step_auto_login(
-    tmp_path: Path,
-) -> None:
+async def test_file_vault_does_not_matter_without_the_step_auto_login(tmp_path: Path) -> None:
     connection = await make_mac(tmp_path, settings=Settings(filevault=True))
 
     await prepare(connection, "m1", RIGHT, selected=steps()[:1])

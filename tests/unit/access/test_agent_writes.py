@@ -21,12 +21,7 @@ from bramley.base import secret
 from bramley.kube.transport import Request
 from tests import virtual_time
 from tests.unit import example_counts
-from tests.unit.access.embedded_api import (
-    Served,
-    a_node,
-    bind_pod,
-    served,
-)
+from tests.unit.access.embedded_api import Served, a_node, bind_pod, served
 
 NODE, OTHER = "mac-1", "mac-2"
 IN_NS = "/api/v1/namespaces/ns"

@@ -8,12 +8,7 @@ from bramley.access import authorization
 from bramley.access.authorization import AgentRequest, PodFacts
 from bramley.access.pod_references import References
 from bramley.api.names import access, finalizers
-from tests.unit.access.fake_graph import (
-    NODE,
-    OTHER,
-    a_graph,
-    a_request,
-)
+from tests.unit.access.fake_graph import NODE, OTHER, a_graph, a_request
 
 LEASES = "coordination.k8s.io:leases"
 AGENTS = access.NAMESPACE

@@ -12,12 +12,7 @@ from bramley.access.authorization import AgentRequest, PodFacts
 from bramley.access.pod_references import References
 from bramley.api.names import access, finalizers
 from tests.unit import example_counts
-from tests.unit.access.fake_graph import (
-    NODE,
-    OTHER,
-    FakeGraph,
-    a_request,
-)
+from tests.unit.access.fake_graph import NODE, OTHER, FakeGraph, a_request
 
 PODS = ("mine", "theirs", "free")
 NODES = st.sampled_from([NODE, OTHER, ""])

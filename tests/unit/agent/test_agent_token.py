@@ -124,9 +124,7 @@ async def test_expired_token_is_discarded_when_the_server_refuses_it(tmp_path: P
         assert await late.current() == world.first
 
 
-async def test_without_its_node_the_agent_returns_to_its_first_token(
-    tmp_path: Path,
-) -> None:
+async def test_without_its_node_the_agent_returns_to_its_first_token(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         await asyncio.sleep(0.85 * HOUR.total_seconds())
         await world.renewal.renew_if_due()

@@ -65,9 +65,7 @@ async def test_invalid_file_is_replaced(tmp_path: Path, content: bytes) -> None:
     assert clock.age(clock.now() - HOUR) == HOUR
 
 
-async def test_clock_works_without_a_boot_id_or_a_writable_file(
-    tmp_path: Path,
-) -> None:
+async def test_clock_works_without_a_boot_id_or_a_writable_file(tmp_path: Path) -> None:
     def boot_id() -> str:
         raise OSError("no boot id")
 

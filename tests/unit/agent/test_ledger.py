@@ -10,13 +10,7 @@ import msgspec
 import pytest
 
 from bramley.agent import atomic_file
-from bramley.agent.ledger import (
-    ImageRecord,
-    Ledger,
-    LedgerUnavailable,
-    VmRecord,
-    VmState,
-)
+from bramley.agent.ledger import ImageRecord, Ledger, LedgerUnavailable, VmRecord, VmState
 from bramley.base import errors
 
 DIGEST = "sha256:" + "a" * 64

@@ -65,10 +65,7 @@ def test_invalid_quantity_is_refused() -> None:
     [
         ({"initContainers": [CONTAINER]}, "initContainers are not supported for VMs"),
         ({"containers": []}, "the Pod has 0 containers; VMs support one"),
-        (
-            {"containers": [CONTAINER, CONTAINER]},
-            "the Pod has 2 containers; VMs support one",
-        ),
+        ({"containers": [CONTAINER, CONTAINER]}, "the Pod has 2 containers; VMs support one"),
         ({"containers": [{"name": "vm"}]}, "the container has no image"),
         ({"volumes": [{"name": "data", "emptyDir": {}}]}, "VMs do not support volume 'data'"),
         (

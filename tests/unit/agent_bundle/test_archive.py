@@ -69,9 +69,7 @@ def test_archive_does_not_depend_on_folder_time_mode_or_order(tmp_path: Path) ->
     assert (two.sha256, two.size) == (one.sha256, one.size)
 
 
-def test_members_are_sorted_after_the_manifest_with_root_and_epoch(
-    tmp_path: Path,
-) -> None:
+def test_members_are_sorted_after_the_manifest_with_root_and_epoch(tmp_path: Path) -> None:
     with tarfile.open(packed(tmp_path).path) as archive:
         members = archive.getmembers()
 

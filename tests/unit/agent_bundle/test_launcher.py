@@ -64,17 +64,13 @@ def expected_arguments(release_on_disk: ReleaseOnDisk, *words: str) -> str:
     return "".join(f"<{word}>\n" for word in arguments)
 
 
-def test_environment_is_cleared_and_arguments_are_passed_on(
-    release_on_disk: ReleaseOnDisk,
-) -> None:
+def test_environment_is_cleared_and_arguments_are_passed_on(release_on_disk: ReleaseOnDisk) -> None:
     assert release_on_disk.run(
         str(release_on_disk.program), "--node-name", "a b", "", "*"
     ) == expected_arguments(release_on_disk, "--node-name", "a b", "", "*")
 
 
-def test_agent_runs_from_its_release_and_not_from_the_link(
-    release_on_disk: ReleaseOnDisk,
-) -> None:
+def test_agent_runs_from_its_release_and_not_from_the_link(release_on_disk: ReleaseOnDisk) -> None:
     (release_on_disk.root / "current").symlink_to("1.0.0")
 
     # The link may change later: modules that are imported then come from the same release.
@@ -83,9 +79,7 @@ def test_agent_runs_from_its_release_and_not_from_the_link(
     ) == expected_arguments(release_on_disk)
 
 
-def test_absolute_relative_and_chained_links_are_followed(
-    release_on_disk: ReleaseOnDisk,
-) -> None:
+def test_absolute_relative_and_chained_links_are_followed(release_on_disk: ReleaseOnDisk) -> None:
     (release_on_disk.root / "current").symlink_to("1.0.0")
     absolute, relative = release_on_disk.root / "absolute", release_on_disk.root / "relative"
     absolute.symlink_to(release_on_disk.root / "current/bin/tart-kubelet")

@@ -12,15 +12,7 @@ from bramley.api.apiextensions import CustomResourceDefinition
 from bramley.api.auth import TokenRequest, TokenReview
 from bramley.api.autoscaling import Scale
 from bramley.api.coordination import Lease
-from bramley.api.core import (
-    ConfigMap,
-    Event,
-    Namespace,
-    Node,
-    Pod,
-    Secret,
-    ServiceAccount,
-)
+from bramley.api.core import ConfigMap, Event, Namespace, Node, Pod, Secret, ServiceAccount
 from bramley.api.meta import Object, to_wire
 from bramley.api.policy import Eviction, PodDisruptionBudget
 from bramley.api.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
@@ -50,10 +42,7 @@ WHOLE: list[tuple[type[Object], dict[str, Any]]] = [
                         "image": "i",
                         "env": [
                             {"name": "A", "value": "1"},
-                            {
-                                "name": "B",
-                                "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}},
-                            },
+                            {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
                         ],
                         "envFrom": [{"prefix": "P_", "configMapRef": {"name": "c"}}],
                         "resources": {"limits": {"cpu": "4", "memory": "8Gi"}},
@@ -108,11 +97,7 @@ WHOLE: list[tuple[type[Object], dict[str, Any]]] = [
             "status": {
                 "capacity": {"cpu": "8", "pods": "2"},
                 "conditions": [
-                    {
-                        "type": "Ready",
-                        "status": "True",
-                        "lastHeartbeatTime": "2026-06-19T12:00:00Z",
-                    }
+                    {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-06-19T12:00:00Z"}
                 ],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
                 "nodeInfo": {"machineID": "m", "bootID": "b", "kubeletVersion": "v"},
@@ -159,10 +144,7 @@ WHOLE: list[tuple[type[Object], dict[str, Any]]] = [
             },
         },
     ),
-    (
-        Role,
-        {"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]},
-    ),
+    (Role, {"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]}),
     (
         ClusterRole,
         {

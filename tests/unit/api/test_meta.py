@@ -22,10 +22,7 @@ NOON = datetime(2026, 6, 19, 12, 0, 0, tzinfo=UTC)
         (NOON, "2026-06-19T12:00:00.000000Z"),
         (NOON + timedelta(microseconds=1), "2026-06-19T12:00:00.000001Z"),
         (NOON + timedelta(milliseconds=250), "2026-06-19T12:00:00.250000Z"),
-        (
-            NOON.astimezone(timezone(timedelta(hours=2))),
-            "2026-06-19T12:00:00.000000Z",
-        ),
+        (NOON.astimezone(timezone(timedelta(hours=2))), "2026-06-19T12:00:00.000000Z"),
     ],
 )
 def test_micro_time_has_exactly_six_fraction_digits_in_utc(when: datetime, text: str) -> None:

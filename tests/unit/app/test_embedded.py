@@ -50,9 +50,7 @@ async def test_a_full_disk_at_the_start_is_reported_with_advice() -> None:
     store, journal = stepped_store()
     tokens = Tokens.in_memory()
     api = embedded.build(store, tokens, clock=virtual_time.clock(), rng=random.Random(0)).api
-    preparation = asyncio.ensure_future(
-        embedded.prepare(api, tokens.issue(ADMIN, ADMIN_GROUPS)),
-    )
+    preparation = asyncio.ensure_future(embedded.prepare(api, tokens.issue(ADMIN, ADMIN_GROUPS)))
     async with asyncio.timeout(60):
         while not journal.waiting:
             await asyncio.sleep(0.01)

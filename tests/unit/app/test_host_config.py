@@ -185,9 +185,7 @@ async def test_file_with_another_digest_is_refused(tmp_path: Path) -> None:
         await spec_of(text, tmp_path)
 
 
-def test_invalid_secret_file_is_refused_without_being_shown(
-    tmp_path: Path,
-) -> None:
+def test_invalid_secret_file_is_refused_without_being_shown(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     for content in (b"canary\xff", b" \n", b"canary" * 20_000):
         file.write_bytes(content)
@@ -222,9 +220,7 @@ def archive(path: Path, kind: Kind, version: str, interpreter: str = "") -> None
         tar.addfile(first, io.BytesIO(text))
 
 
-async def test_mismatched_agent_and_interpreter_are_refused(
-    tmp_path: Path,
-) -> None:
+async def test_mismatched_agent_and_interpreter_are_refused(tmp_path: Path) -> None:
     text = "node: a\nartifacts: {interpreter: {file: python}, agent: {file: agent}}"
     archive(tmp_path / "python", Kind.INTERPRETER, PYTHON)
     archive(tmp_path / "agent", Kind.CODE, "0.1.0+aaaaaaaaaaaa", PYTHON)

@@ -29,9 +29,7 @@ def options(**selection: tuple[str, ...]) -> ApplyOptions:
     return ApplyOptions(config=Path("mac.yaml"), **selection)  # type: ignore[arg-type]
 
 
-async def test_plan_contains_selected_steps_and_retired_parts(
-    tmp_path: Path,
-) -> None:
+async def test_plan_contains_selected_steps_and_retired_parts(tmp_path: Path) -> None:
     mac = await fixtures.mac(tmp_path, LogRotation())
 
     async def names(selected: ApplyOptions) -> list[str]:
@@ -78,9 +76,7 @@ class CountingConnection:
         return await self._mac.probe(probes)
 
 
-async def test_converged_mac_needs_one_round_trip_also_with_a_new_identity(
-    tmp_path: Path,
-) -> None:
+async def test_converged_mac_needs_one_round_trip_also_with_a_new_identity(tmp_path: Path) -> None:
     mac = await fixtures.mac(tmp_path)
     spec = fixtures.spec(tmp_path, tailnet=None, node_exporter=None, agent=None, interpreter=None)
     selected = options(skip=("preconditions",))
@@ -95,9 +91,7 @@ async def test_converged_mac_needs_one_round_trip_also_with_a_new_identity(
     assert (report.is_changed, mac.done, connection.probes) == (False, [], 1)
 
 
-async def test_outdated_facts_are_probed_again_before_any_change(
-    tmp_path: Path,
-) -> None:
+async def test_outdated_facts_are_probed_again_before_any_change(tmp_path: Path) -> None:
     mac = await fixtures.mac(tmp_path)
     spec = replace(fixtures.spec(tmp_path), kubeconfig=None)
     selected = options(only=("hostname", "sleep"))

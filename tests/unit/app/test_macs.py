@@ -30,9 +30,7 @@ async def test_surplus_macs_of_either_kind_are_retired(tmp_path: Path) -> None:
         assert left == ["mac-1", "other-node"]
 
 
-async def test_a_retired_mac_is_retired_once_until_it_starts_again(
-    tmp_path: Path,
-) -> None:
+async def test_a_retired_mac_is_retired_once_until_it_starts_again(tmp_path: Path) -> None:
     for place in ("macs/mac-1", "bootstrapped-macs/mac-1", "bootstrapped-macs/mac-2"):
         (tmp_path / place).mkdir(parents=True)
     none = up.mac_settings(tmp_path, 0, bootstrap=False)

@@ -51,9 +51,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_absent_parts_differ_from_unknown_facts(
-    capsys: Captured,
-) -> None:
+def test_absent_parts_differ_from_unknown_facts(capsys: Captured) -> None:
     host_output.print_facts(MAC, BARE, as_json=False)
 
     printed = {line[:24].strip(): line[24:] for line in capsys.readouterr().out.splitlines()}
@@ -103,9 +101,7 @@ def test_mac_with_a_pending_reboot_is_not_up_to_date(capsys: Captured) -> None:
     ]
 
 
-def test_mac_with_advice_is_up_to_date_and_the_advice_is_printed(
-    capsys: Captured,
-) -> None:
+def test_mac_with_advice_is_up_to_date_and_the_advice_is_printed(capsys: Captured) -> None:
     plan = Plan(MAC, (PlannedStep(STEP, advice="UpdateAdvised: this macOS is old"),))
 
     assert plan.is_converged
@@ -121,10 +117,7 @@ def test_mac_with_advice_is_up_to_date_and_the_advice_is_printed(
     display.on_progress(StepFinished(STEP, 0, advice="UpdateAdvised: this macOS is old"))
     display.print_report(Report(MAC, {"hostname": 1}, advice=plan.advice))
     display.print_report(Report(MAC, {"hostname": 0}, advice=plan.advice))
-    lines = [
-        "hostname          up to date",
-        "                  UpdateAdvised: this macOS is old",
-    ]
+    lines = ["hostname          up to date", "                  UpdateAdvised: this macOS is old"]
     suffix = " except for UpdateAdvised"
     assert capsys.readouterr().out.splitlines() == [
         *lines,
@@ -168,9 +161,7 @@ class AsciiTerminal(io.TextIOWrapper):
         return True
 
 
-def test_ascii_terminal_gets_ascii_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ascii_terminal_gets_ascii_only(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", AsciiTerminal(buffer, encoding="ascii"))
     monkeypatch.setenv("TERM", "xterm")
@@ -182,9 +173,7 @@ def test_ascii_terminal_gets_ascii_only(
     assert b"connecting to m1@mac" in buffer.getvalue()
 
 
-def test_no_color_disables_all_styles(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_color_disables_all_styles(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "xterm")
@@ -225,10 +214,7 @@ def test_interrupted_run_prints_the_step_and_how_to_continue(capsys: Captured) -
     ],
 )
 def test_report_of_apply_and_removal(
-    is_removal: bool,
-    changed: int,
-    printed: str,
-    capsys: Captured,
+    is_removal: bool, changed: int, printed: str, capsys: Captured
 ) -> None:
     display = host_output.ProgressDisplay(MAC, as_json=False, is_removal=is_removal)
     display.print_report(Report(MAC, {"hostname": changed}))

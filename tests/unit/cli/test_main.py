@@ -242,11 +242,7 @@ def test_one_definition_is_printed_alone(kind: str, capsys: Captured) -> None:
         (CommandFailed("m1@mac: x"), 1, "m1@mac: x; fix the cause"),
         (Conflict("m1@mac: wait for the other's end"), 1, "m1@mac: wait for the other's end\n"),
         (LoginRefused("m1@mac: no"), 2, "m1@mac: no\n"),
-        (
-            NotConverged("m1@mac: x"),
-            1,
-            "m1@mac: x; fix the cause",
-        ),
+        (NotConverged("m1@mac: x"), 1, "m1@mac: x; fix the cause"),
         (Forbidden("no"), 2, "no; use the kubeconfig of a user"),
         (OSError(28, "No space left on device", "/data"), 1, "No space left on device (/data)"),
         (KeyError("x"), 70, "this is a bug: KeyError: 'x'"),

@@ -9,15 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.history_checker.history import (
-    ABSENT,
-    Bookmark,
-    Event,
-    History,
-    Read,
-    Stream,
-    Write,
-)
+from tests.history_checker.history import ABSENT, Bookmark, Event, History, Read, Stream, Write
 from tests.history_checker.verdict import CHECKS, Least, ProvesNothing, judge, require_traffic
 from tests.unit.history_checker.simulated import Simulation
 

@@ -137,9 +137,7 @@ async def test_change_while_sending_is_reported(file: Path) -> None:
             await anext(blocks)
 
 
-async def test_replaced_file_is_sent_unchanged_to_started_readers(
-    file: Path,
-) -> None:
+async def test_replaced_file_is_sent_unchanged_to_started_readers(file: Path) -> None:
     store = ArtifactStore()
     artifact = await load(store, file)
     async with store.open(artifact) as reading:

@@ -58,9 +58,7 @@ CONTENT = f"first line\n  {CANARY}\nlast line\n"
         Write(path="/x", content=b"", purpose="p", sudo_password=Secret(CANARY)),
     ],
 )
-def test_secrets_are_hidden_also_if_only_one_line_is_printed(
-    command: Run | Write,
-) -> None:
+def test_secrets_are_hidden_also_if_only_one_line_is_printed(command: Run | Write) -> None:
     tail = connection.redacted_tail(
         f"bad: {CANARY}!".encode(), secrets=connection.secrets_of(command)
     )

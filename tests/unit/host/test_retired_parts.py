@@ -20,9 +20,7 @@ def steps(folder: Path, *, with_node_exporter: bool) -> list[Step]:
     return sequence.steps(spec, clock=virtual_time.clock())
 
 
-async def test_retired_part_is_removed_with_its_stamp(
-    tmp_path: Path,
-) -> None:
+async def test_retired_part_is_removed_with_its_stamp(tmp_path: Path) -> None:
     before, after = (steps(tmp_path, with_node_exporter=each) for each in (True, False))
     template = await MacTemplate.make(tmp_path / "macs", *before)
     connection = template.copy("mac")

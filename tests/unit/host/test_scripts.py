@@ -52,7 +52,7 @@ def test_open_log_continues_from_its_beginning(tmp_path: Path, shell: str) -> No
     assert (tmp_path / "agent.log.1").read_text() == "old line\n" * 20
     assert small.read_text() == "little\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("agent.log", "agent.log.1", "rotate", "small.log"),
+        *("agent.log", "agent.log.1", "rotate", "small.log")
     ]
 
 

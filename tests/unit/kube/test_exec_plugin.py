@@ -79,10 +79,7 @@ def plugin(
     hidden = {name: Secret(value) for name, value in (variables or {}).items()}
     return ExecPlugin(
         Plugin(
-            command=str(program.path),
-            source="config: users[x].exec",
-            environment=hidden,
-            **fields,
+            command=str(program.path), source="config: users[x].exec", environment=hidden, **fields
         ),
         clock=clock or SetClock(),
         environment={"PATH": os.environ["PATH"], **(environment or {})},

@@ -43,10 +43,7 @@ async def follow(kube: Client, seen: list[tuple[float, str, str]]) -> None:
     version = (await kube.list(ConfigMap, namespace="default")).resource_version
     while True:
         async with kube.watch(
-            ConfigMap,
-            namespace="default",
-            resource_version=version,
-            timeout=timedelta(minutes=5),
+            ConfigMap, namespace="default", resource_version=version, timeout=timedelta(minutes=5)
         ) as watch:
             async for event in watch:
                 version = event.object.metadata.resource_version

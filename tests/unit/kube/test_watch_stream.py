@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bramley.base import errors
-from bramley.kube.watch_stream import (
-    SAMPLE_BYTES,
-    EventDecoder,
-    Lines,
-    Watch,
-    WatchEvent,
-)
+from bramley.kube.watch_stream import SAMPLE_BYTES, EventDecoder, Lines, Watch, WatchEvent
 from tests.unit.kube.fake_transport import Widget, event, widget
 
 

@@ -20,13 +20,7 @@ from bramley.kube.codec import Listing, Undecodable
 from bramley.kube.selectors import Selector
 from bramley.kube.watch_stream import WatchEvent
 from bramley.runtime.keys import Key, key_of
-from tests.unit.runtime.sample_kinds import (
-    Part,
-    Thing,
-    ThingSpec,
-    ThingStatus,
-    a_thing,
-)
+from tests.unit.runtime.sample_kinds import Part, Thing, ThingSpec, ThingStatus, a_thing
 
 __all__ = ["FakeApi", "Part", "Thing", "ThingSpec", "ThingStatus", "a_thing"]
 

@@ -15,12 +15,7 @@ from bramley.base import errors, log
 from bramley.runtime.controller import Controller, ControllerSettings, owner_keys
 from bramley.runtime.keys import Key
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
-from tests.unit.runtime.fake_api import (
-    FakeApi,
-    Part,
-    Thing,
-    a_thing,
-)
+from tests.unit.runtime.fake_api import FakeApi, Part, Thing, a_thing
 from tests.unit.runtime.informer_harness import value
 from tests.unit.runtime.manager_harness import (
     SETTINGS,

@@ -18,9 +18,7 @@ POOL = a_thing("pool", uid="uid-1", resource_version="7")
 
 
 def a_recorder(
-    server: FakeApi,
-    metrics: RuntimeMetrics | None = None,
-    settings: RecorderSettings | None = None,
+    server: FakeApi, metrics: RuntimeMetrics | None = None, settings: RecorderSettings | None = None
 ) -> Recorder:
     return Recorder(
         server,
@@ -162,9 +160,7 @@ ENDING = errors.Cause("metadata.namespace", "NamespaceTerminating", "it is being
     [errors.Forbidden("namespace is going away", causes=(ENDING,)), errors.InvalidSpec("no")],
     ids=["namespace ends", "invalid"],
 )
-async def test_rejected_event_is_not_retried(
-    refusal: errors.BramleyError,
-) -> None:
+async def test_rejected_event_is_not_retried(refusal: errors.BramleyError) -> None:
     server, metrics = FakeApi(), some_metrics()
     server.failures["create"] = [refusal]
     recorder = a_recorder(server, metrics)

@@ -26,10 +26,7 @@ async def test_cache_holds_listed_and_watched_objects() -> None:
         server.put(a_thing("a", 2))
         await asyncio.sleep(0.1)
 
-        assert [(obj.name, obj.spec.value) for obj in informer.cache.all()] == [
-            ("a", 2),
-            ("b", 1),
-        ]
+        assert [(obj.name, obj.spec.value) for obj in informer.cache.all()] == [("a", 2), ("b", 1)]
         server.remove(Thing, Key("ns", "a"))
         await asyncio.sleep(0.1)
         assert [obj.name for obj in informer.cache.all()] == ["b"]

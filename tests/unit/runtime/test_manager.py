@@ -17,12 +17,7 @@ from bramley.runtime.outcome import Outcome, Settled
 from bramley.runtime.probes import ProbeSettings
 from tests.unit.runtime.fake_api import FakeApi, Thing, a_thing
 from tests.unit.runtime.informer_harness import running, until, value
-from tests.unit.runtime.manager_harness import (
-    SETTINGS,
-    RecordingReconciler,
-    a_manager,
-    managed,
-)
+from tests.unit.runtime.manager_harness import SETTINGS, RecordingReconciler, a_manager, managed
 from tests.virtual_time import RefusedUnderVirtualTime
 
 

@@ -16,12 +16,7 @@ from typing import NamedTuple
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from prometheus_client import CollectorRegistry
 
 from bramley.api.meta import ObjectMeta, OwnerReference
@@ -31,12 +26,7 @@ from bramley.runtime.keys import Key, key_of
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 from tests.unit import example_counts
-from tests.unit.runtime.fake_api import (
-    FakeApi,
-    Part,
-    Thing,
-    a_thing,
-)
+from tests.unit.runtime.fake_api import FakeApi, Part, Thing, a_thing
 from tests.unit.runtime.informer_harness import value
 from tests.virtual_time import VirtualClock, VirtualTimeLoop
 

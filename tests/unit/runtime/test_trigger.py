@@ -7,12 +7,7 @@ from bramley.runtime.keys import Key
 from bramley.runtime.queue import Trigger
 from tests.unit.runtime.fake_api import Thing
 from tests.unit.runtime.informer_harness import a_server, until
-from tests.unit.runtime.manager_harness import (
-    SETTINGS,
-    RecordingReconciler,
-    a_manager,
-    managed,
-)
+from tests.unit.runtime.manager_harness import SETTINGS, RecordingReconciler, a_manager, managed
 
 
 async def test_enqueued_key_is_reconciled_without_any_change() -> None:

@@ -11,13 +11,7 @@ from bramley.runtime.controller import Controller
 from bramley.runtime.keys import Key
 from bramley.runtime.manager import Manager
 from bramley.runtime.outcome import Outcome, Settled
-from tests.unit.runtime.fake_api import (
-    DELETED_AT,
-    FakeApi,
-    Part,
-    Thing,
-    a_thing,
-)
+from tests.unit.runtime.fake_api import DELETED_AT, FakeApi, Part, Thing, a_thing
 from tests.unit.runtime.informer_harness import until
 from tests.unit.runtime.manager_harness import (
     SETTINGS,

@@ -18,9 +18,7 @@ def test_a_failed_check_shows_its_output(capsys: pytest.CaptureFixture[str]) -> 
     assert "    line 3 is wrong" in shown
 
 
-def test_passed_check_prints_only_its_numbers(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_passed_check_prints_only_its_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("lint", "lengths"):
         assert check.show(check.run(name, [sys.executable, "-c", "print('median 5')"]))
 

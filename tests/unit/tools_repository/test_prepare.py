@@ -70,9 +70,7 @@ def test_original_policy_is_restored_after_a_failure(tmp_path: Path) -> None:
     assert policy.stat().st_mode & 0o777 == 0o700
 
 
-def test_missing_program_is_reported_with_the_install_command(
-    machine: Machine,
-) -> None:
+def test_missing_program_is_reported_with_the_install_command(machine: Machine) -> None:
     tiers.missing_for.cache_clear()
 
     missing = tiers.missing_for("process")

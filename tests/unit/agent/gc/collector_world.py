@@ -80,9 +80,7 @@ async def collector_world(
             ledger=world.ledger,
             host=world.side.host,
             clock=HostClock(
-                clock or world.mac.clock,
-                world.mac.folders.clock,
-                boot_id=world.side.host.boot_id,
+                clock or world.mac.clock, world.mac.folders.clock, boot_id=world.side.host.boot_id
             ),
             list_pods=lambda: made[0].list_pods(),
             remove_vm=lambda vm: made[0].remove_vm(vm),

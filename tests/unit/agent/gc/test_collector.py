@@ -20,15 +20,7 @@ from bramley.agent.ledger import ImageRecord, LedgerUnavailable
 from bramley.api.core import Pod
 from bramley.base import errors
 from tests.unit.agent.clocks import a_clock
-from tests.unit.agent.gc.collector_world import (
-    DAY,
-    A,
-    B,
-    C,
-    CollectorWorld,
-    a_pod,
-    collector_world,
-)
+from tests.unit.agent.gc.collector_world import DAY, A, B, C, CollectorWorld, a_pod, collector_world
 from tests.unit.agent.images.image_world import GB, assemble, digest
 
 

@@ -69,10 +69,7 @@ OTHER = PodFact("uid-other")
 def facts(**changes: Any) -> Facts:
     """Return the facts of an idle host with one irrelevant Pod, because an empty list of Pods is not trusted."""
     seen = Facts(
-        now=NOW,
-        pods=[OTHER],
-        listed=Listed(frozenset(), frozenset()),
-        processes=ProcessTable(),
+        now=NOW, pods=[OTHER], listed=Listed(frozenset(), frozenset()), processes=ProcessTable()
     )
     return dataclasses.replace(seen, **changes)
 
@@ -123,13 +120,7 @@ def test_image_that_is_not_in_the_ledger_is_never_deleted() -> None:
 
 @pytest.mark.parametrize(
     "unknown",
-    [
-        {"pods": None},
-        {"listed": None},
-        {"processes": None},
-        {"pods": []},
-        {"leases": [Lease()]},
-    ],
+    [{"pods": None}, {"listed": None}, {"processes": None}, {"pods": []}, {"leases": [Lease()]}],
     ids=["no list of Pods", "no list of VMs", "no processes", "empty list", "lease for all"],
 )
 def test_nothing_is_deleted_on_incomplete_facts(unknown: dict[str, Any]) -> None:

@@ -46,9 +46,7 @@ def grow(path: Path, outside: Path, kind: str) -> None:
 
 
 @given(TREES)
-def test_nothing_in_a_guests_share_reaches_outside_it(
-    tree: list[tuple[list[str], str]],
-) -> None:
+def test_nothing_in_a_guests_share_reaches_outside_it(tree: list[tuple[list[str], str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         outside = Path(folder, "outside")
         outside.mkdir()

@@ -148,9 +148,7 @@ async def test_token_with_a_shorter_lifetime_is_renewed_sooner(tmp_path: Path) -
     assert share.issuer.times == [HOUR * 0.8 * number for number in range(3)]
 
 
-async def test_clock_skew_renews_neither_late_nor_constantly(
-    tmp_path: Path,
-) -> None:
+async def test_clock_skew_renews_neither_late_nor_constantly(tmp_path: Path) -> None:
     for ahead in (-9 * HOUR, 9 * HOUR):
         share = a_share(tmp_path, Issuer(ahead=ahead))
         tokens = share.tokens()
@@ -176,9 +174,7 @@ async def test_clock_that_is_set_back_does_not_keep_a_token_for_too_long(tmp_pat
     assert [round(at / HOUR, 1) for at in share.issuer.times] == [0.0, 6.4]
 
 
-async def test_very_short_lifetime_does_not_flood_the_server(
-    tmp_path: Path,
-) -> None:
+async def test_very_short_lifetime_does_not_flood_the_server(tmp_path: Path) -> None:
     share = a_share(tmp_path, Issuer(lifetime=timedelta(seconds=1)))
     tokens = share.tokens()
 
@@ -221,9 +217,7 @@ async def test_next_agent_continues_the_renewals(tmp_path: Path) -> None:
     assert share.issuer.times == [timedelta(0), HOUR * 6.4]
 
 
-async def test_token_that_expired_without_an_agent_is_renewed_at_once(
-    tmp_path: Path,
-) -> None:
+async def test_token_that_expired_without_an_agent_is_renewed_at_once(tmp_path: Path) -> None:
     share = a_share(tmp_path)
     await share.tokens().issue(POD, VM)
     await asyncio.sleep(20 * 3600)

@@ -13,13 +13,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from bramley.agent.images.image_manager import ImageManager
-from bramley.agent.images.image_requests import (
-    Failed,
-    ImageRequest,
-    ImageState,
-    PullBackoff,
-    Ready,
-)
+from bramley.agent.images.image_requests import Failed, ImageRequest, ImageState, PullBackoff, Ready
 from bramley.agent.images.image_store import ImageStore
 from bramley.agent.images.puller import Puller, PullSettings, Reclaim
 from bramley.agent.ledger import Ledger
@@ -49,11 +43,7 @@ class FakeKeys:
     queries: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
     async def find(
-        self,
-        _: Reference,
-        *,
-        namespace: str,
-        secrets: Sequence[str],
+        self, _: Reference, *, namespace: str, secrets: Sequence[str]
     ) -> Credentials | None:
         self.queries.append((namespace, tuple(secrets)))
         return self.found

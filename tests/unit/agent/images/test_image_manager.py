@@ -18,12 +18,7 @@ from bramley.agent.images.image_requests import (
     Ready,
     policy_of,
 )
-from bramley.agent.ledger import (
-    ImageRecord,
-    LedgerUnavailable,
-    VmRecord,
-    VmState,
-)
+from bramley.agent.ledger import ImageRecord, LedgerUnavailable, VmRecord, VmState
 from bramley.agent.tart.driver import Credentials
 from bramley.agent.tart.failures import NoSpace, TartFailed
 from bramley.api.names import agent
@@ -268,9 +263,7 @@ async def test_image_that_another_process_pulled_is_used_and_not_owned(world: Im
     assert [record.is_pulled for record in records if record] == [False, False]
 
 
-async def test_pull_by_tag_that_outlived_its_agent_is_still_owned(
-    tmp_path: Path,
-) -> None:
+async def test_pull_by_tag_that_outlived_its_agent_is_still_owned(tmp_path: Path) -> None:
     def die_after_the_pull(moment: str) -> None:
         if moment == "after tart pull":
             world.side.kill()

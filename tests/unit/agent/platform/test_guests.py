@@ -7,11 +7,7 @@ from bramley.agent.platform import system
 
 SERVICE = "/System/Library/Frameworks/Virtualization.framework/Versions/A/XPCServices/com.apple.Virtualization.VirtualMachine.xpc/Contents/MacOS/com.apple.Virtualization.VirtualMachine"
 
-HOLDING = [
-    ("/usr/local/bin/tart", "run", "vm", "--no-graphics"),
-    ("tart", "run", "vm"),
-    (SERVICE,),
-]
+HOLDING = [("/usr/local/bin/tart", "run", "vm", "--no-graphics"), ("tart", "run", "vm"), (SERVICE,)]
 OTHERS = [
     (),
     ("tart", "list"),

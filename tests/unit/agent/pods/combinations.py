@@ -8,13 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bramley.agent.ledger import VmState
-from bramley.agent.pods.decision import (
-    Image,
-    Observation,
-    Phase,
-    Process,
-    Step,
-)
+from bramley.agent.pods.decision import Image, Observation, Phase, Process, Step
 
 # The seven facts that the state machine depends on.
 CORE: Mapping[str, tuple[Any, ...]] = {

@@ -63,12 +63,7 @@ SITUATIONS: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
     ),
     (
         "a clone that was never started may be, also after a reboot",
-        {
-            "record": VmState.CLONED,
-            "has_finalizer": True,
-            "has_clone": True,
-            "is_same_boot": False,
-        },
+        {"record": VmState.CLONED, "has_finalizer": True, "has_clone": True, "is_same_boot": False},
         Step.START,
     ),
     (
@@ -83,12 +78,7 @@ SITUATIONS: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
     ),
     (
         "an adopted VM that runs no more is never started",
-        {
-            "record": VmState.STARTED,
-            "is_adopted": True,
-            "has_finalizer": True,
-            "has_clone": True,
-        },
+        {"record": VmState.STARTED, "is_adopted": True, "has_finalizer": True, "has_clone": True},
         Step.RECORD_EXIT,
     ),
     (
@@ -107,11 +97,7 @@ SITUATIONS: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
         {"is_unsupported": True, "record": VmState.STARTED, "process": Process.ALIVE},
         Step.MONITOR,
     ),
-    (
-        "no VM on a slot that is taken",
-        {"has_finalizer": True, "has_slot": False},
-        Step.AWAIT_SLOT,
-    ),
+    ("no VM on a slot that is taken", {"has_finalizer": True, "has_slot": False}, Step.AWAIT_SLOT),
     (
         "a clone waits for its slot",
         {"record": VmState.CLONED, "has_clone": True, "has_slot": False},
@@ -174,12 +160,7 @@ SITUATIONS: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
     ),
     (
         "a refused start is thrown away with its disk",
-        {
-            "record": VmState.STARTED,
-            "has_clone": True,
-            "has_run": True,
-            "process": Process.REFUSED,
-        },
+        {"record": VmState.STARTED, "has_clone": True, "has_run": True, "process": Process.REFUSED},
         Step.DISCARD_FAILED_START,
     ),
 )

@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bramley.agent.ledger import VmState
-from bramley.agent.pods.decision import (
-    Image,
-    Observation,
-    Phase,
-    Process,
-    Step,
-    decide,
-)
+from bramley.agent.pods.decision import Image, Observation, Phase, Process, Step, decide
 from tests.unit import example_counts
 from tests.unit.agent.pods.combinations import CORE, EFFECTS, FLAGS, after, every_core, plausible
 from tests.unit.agent.pods.situations import SITUATIONS
@@ -255,8 +248,7 @@ def test_remains_of_a_lost_pod_are_removed(seen: Observation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "expected"),
-    [pytest.param(seen, step, id=name) for name, seen, step in SITUATIONS],
+    ("seen", "expected"), [pytest.param(seen, step, id=name) for name, seen, step in SITUATIONS]
 )
 def test_situation_has_the_expected_decision(seen: Mapping[str, Any], expected: Step) -> None:
     assert decide(Observation(**seen)) is expected

@@ -51,9 +51,7 @@ async def test_guest_that_ignores_the_shutdown_is_stopped_after_its_grace_period
     assert 40 <= took < 50
 
 
-async def test_hung_deletion_is_retried_while_other_pods_run(
-    tmp_path: Path,
-) -> None:
+async def test_hung_deletion_is_retried_while_other_pods_run(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=1000.0) as world:
         await world.pod(termination_grace_period_seconds=10)
         await world.until_phase("Running")

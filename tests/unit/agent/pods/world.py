@@ -108,11 +108,7 @@ class World:
         kube = Client(side.transport(_Transport(self, self.transport())), clock=clock)
         registry = CollectorRegistry()
         manager = Manager(
-            kube,
-            clock=clock,
-            rng=rng,
-            registry=registry,
-            settings=ManagerSettings(tune_gc=False),
+            kube, clock=clock, rng=rng, registry=registry, settings=ManagerSettings(tune_gc=False)
         )
         metrics = AgentMetrics(registry)
         deps, jobs = self._add_pod_controller(side, kube, manager, metrics)

@@ -188,9 +188,7 @@ async def test_signal_is_a_negative_exit_code() -> None:
     assert finished.code == -signal.SIGTERM
 
 
-async def test_exit_is_noticed_without_a_pidfd(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_exit_is_noticed_without_a_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: int) -> int:
         raise OSError(24, "Too many open files")
 

@@ -237,9 +237,7 @@ def any_date_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-async def test_log_dated_in_the_far_future_is_read(
-    any_date_folder: Path,
-) -> None:
+async def test_log_dated_in_the_far_future_is_read(any_date_folder: Path) -> None:
     host = Host(any_date_folder)
     write(host.guest, "late\n")
     os.utime(host.guest, (1e12, 1e12))

@@ -104,9 +104,7 @@ async def test_short_grace_still_leaves_tart_two_minutes_to_stop(tmp_path: Path)
     assert loop.time() == pytest.approx(120)
 
 
-async def test_hanging_clones_do_not_delay_the_deletion_of_another_vm(
-    tmp_path: Path,
-) -> None:
+async def test_hanging_clones_do_not_delay_the_deletion_of_another_vm(tmp_path: Path) -> None:
     tart = a_tart(tmp_path, Programs(clone=Hung()))
     loop = asyncio.get_running_loop()
 

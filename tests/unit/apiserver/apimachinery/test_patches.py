@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.apiserver.apimachinery.patches import (
-    PatchFailed,
-    apply,
-    merge,
-    same,
-)
+from bramley.apiserver.apimachinery.patches import PatchFailed, apply, merge, same
 
 KEYS = st.sampled_from(["a", "b", "c", "a/b", "m~n", ""])
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "y"])
@@ -59,11 +54,7 @@ RFC_6902 = [
         {"foo": ["bar", "qux", "baz"]},
     ),
     ({"baz": "qux", "foo": "bar"}, [{"op": "remove", "path": "/baz"}], {"foo": "bar"}),
-    (
-        {"foo": ["bar", "qux", "baz"]},
-        [{"op": "remove", "path": "/foo/1"}],
-        {"foo": ["bar", "baz"]},
-    ),
+    ({"foo": ["bar", "qux", "baz"]}, [{"op": "remove", "path": "/foo/1"}], {"foo": ["bar", "baz"]}),
     ({"baz": "qux"}, [{"op": "replace", "path": "/baz", "value": "boo"}], {"baz": "boo"}),
     (
         {"foo": {"bar": "baz", "waldo": "fred"}, "qux": {"corge": "grault"}},

@@ -28,12 +28,7 @@ from bramley.base import secret
 from bramley.kube.client import Client
 from bramley.kube.in_process import InProcessTransport
 from bramley.kube.transport import Request
-from tests.unit.access.embedded_api import (
-    Served,
-    a_node,
-    bind_pod,
-    served,
-)
+from tests.unit.access.embedded_api import Served, a_node, bind_pod, served
 
 Json = dict[str, Any]
 

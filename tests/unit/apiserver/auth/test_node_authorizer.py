@@ -23,12 +23,7 @@ from bramley.base import errors
 from bramley.kube.client import Client
 from bramley.kube.transport import Request
 from tests import virtual_time
-from tests.unit.access.embedded_api import (
-    Served,
-    a_node,
-    bind_pod,
-    served,
-)
+from tests.unit.access.embedded_api import Served, a_node, bind_pod, served
 
 BINDINGS = "clusterrolebindings.rbac.authorization.k8s.io"
 

@@ -20,10 +20,7 @@ async def a_cluster(*, seed: int = 0, timings: Timings | None = None) -> AsyncIt
     """Run a cluster and give an administrator's client of it; it has the namespace `t`."""
     clock = virtual_time.clock()
     async with (
-        embedded.running(clock=clock, seed=seed, controllers=True, timings=timings) as (
-            api,
-            token,
-        ),
+        embedded.running(clock=clock, seed=seed, controllers=True, timings=timings) as (api, token),
         Client(api.transport(token), clock=clock) as client,
     ):
         await client.create(Namespace(metadata=ObjectMeta(name="t")))

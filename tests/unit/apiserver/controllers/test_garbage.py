@@ -8,12 +8,7 @@ from bramley.api.apiextensions import CustomResourceDefinition
 from bramley.api.core import ConfigMap, Event, Namespace, Node, Secret
 from bramley.api.meta import ObjectMeta, Resource
 from bramley.kube.client import Client
-from tests.unit.apiserver.controllers.cluster_world import (
-    a_config_map,
-    is_there,
-    owned_by,
-    settled,
-)
+from tests.unit.apiserver.controllers.cluster_world import a_config_map, is_there, owned_by, settled
 from tests.unit.apiserver.world import a_widget, widget_crd
 
 WIDGETS = Resource("example.com", "v1", "Widget", "widgets", namespaced=True)

@@ -10,11 +10,7 @@ from bramley.api.meta import Condition, ObjectMeta, Resource
 from bramley.apiserver.controllers import namespaces
 from bramley.apiserver.controllers.namespaces import DeletionResult
 from bramley.kube.client import Client
-from tests.unit.apiserver.controllers.cluster_world import (
-    a_config_map,
-    is_there,
-    settled,
-)
+from tests.unit.apiserver.controllers.cluster_world import a_config_map, is_there, settled
 from tests.unit.apiserver.world import a_pod, a_widget, widget_crd
 
 WIDGETS = Resource("example.com", "v1", "Widget", "widgets", namespaced=True)

@@ -203,12 +203,7 @@ def test_a_rollout_keeps_its_bounds_and_ends(
     } == {"new": replicas}
 
 
-@given(
-    desired=st.integers(0, 30),
-    before=st.integers(1, 30),
-    part=st.integers(0, 30),
-    surge=amount,
-)
+@given(desired=st.integers(0, 30), before=st.integers(1, 30), part=st.integers(0, 30), surge=amount)
 def test_scaling_in_the_middle_of_a_rollout_stays_within_the_new_size_and_surge(
     desired: int, before: int, part: int, surge: IntOrPercent
 ) -> None:

@@ -105,12 +105,7 @@ async def test_unauthorized_user_reaches_no_agent() -> None:
         (400, 400, "BadRequest", "it says why"),
         (500, 500, "InternalError", "Internal error occurred: it says why"),
         (403, 403, "Forbidden", "it says why ( pods/log p)"),
-        (
-            404,
-            404,
-            "NotFound",
-            "the server could not find the requested resource ( pods/log p)",
-        ),
+        (404, 404, "NotFound", "the server could not find the requested resource ( pods/log p)"),
         (
             401,
             401,

@@ -6,13 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.unit.apiserver.nodes.fake_agents import (
-    AT,
-    Agents,
-    bind,
-    place,
-    used,
-)
+from tests.unit.apiserver.nodes.fake_agents import AT, Agents, bind, place, used
 from tests.unit.apiserver.world import World, a_world
 
 NODES = "/apis/metrics.k8s.io/v1beta1/nodes"

@@ -134,10 +134,7 @@ def test_invalid_spec_is_refused_with_the_field(broken: Json, field: str) -> Non
         (
             {
                 "subresources": {
-                    "scale": {
-                        "specReplicasPath": ".status.n",
-                        "statusReplicasPath": ".status.n",
-                    }
+                    "scale": {"specReplicasPath": ".status.n", "statusReplicasPath": ".status.n"}
                 }
             },
             "spec.subresources.scale.specReplicasPath",
@@ -226,8 +223,7 @@ def test_names_that_another_definition_of_the_group_has_are_not_accepted() -> No
     first = admitted(a_crd(names={"plural": "apples", "kind": "Apple", "shortNames": ["ap"]}))
 
     second = admitted(
-        a_crd("apricots", "Apricot", names={"plural": "apricots", "kind": "Apple"}),
-        others=[first],
+        a_crd("apricots", "Apricot", names={"plural": "apricots", "kind": "Apple"}), others=[first]
     )
     third = admitted(
         a_crd(names={"plural": "apes", "kind": "Ape", "shortNames": ["ap"]}, plural="apes"),

@@ -23,12 +23,7 @@ A = f"{CONFIG_MAPS}/a"
 
 
 def config(**data: str) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "a"},
-        "data": data,
-    }
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data}
 
 
 async def apply(world: World, body: Json | bytes, manager: str, query: str = "") -> Reply:

@@ -66,9 +66,7 @@ async def test_an_invalid_count_is_reported_once_for_its_shape_and_once_for_scal
         await world.create(DEFINITIONS, crd)
 
         refused = await world.request(
-            "POST",
-            "/apis/example.com/v1/namespaces/default/widgets",
-            a_widget("a", replicas="x"),
+            "POST", "/apis/example.com/v1/namespaces/default/widgets", a_widget("a", replicas="x")
         )
 
         assert [field for field, _ in refused.causes] == [

@@ -67,10 +67,7 @@ def _objects(inner: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
         st.fixed_dictionaries({"type": st.just("object"), "additionalProperties": inner}),
         st.fixed_dictionaries(
             {"type": st.just("array"), "items": inner},
-            optional={
-                "x-kubernetes-list-type": st.just("set"),
-                "maxItems": st.integers(0, 3),
-            },
+            optional={"x-kubernetes-list-type": st.just("set"), "maxItems": st.integers(0, 3)},
         ),
     )
 

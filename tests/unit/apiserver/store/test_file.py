@@ -57,9 +57,7 @@ async def test_a_restart_finds_everything_as_it_was(tmp_path: Path) -> None:
         assert (store.revision, store.list("pods"), store.list("nodes")) == before
 
 
-async def test_revision_is_not_reused_after_the_newest_object_is_deleted(
-    tmp_path: Path,
-) -> None:
+async def test_revision_is_not_reused_after_the_newest_object_is_deleted(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.write(POD, put)
         await store.write(POD, remove)

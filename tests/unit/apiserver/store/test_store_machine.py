@@ -17,12 +17,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bramley.apiserver.store.errors import (
-    Compacted,
-    FutureRevision,
-    Overflowed,
-    StorageUnavailable,
-)
+from bramley.apiserver.store.errors import Compacted, FutureRevision, Overflowed, StorageUnavailable
 from bramley.apiserver.store.journal import Listener
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
 from bramley.apiserver.store.settings import HistoryLimits, Settings
@@ -39,12 +34,7 @@ MEMORY = Path("/dev/shm")  # thousands of commits: nothing here is about the dis
 LIMITS = HistoryLimits(6, 10**9, timedelta(seconds=100))
 SETTINGS = Settings(history=LIMITS, watch_buffer_bytes=150)
 RESOURCES = ("pods", "nodes")
-KEYS = [
-    Key("pods", "x", "a"),
-    Key("pods", "x", "b"),
-    Key("pods", "y", "a"),
-    Key("nodes", "x", "a"),
-]
+KEYS = [Key("pods", "x", "a"), Key("pods", "x", "b"), Key("pods", "y", "a"), Key("nodes", "x", "a")]
 
 keys = st.sampled_from(KEYS)
 resources = st.sampled_from(RESOURCES)

@@ -89,10 +89,7 @@ async def test_a_watch_of_one_namespace_sees_no_other() -> None:
 async def test_filtered_changes_do_not_wake_a_watcher() -> None:
     store = Store.in_memory()
     subscription = store.watch(
-        "pods",
-        namespace="default",
-        since=0,
-        accepts=lambda change: change.record.key.name == "b",
+        "pods", namespace="default", since=0, accepts=lambda change: change.record.key.name == "b"
     )
     await store.write(POD, put)
 

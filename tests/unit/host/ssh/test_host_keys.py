@@ -8,14 +8,7 @@ import pytest
 
 from bramley.base.errors import BadConfiguration, HostKeyChanged
 from bramley.base.secret import Secret
-from bramley.host.ssh import (
-    AcceptNewHostKey,
-    Credentials,
-    HostKey,
-    Pin,
-    Target,
-    connect,
-)
+from bramley.host.ssh import AcceptNewHostKey, Credentials, HostKey, Pin, Target, connect
 
 KEY = HostKey("ssh-ed25519", "SHA256:abc", "AAAA")
 OTHER = HostKey("ssh-ed25519", "SHA256:def", "BBBB")

@@ -104,9 +104,7 @@ async def test_unreadable_plist_without_builder_setting_is_refused(tmp_path: Pat
     assert connection.done == []
 
 
-async def test_plist_mode_is_repaired_without_a_restart(
-    tmp_path: Path,
-) -> None:
+async def test_plist_mode_is_repaired_without_a_restart(tmp_path: Path) -> None:
     connection = await fixtures.mac(tmp_path, *installed(tmp_path), Job(JOB))
     path = "/Library/LaunchDaemons/dev.tuist.tart-kubelet.plist"
     connection.mac.files.at(path).chmod(0o664)
@@ -228,9 +226,7 @@ async def test_process_that_was_not_replaced_is_reported(tmp_path: Path) -> None
     assert RESTART in [cases.command_text(command) for command in Job(JOB).plan(facts)]
 
 
-async def test_same_pid_of_another_boot_needs_no_restart(
-    tmp_path: Path,
-) -> None:
+async def test_same_pid_of_another_boot_needs_no_restart(tmp_path: Path) -> None:
     connection = await running(tmp_path)
     await converge.apply(connection, installed(tmp_path, NEWER_AGENT))
     facts = await connection.probe(Job(JOB).probes())
@@ -284,9 +280,7 @@ async def test_crashing_agent_is_reported_with_the_end_of_its_log(tmp_path: Path
     assert "line 890" not in message
 
 
-async def test_agent_of_another_node_at_the_health_address_is_reported(
-    tmp_path: Path,
-) -> None:
+async def test_agent_of_another_node_at_the_health_address_is_reported(tmp_path: Path) -> None:
     connection = await running(tmp_path)
     answer = Facts(
         {health_probe(JOB): RunResult(0, b"[+]node/mac-02 ok\n[+]ping ok\ncheck passed\n")}

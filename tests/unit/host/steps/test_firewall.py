@@ -290,14 +290,8 @@ async def test_mode_of_our_file_is_repaired(path: str, tmp_path: Path) -> None:
     ("egress", "why"),
     [
         (Egress(cluster_dns="10.2.0.10"), "no effect without cache_network"),
-        (
-            Egress(cache_network="10.0.0.0/8", cluster_dns="dns.example"),
-            "must be an IPv4 address",
-        ),
-        (
-            Egress(cache_network="10.0.0.0/8", cluster_dns="fd00::10"),
-            "must be an IPv4 address",
-        ),
+        (Egress(cache_network="10.0.0.0/8", cluster_dns="dns.example"), "must be an IPv4 address"),
+        (Egress(cache_network="10.0.0.0/8", cluster_dns="fd00::10"), "must be an IPv4 address"),
         (Egress(cache_network="0.0.0.0/0"), "wider than /8"),
         (Egress(private_network="192.0.0.0/7"), "wider than /8"),
         (Egress(private_network="192.168.0.0/16"), "overlaps 192.168.64.0/22"),

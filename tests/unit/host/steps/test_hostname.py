@@ -19,8 +19,7 @@ def test_plan_matches_case(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "label"),
-    [("mac.rack1.example", "mac-rack1-example"), ("a" * 62 + ".b", "a" * 62)],
+    ("node", "label"), [("mac.rack1.example", "mac-rack1-example"), ("a" * 62 + ".b", "a" * 62)]
 )
 def test_bonjour_name_is_one_label(node: str, label: str) -> None:
     step = Hostname(node)

@@ -56,9 +56,7 @@ class SlowMac:
 
 
 @pytest.mark.parametrize("is_wrong", [False, True])
-async def test_slow_answer_does_not_count_as_clock_skew(
-    is_wrong: bool,
-) -> None:
+async def test_slow_answer_does_not_count_as_clock_skew(is_wrong: bool) -> None:
     mac = SlowMac(cases.load("preconditions")[0].facts(STEP), is_wrong)
     (planned,) = (await converge.plan(mac, [STEP])).steps
     assert ("the clock of the Mac is 120 s behind" in planned.refusal) is is_wrong

@@ -77,9 +77,7 @@ async def test_replacement_is_refused_while_vms_run(tmp_path: Path) -> None:
     assert connection.done == []
 
 
-async def test_broken_replacement_is_not_installed(
-    tmp_path: Path,
-) -> None:
+async def test_broken_replacement_is_not_installed(tmp_path: Path) -> None:
     connection = await fixtures.mac(tmp_path, Tart(fixtures.tart(tmp_path, OLD)))
 
     with pytest.raises(CommandFailed, match=r"check that tart 2\.33\.0 runs"):

@@ -190,9 +190,7 @@ async def test_ready_mac_needs_one_round_trip(tmp_path: Path) -> None:
     assert connection.probes == 1
 
 
-async def test_dead_agent_and_missing_session_are_reported_together(
-    tmp_path: Path,
-) -> None:
+async def test_dead_agent_and_missing_session_are_reported_together(tmp_path: Path) -> None:
     connection = await provisioned(tmp_path)
     faults.crash(connection.mac, LABEL)
     connection.mac.run(Call(("launchctl", "kickstart", "-k", f"system/{LABEL}"), "root"))

@@ -12,9 +12,7 @@ async def forever(_: Process) -> int:
     return 0
 
 
-async def test_waiters_get_the_lock_in_order_and_dead_ones_are_skipped(
-    tmp_path: Path,
-) -> None:
+async def test_waiters_get_the_lock_in_order_and_dead_ones_are_skipped(tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as group:
         table, locks = Table(group, virtual_time.clock()), Locks()
         processes = [table.spawn((str(number),), forever) for number in range(4)]

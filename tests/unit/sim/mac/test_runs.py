@@ -100,9 +100,7 @@ async def test_reboot_kills_all_runs_without_exit_codes(host: AgentOnMac) -> Non
     assert (ended.code, ended.at) == (None, None)
 
 
-async def test_run_without_supervisor_continues_and_ends_without_exit_code(
-    tmp_path: Path,
-) -> None:
+async def test_run_without_supervisor_continues_and_ends_without_exit_code(tmp_path: Path) -> None:
     async with simulated_mac(tmp_path, work=10) as host:
         vm = await host.running_vm()
         supervisor = host.mac.supervised[vm].supervisor

@@ -201,9 +201,7 @@ def test_old_releases_ignore_the_allowed_networks(
     assert local_network.reaches(harness.mac, TART, GUEST) is reached
 
 
-def test_mac_does_not_come_back_if_the_restart_turns_filevault_on(
-    tmp_path: Path,
-) -> None:
+def test_mac_does_not_come_back_if_the_restart_turns_filevault_on(tmp_path: Path) -> None:
     harness = MacHarness(tmp_path, filevault_after="restart")
 
     harness.as_root("reboot")

@@ -99,10 +99,7 @@ def test_automatic_login_needs_both_the_user_and_the_password(
     harness: MacHarness, missing: str
 ) -> None:
     harness.set_up_login()
-    paths = {
-        "user": "/Library/Preferences/com.apple.loginwindow.plist",
-        "file": "/etc/kcpassword",
-    }
+    paths = {"user": "/Library/Preferences/com.apple.loginwindow.plist", "file": "/etc/kcpassword"}
     harness.mac.files.remove(paths[missing])
 
     kickstart(harness)

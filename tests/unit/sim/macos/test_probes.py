@@ -74,9 +74,7 @@ async def test_files_of_root_are_not_read_without_sudo(tmp_path: Path) -> None:
     assert (found.mode, found.digest) == (0o440, "")
 
 
-async def test_only_the_requested_bytes_of_a_file_are_returned(
-    tmp_path: Path,
-) -> None:
+async def test_only_the_requested_bytes_of_a_file_are_returned(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     connection.mac.files.write("/etc/kcpassword", b"secret", mode=0o600)
     marker = ReadFile("/etc/kcpassword", as_root=True, prefix=b"marker", max_bytes=6)

@@ -39,9 +39,7 @@ def test_password_is_the_first_line_and_the_program_gets_the_rest(harness: MacHa
     assert (result.code, result.out, result.err) == (0, "for cat\n", "")
 
 
-def test_without_a_required_password_the_program_gets_all_of_stdin(
-    harness: MacHarness,
-) -> None:
+def test_without_a_required_password_the_program_gets_all_of_stdin(harness: MacHarness) -> None:
     harness.allow_sudo()
 
     result = harness.run("sudo", "-S", "-p", "", "cat", stdin=f"{PASSWORD}\nfor cat\n")

@@ -119,9 +119,7 @@ def test_processes_are_found_by_name_or_command_line(harness: MacHarness) -> Non
     assert harness.run("pgrep", "(").code == 2
 
 
-def test_only_root_sees_the_command_line_of_other_users(
-    harness: MacHarness,
-) -> None:
+def test_only_root_sees_the_command_line_of_other_users(harness: MacHarness) -> None:
     process = {"pid": 78, "command": "/bin/rather-a-long-name --option", "user": "another"}
     with harness.mac.change() as state:
         state["processes"].append(process)

@@ -12,9 +12,7 @@ import pytest
 from bramley.sim.ssh.faults import Fault, FaultKind, Faults
 
 
-def test_fault_applies_to_matching_commands_after_skip_at_most_times(
-    tmp_path: Path,
-) -> None:
+def test_fault_applies_to_matching_commands_after_skip_at_most_times(tmp_path: Path) -> None:
     faults = Faults(tmp_path / "faults.json")
     faults.set(Fault(do=FaultKind.HANG, match="*pfctl*", skip=1, times=2))
     commands = ["pfctl -s info", "true", "pfctl -e", "sudo pfctl -E", "pfctl -d"]
@@ -41,9 +39,7 @@ def test_changed_file_is_reloaded_and_removed_file_ends_its_faults(tmp_path: Pat
     assert faults.take(FaultKind.REFUSE) is None
 
 
-def test_file_written_twice_in_one_clock_tick_is_reloaded(
-    tmp_path: Path,
-) -> None:
+def test_file_written_twice_in_one_clock_tick_is_reloaded(tmp_path: Path) -> None:
     path = tmp_path / "faults.json"
     faults = Faults(path)
     found = []

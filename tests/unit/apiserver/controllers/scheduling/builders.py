@@ -43,11 +43,7 @@ def a_pod(name: str, *, age: int = 0, **more: Any) -> Pod:
         "creationTimestamp": BEGIN - timedelta(seconds=age),
     }
     status = more.pop("status", {})
-    body = {
-        "metadata": metadata,
-        "spec": {"containers": [container], **more},
-        "status": status,
-    }
+    body = {"metadata": metadata, "spec": {"containers": [container], **more}, "status": status}
     return msgspec.convert(body, Pod)
 
 

@@ -100,9 +100,7 @@ def test_unpacked_tailscale_needs_its_daemon(mac: Mac) -> None:
     assert "doesn't appear to be running" in run(mac, "tailscale", "ip", "-4").err
 
 
-def test_tokens_and_times_of_pf_are_not_in_a_snapshot(
-    tmp_path: Path,
-) -> None:
+def test_tokens_and_times_of_pf_are_not_in_a_snapshot(tmp_path: Path) -> None:
     once, twice = (Mac.make(tmp_path / name, clock=FixedClock()) for name in ("once", "twice"))
     run(once, "pfctl", "-E")
     run(twice, "pfctl", "-E")
