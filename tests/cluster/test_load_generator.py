@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.programs import run_program
 from tools.kube import go_build, programs
 from tools.kube.control_plane import RealCluster
 
@@ -32,14 +33,7 @@ def load(real_cluster: RealCluster) -> list[str]:
 
 def run(work: str, arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
     program = str(programs.path_of("load"))
-    return subprocess.run(
-        [program, work, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env=environment,
-    )
+    return run_program([program, work, *arguments], timeout=300, env=environment)
 
 
 def result(work: str, arguments: list[str]) -> Any:

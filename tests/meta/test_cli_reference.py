@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from bramley.cli import main
+from tests.programs import run_program
 from tools import cli_reference
 
 ROOT = Path(__file__).parents[2]
@@ -30,13 +30,8 @@ def test_page_is_current() -> None:
 @pytest.mark.parametrize("columns", ["40", "200"])
 def test_help_does_not_depend_on_the_terminal(columns: str) -> None:
     code = "import sys; from bramley.cli.main import run; sys.exit(run(['up', '--help']))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "COLUMNS": columns},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
+    done = run_program(
+        [sys.executable, "-c", code], env={**os.environ, "COLUMNS": columns}, timeout=60, check=True
     )
 
     printed = "\n".join(line.rstrip() for line in done.stdout.splitlines())

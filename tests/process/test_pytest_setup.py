@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+from tests.programs import run_program
 
 ROOT = Path(__file__).parents[2]
 SEED = 20260101  # what tests/conftest.py sets with CI=true
@@ -71,14 +72,11 @@ def run(project: Path, *arguments: str, env: Mapping[str, str], code: int = 0) -
     # The variables of an outer pytest-xdist worker would give every order the same seed.
     outside = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
     fresh = {"PYTHONPATH": here, "TIERS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-m", "pytest", "-v", *arguments],
         cwd=project,
         env={**outside, **fresh, **env},
-        capture_output=True,
-        text=True,
         timeout=600,
-        check=False,
     )
     assert done.returncode == code, done.stdout
     return done.stdout

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+
+from tests.programs import run_program
 
 HEAVY = ("aiohttp", "cel", "cryptography.x509", "prometheus_client", "pydantic", "rich", "yaml")
 
@@ -17,8 +18,6 @@ print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))
 
 
 def test_the_server_s_start_loads_no_heavy_library() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=180
-    )
+    done = run_program([sys.executable, "-c", PROGRAM], check=True)
 
     assert json.loads(done.stdout) == []

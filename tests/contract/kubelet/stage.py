@@ -29,6 +29,7 @@ from bramley.api.meta import ObjectMeta
 from bramley.base import errors
 from bramley.kube import config_loader
 from bramley.kube.client import Client
+from tests.programs import run_program
 from tests.unit.access.embedded_api import a_node, bind_pod
 
 AGENT = "tests.contract.kubelet.agent_process"
@@ -64,13 +65,7 @@ class Stage:
         return UserData(self.folder / "data").prepare(VM).status / "runner.log"
 
     def kubectl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
+        return run_program(self.command(*arguments), timeout=TIMEOUT_SECONDS)
 
     def shown(self, *arguments: str) -> str:
         done = self.kubectl(*arguments)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bramley.sim.mac.folder import MacFolder
 from tests.contract.programs.macs import CONTENT, IMAGE
+from tests.programs import run_program
 
 ROOT = Path(__file__).parents[3]
 
@@ -16,13 +17,10 @@ ROOT = Path(__file__).parents[3]
 def accept(mac: MacFolder, *more: str) -> subprocess.CompletedProcess[str]:
     tart = str(mac.programs / "tart")
     command = [sys.executable, "-m", "tools.acceptance", "--tart", tart, "--folder", str(mac.root)]
-    return subprocess.run(
+    return run_program(
         [*command, *more],
         cwd=ROOT,
         env={**mac.environment(), "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=600,
     )
 

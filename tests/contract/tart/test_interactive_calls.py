@@ -6,18 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.programs import run_program
+
 CODE = "import sys; from bramley.cli.main import run; sys.exit(run(sys.argv[1:]))"
 
 
 def bramley(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", CODE, *words],
-        env={"PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    return run_program([sys.executable, "-c", CODE, *words], env={"PATH": "/usr/bin:/bin"})
 
 
 def test_interactive_calls_run_the_same_program(tmp_path: Path) -> None:

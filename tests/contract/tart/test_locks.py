@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from bramley.sim.tart.process import Locks
+from tests.programs import run_program
 
 HOLD = """
 import sys
@@ -56,13 +57,7 @@ def test_query_of_our_own_lock_does_not_release_it(tmp_path: Path) -> None:
     assert locks.holder(str(file)) is None
 
     code = HOLD.format(root=ROOT, kind="lock", path=str(file)).replace("sys.stdin.read()", "")
-    done = subprocess.run(
-        [sys.executable, "-ISE", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=True,
-    )
+    done = run_program([sys.executable, "-ISE", "-c", code], check=True)
     assert done.stdout == "False\n"
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from bramley.sim.tart import process
+from tests.programs import run_program
 
 # Each of these would cost a call a tenth of its time or more.
 HEAVY = {"pathlib", "dataclasses", "argparse", "asyncio", "subprocess", "inspect", "datetime"}
 
 
 def call(path: Path, *words: str, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(
-        [path, *words], env=env or {}, capture_output=True, text=True, timeout=180, check=True
-    )
+    done = run_program([path, *words], env=env or {}, check=True)
     return done.stdout
 
 
@@ -52,13 +50,7 @@ def test_call_imports_little_and_no_site_packages(tmp_path: Path) -> None:
         text + '\nprint(*(f\'{n}={getattr(m, "__file__", "")}\' for n, m in sys.modules.items()))'
     )
 
-    modules = subprocess.run(
-        [sys.executable, "-ISE", "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=True,
-    ).stdout.split()
+    modules = run_program([sys.executable, "-ISE", "-c", program], check=True).stdout.split()
 
     loaded = {name for name, _, _ in (word.partition("=") for word in modules)}
     assert "bramley.sim.tart.queries" in loaded

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bramley.api.names import host
 from bramley.app.agent_bundle.archive import Archive
+from tests.programs import run_program
 from tools.agent_bundle.linux import AgentArchives
 
 TIMEOUT_SECONDS = 300
@@ -61,12 +62,4 @@ def install(archives: AgentArchives, root: Path) -> Installed:
 
 def run(*command: Path | str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a program with no environment at all."""
-    return subprocess.run(
-        command,
-        env={},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
+    return run_program(command, env={}, cwd=cwd, timeout=TIMEOUT_SECONDS)

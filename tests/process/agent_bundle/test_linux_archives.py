@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from bramley.app.agent_bundle.agent_archives import AgentArchives
 from bramley.app.agent_bundle.archive import file_names
 from tests.meta.documents import ROOT
 from tests.process.agent_bundle.installed import Installed, install, run
+from tests.programs import run_program
 from tools.agent_bundle import linux
 
 HERE = Path(__file__).parent
@@ -162,12 +162,6 @@ def _bwrap() -> str:
 def test_program_passes_shellcheck(installed: Installed) -> None:
     program = installed.release / "bin/tart-kubelet"
 
-    done = subprocess.run(
-        ["shellcheck", "--shell=sh", program],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    done = run_program(["shellcheck", "--shell=sh", program])
 
     assert (done.returncode, done.stdout) == (0, "")

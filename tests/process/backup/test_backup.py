@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.process.serving.processes import BRAMLEY, Bramley, clean_environment, running, until
+from tests.programs import run_program
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
@@ -22,14 +22,7 @@ FILLER = "0123456789abcdef" * 64
 
 
 def bramley(*arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [BRAMLEY, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-        env=clean_environment(),
-    )
+    done = run_program([BRAMLEY, *arguments], env=clean_environment())
     assert done.returncode == code, done.stderr
     return done.stderr if code else done.stdout
 

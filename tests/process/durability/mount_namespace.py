@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.programs import run_program
+
 UNSHARE = ("unshare", "--map-root-user", "--mount")
 
 
@@ -15,9 +17,7 @@ def run_in_namespace(argv: Sequence[str]) -> str:
     """Run a program in its own mount namespace and return what it printed; skip where the kernel forbids it."""
     if os.environ.get("CI") != "true" and not _is_allowed():
         pytest.skip(f"this machine forbids {' '.join(UNSHARE)}")
-    done = subprocess.run(
-        [*UNSHARE, *argv], capture_output=True, text=True, timeout=180, check=False
-    )
+    done = run_program([*UNSHARE, *argv])
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import secrets
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +20,7 @@ from bramley.host.artifacts import ArtifactStore
 from bramley.host.commands import Run, RunProbe, Stream, Wait, Write
 from bramley.host.ssh import SshConnection
 from tests.process.host_ssh import lossy_proxy, openssh
+from tests.programs import run_program
 
 # Unique in each run: it is searched for in all processes of this machine.
 CANARY = Secret(f"canary-{secrets.token_hex(8)}")
@@ -56,9 +56,7 @@ def processes() -> str:
 
 
 def printed(*argv: str) -> str:
-    return subprocess.run(
-        argv, capture_output=True, text=True, check=False, timeout=openssh.TIMEOUT
-    ).stdout
+    return run_program(argv, timeout=openssh.TIMEOUT).stdout
 
 
 async def test_sudo_gets_its_password_and_the_program_its_input(tmp_path: Path) -> None:

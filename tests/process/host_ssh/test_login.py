@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -20,15 +19,14 @@ from bramley.host.artifacts import ArtifactStore
 from bramley.host.commands import Run
 from bramley.host.ssh import Credentials, KnownHosts, Pin, Target
 from tests.process.host_ssh import lossy_proxy, openssh
+from tests.programs import run_program
 
 TRUE = Run(argv=("true",), purpose="run true")
 LONG_TIMEOUT, NO_WAIT = timedelta(seconds=openssh.TIMEOUT), timedelta(0)
 
 
 def printed(*argv: str) -> str:
-    return subprocess.run(
-        argv, capture_output=True, text=True, check=True, timeout=openssh.TIMEOUT
-    ).stdout
+    return run_program(argv, check=True, timeout=openssh.TIMEOUT).stdout
 
 
 async def log_in(target: Target, *, connect_timeout: timedelta = LONG_TIMEOUT) -> None:

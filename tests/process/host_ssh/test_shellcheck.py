@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,6 +27,7 @@ from bramley.host.commands import (
 )
 from bramley.host.rendering import command_scripts, probe_scripts
 from bramley.host.rendering.script import compose, fragment
+from tests.programs import run_program
 
 TOKEN = "0123456789abcdef"
 PARTS = sorted((Path(package.__file__).parent / "shell").glob("*.sh"))
@@ -54,10 +54,7 @@ OF_OTHER_PARTS = "SC2034,SC2154,SC2317,SC2329"
 
 
 def findings(text: str, *, without: str = "") -> str:
-    checked = subprocess.run(
-        ["shellcheck", "-s", "sh", "-e", without or "SC0000", "-"],
-        input=text, capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
+    checked = run_program(["shellcheck", "-s", "sh", "-e", without or "SC0000", "-"], input=text)  # fmt: skip
     return checked.stdout + checked.stderr
 
 
@@ -68,9 +65,7 @@ def scripts(line: str) -> list[str]:
 
 
 def test_parts_are_clean() -> None:
-    checked = subprocess.run(
-        ["shellcheck", *PARTS], capture_output=True, text=True, timeout=180, check=False
-    )
+    checked = run_program(["shellcheck", *PARTS])
     assert checked.stdout + checked.stderr == ""
 
 

@@ -13,6 +13,7 @@ import pytest
 from bramley.sim.mac import shim
 from bramley.sim.mac.folder import MacFolder
 from tests.process.serving.processes import until
+from tests.programs import run_program
 
 PRINT = ("sudo", "-n", "launchctl", "print", "gui/501")
 KICKSTART = ("sudo", "-n", "launchctl", "kickstart", "-k", "system/com.apple.loginwindow")
@@ -29,14 +30,7 @@ def run(mac: MacFolder, *argv: str) -> subprocess.CompletedProcess[str]:
     environment = mac.environment()
     program = shutil.which(argv[0], path=environment["PATH"])
     assert program is not None
-    return subprocess.run(
-        [program, *argv[1:]],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    return run_program([program, *argv[1:]], env=environment)
 
 
 def test_lost_session_is_reported_and_restored_by_kickstart(mac: MacFolder) -> None:

@@ -20,6 +20,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from tests.programs import run_program
+
 BRAMLEY = Path(sys.executable).parent / "bramley"
 # For a busy machine; only a failing test waits that long.
 TIMEOUT_SECONDS = 180.0
@@ -162,11 +164,6 @@ def failed_run(
     *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command that is expected to end by itself."""
-    return subprocess.run(
-        [BRAMLEY, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-        env=dict(environment or clean_environment()),
+    return run_program(
+        [BRAMLEY, *arguments], timeout=TIMEOUT_SECONDS, env=dict(environment or clean_environment())
     )

@@ -18,6 +18,7 @@ from bramley.api.meta import ObjectMeta
 from bramley.base import errors
 from bramley.kube import config_loader
 from tests.contract.kube_client.targets import serving
+from tests.programs import run_program
 
 PROGRAM = "from bramley.cli.main import main; main()"
 
@@ -29,12 +30,8 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def call(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-c", PROGRAM, "agent-access", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
         env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
     )
     assert done.returncode == code, done.stderr

@@ -15,6 +15,7 @@ import pytest
 from bramley.api import crds
 from tests.process.serving.processes import Bramley, running, until
 from tests.process.threaded import in_a_thread
+from tests.programs import run_program
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -30,14 +31,7 @@ class Kubectl:
         self._command = [str(program), f"--kubeconfig={server.kubeconfig}", f"--cache-dir={cache}"]
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
-        done = subprocess.run(
-            [*self._command, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
+        done = run_program([*self._command, *arguments], input=stdin)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -101,17 +95,14 @@ def test_commands_that_up_prints_work_in_their_order(tmp_path: Path, kubectl: Pa
         commands = [line for line in printed.splitlines() if line.startswith("  ")]
         # More time than a user needs, for a busy machine.
         script = "\n".join(["set -e", *commands]).replace("--timeout 2m", "--timeout 10m")
-        done = subprocess.run(
+        done = run_program(
             ["sh", "-c", script],
             env={
                 **os.environ,
                 "PATH": f"{kubectl.parent}:{os.environ['PATH']}",
                 "KUBECACHEDIR": str(tmp_path / "kube-cache"),
             },
-            capture_output=True,
-            text=True,
             timeout=900,
-            check=False,
         )
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,7 +6,6 @@ import http.client
 import json
 import signal
 import stat
-import subprocess
 import threading
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from bramley.api.meta import ObjectMeta
 from bramley.kube.config_loader import connect
 from tests.process.serving.processes import BRAMLEY, Bramley, running, until
 from tests.process.threaded import in_a_thread
+from tests.programs import run_program
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -76,11 +76,8 @@ def test_token_is_only_in_the_kubeconfig(tmp_path: Path) -> None:
         token = server.token
         server.request("POST", CONFIG_MAPS, a_config_map("one"))
         server.request("GET", "/nowhere")
-        arguments = subprocess.run(
-            ["ps", "-ww", "-o", "args=", "-p", str(server.process.pid)],
-            capture_output=True,
-            text=True,
-            check=True,
+        arguments = run_program(
+            ["ps", "-ww", "-o", "args=", "-p", str(server.process.pid)], check=True
         ).stdout
         server.stop()
 
@@ -234,12 +231,7 @@ def test_killed_server_starts_again_on_the_same_folder(tmp_path: Path) -> None:
 @in_a_thread
 def test_idle_server_is_small(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        output = subprocess.run(
-            ["ps", "-o", "rss=", "-p", str(server.process.pid)],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        output = run_program(["ps", "-o", "rss=", "-p", str(server.process.pid)], check=True).stdout
 
     assert int(output) / 1024 < 75
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,16 @@ from tests.process.serving.processes import (
     running,
     until,
 )
+from tests.programs import run_program
 
 ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
 def rotate(*arguments: str, code: int = 0) -> Any:
-    done = subprocess.run(
+    done = run_program(
         [BRAMLEY, "apiserver", "rotate-keys", "-o", "json", *arguments],
-        capture_output=True,
-        text=True,
         timeout=TIMEOUT_SECONDS,
-        check=False,
         env=clean_environment(),
     )
     assert done.returncode == code, done.stderr

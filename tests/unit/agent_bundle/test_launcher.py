@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from bramley.app.agent_bundle import code
 from bramley.app.agent_bundle.archive import write_tree
+from tests.programs import run_program
 
 INTERPRETER = "3.11.1+0123456789ab"
 FLAGS = "-I -S -B -X utf8"
@@ -35,15 +35,7 @@ class ReleaseOnDisk:
         return self.root / f"python/{INTERPRETER}/bin/python3"
 
     def run(self, *command: str, cwd: Path | None = None, **variables: str) -> str:
-        result = subprocess.run(
-            command,
-            cwd=cwd or "/",
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        result = run_program(command, cwd=cwd or "/", env=variables, timeout=60)
         assert (result.returncode, result.stderr) == (0, "")
         return result.stdout
 
@@ -113,9 +105,7 @@ def test_cdpath_is_ignored(release_on_disk: ReleaseOnDisk, tmp_path: Path) -> No
 def test_missing_interpreter_is_reported_with_advice(release_on_disk: ReleaseOnDisk) -> None:
     release_on_disk.python.unlink()
 
-    result = subprocess.run(
-        [release_on_disk.program], env={}, capture_output=True, text=True, timeout=60, check=False
-    )
+    result = run_program([release_on_disk.program], env={}, timeout=60)
 
     assert result.returncode == 2
     assert f"{release_on_disk.python} is missing; install the interpreter" in result.stderr

@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from bramley.base.errors import (
     NotConverged,
 )
 from bramley.cli import failures, host_connection, main, options
+from tests.programs import run_program
 
 Captured = pytest.CaptureFixture[str]
 
@@ -177,13 +177,7 @@ main()
 
 
 def test_ctrl_c_while_the_program_loads_is_no_traceback() -> None:
-    result = subprocess.run(
-        [sys.executable, "-P", "-c", LOADING],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    result = run_program([sys.executable, "-P", "-c", LOADING], timeout=60)
 
     assert (result.returncode, result.stderr) == (130, "bramley: stopped by Ctrl-C\n")
 
@@ -191,13 +185,10 @@ def test_ctrl_c_while_the_program_loads_is_no_traceback() -> None:
 def test_characters_that_a_terminal_cannot_encode_are_escaped() -> None:
     code = "from bramley.cli.main import main; import sys; sys.argv = ['bramley', '--version']\n"
     code += "try: main()\nexcept SystemExit: print('\u280b')"
-    result = subprocess.run(
+    result = run_program(
         [sys.executable, "-P", "-c", code],
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        text=True,
         timeout=60,
-        check=False,
     )
 
     assert (result.returncode, result.stdout.splitlines()[-1:]) == (0, ["\\u280b"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from bramley.api.names import flags
 from bramley.api.names.flags import Flag
 from bramley.base.errors import BadConfiguration
 from bramley.cli import agent_flags, agent_settings, tart_kubelet
+from tests.programs import run_program
 
 Captured = pytest.CaptureFixture[str]
 # Libraries that the agent must not load, to keep its memory small.
@@ -251,9 +251,7 @@ def test_agent_does_not_import_heavy_modules() -> None:
     more = "bramley.agent.supervised_runs, bramley.agent.processes, bramley.kube.config_loader"
     code = f"import sys, {modules}, {more}; print('\\n'.join(sys.modules))"
 
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = run_program([sys.executable, "-c", code], timeout=60, check=True)
 
     loaded = done.stdout.split()
     assert [name for name in loaded if name.startswith((*HEAVY, *HEAVY_TOO))] == []

@@ -10,18 +10,16 @@ from pathlib import Path
 import pytest
 
 from bramley.host import scripts
+from tests.programs import run_program
 
 SHELLS = [name for name in ("dash", "bash") if shutil.which(name)] or ["sh"]
 
 
 def run(shell: str, script: Path, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
     """Run a script, with the programs of a folder first in PATH."""
-    return subprocess.run(
+    return run_program(
         [shell, str(script), *words],
-        capture_output=True,
-        text=True,
         timeout=60,
-        check=False,
         env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}".lstrip(":")},
     )
 

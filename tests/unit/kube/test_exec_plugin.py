@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import os
-import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +15,7 @@ from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.kube.credentials import Credential
 from bramley.kube.exec_plugin import ExecPlugin, Plugin
+from tests.programs import run_program
 from tests.unit.kube.http_servers import eventually
 
 pytestmark = pytest.mark.real_time
@@ -285,7 +285,5 @@ async def test_output_of_a_plugin_is_bounded(program: Program) -> None:
 
 
 def alive(pid: int) -> bool:
-    recorded = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
+    recorded = run_program(["ps", "-o", "stat=", "-p", str(pid)])
     return bool(recorded.stdout.strip()) and not recorded.stdout.startswith("Z")

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import subprocess
 import sys
+
+from tests.programs import run_program
 
 PROGRAM = """
 import asyncio, gc, random
@@ -26,9 +27,7 @@ print(gc.get_threshold()[0], gc.get_freeze_count() > 0)
 
 def gc_after_a_start(*, tune: bool) -> str:
     program = PROGRAM.replace("{tune}", str(tune))
-    ended = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
-    )
+    ended = run_program([sys.executable, "-c", program], check=True, timeout=60)
     return ended.stdout.strip()
 
 

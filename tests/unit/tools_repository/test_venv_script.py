@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import run_program
+
 SCRIPT = Path(__file__).parents[3] / "tools/venv.sh"
 
 # A Python that knows its version and whether it has ensurepip, and that makes empty environments.
@@ -42,14 +44,7 @@ class Machine:
 
     def make(self) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PATH": str(self.programs), "PYTHON": ""}
-        return subprocess.run(
-            ["/bin/sh", str(SCRIPT), "new"],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run_program(["/bin/sh", str(SCRIPT), "new"], cwd=self.folder, env=environment)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from bramley.agent.runs import Run
 from bramley.agent.supervised_runs import SupervisedRuns
 from bramley.base import errors
 from bramley.base.clock import SystemClock
+from tests.programs import run_program
 
 pytestmark = pytest.mark.real_time
 VM = "ns-pod-0123456789ab"
@@ -261,12 +262,9 @@ def test_script_works_in_every_shell(shell: str, tmp_path: Path) -> None:
     folder.mkdir()
     words = ["sh", "-c", 'printf "%s|" "$@"; exit 9', "sh", "a b", "", "*", "c'd"]
 
-    done = subprocess.run(
+    done = run_program(
         [shell, str(supervised_runs.SCRIPT), str(folder), *words],
         start_new_session=True,
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=60,
     )
 
@@ -281,10 +279,8 @@ def test_script_works_in_every_shell(shell: str, tmp_path: Path) -> None:
 
 def test_start_time_of_the_script_is_that_of_the_agent(tmp_path: Path) -> None:
     script = f'{supervised_runs.SCRIPT.read_text().split("trap")[0]}\nstart_time "$2"\nprintf %s "$start"'
-    shown = subprocess.run(
+    shown = run_program(
         ["/bin/sh", "-c", script, "sh", str(tmp_path), "x", str(os.getpid())],
-        capture_output=True,
-        text=True,
         check=True,
         timeout=60,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from bramley.apiserver.store import data_folder
 from bramley.apiserver.store.settings import Settings
 from bramley.apiserver.store.store import Store
 from bramley.base.errors import BadConfiguration
+from tests.programs import run_program
 
 INLINE = Settings(writer_thread=False)
 
@@ -61,13 +61,7 @@ def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -
         "data_folder.lock_folder(pathlib.Path(sys.argv[1]))"
     )
 
-    second = subprocess.run(
-        [sys.executable, "-c", source, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    second = run_program([sys.executable, "-c", source, str(tmp_path)], timeout=60)
 
     assert f"is in use by process {os.getpid()};" in second.stderr
     first.release()

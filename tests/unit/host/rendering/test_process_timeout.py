@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from bramley.host.commands import Run
 from bramley.host.rendering import command_scripts
+from tests.programs import run_program
 from tests.unit.host.rendering.shells import TOKEN, WITHIN, Shell, available
 
 # Ignores SIGTERM, and so does its child.
@@ -24,9 +24,7 @@ def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Shell:
 
 
 def is_alive(pid: int) -> bool:
-    listing = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
+    listing = run_program(["ps", "-o", "stat=", "-p", str(pid)])
     return bool(listing.stdout.strip()) and not listing.stdout.strip().startswith("Z")
 
 
@@ -40,9 +38,7 @@ def pid_of(file: Path) -> int:
 
 
 def group_of(leader: int) -> list[int]:
-    listing = subprocess.run(
-        ["ps", "-A", "-o", "pid=,pgid="], capture_output=True, text=True, check=True
-    ).stdout
+    listing = run_program(["ps", "-A", "-o", "pid=,pgid="], check=True).stdout
     pairs = [[int(number) for number in line.split()] for line in listing.splitlines()]
     return [pid for pid, group in pairs if group == leader]
 
