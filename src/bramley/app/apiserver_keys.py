@@ -64,6 +64,6 @@ def rotate_in_folder(folder: Path, *, clock: Clock, revoke_old: bool) -> Rotated
         )
         if revoke_old:
             keys.retire()
-        return RotatedKeys.of(keys.listed())
+        return RotatedKeys.of(keys.key_ids())
     finally:
         lock.release()

@@ -109,7 +109,7 @@ class KeyReconciler(Generic[K]):
 
     async def _guarded(self, key: Key, owner: Owner) -> Outcome:
         # The cache must have caught up before the object is read from it.
-        if self._writes.has_written(owner) and not await self._writes.caught_up(owner):
+        if self._writes.has_written(owner) and not await self._writes.wait_until_observed(owner):
             return _CACHE_IS_STALE
         obj = await self._read_live(key) if key in self._live_reads else self._cache.find(key)
         if obj is None:
@@ -126,7 +126,7 @@ class KeyReconciler(Generic[K]):
         except errors.NotFound:
             return None
         # The next reconcile must not see an older state than this one.
-        self._writes.wrote(live)
+        self._writes.record(live)
         return live
 
     def _forget(self, key: Key) -> Outcome:

@@ -38,13 +38,13 @@ _scope: contextvars.ContextVar[WriteScope] = contextvars.ContextVar(
 
 @dataclass(slots=True)
 class _Writes:
-    """What one key wrote that one informer should see: the newest version, and the uids of deleted objects."""
+    """The writes of one key that one informer should observe: the newest version, and the uids of deleted objects."""
 
     version: int = 0
     lists: int = 0
     deleted: dict[Key, str] = field(default_factory=dict)
 
-    def seen_by(self, informer: Informer[Any]) -> bool:
+    def observed_by(self, informer: Informer[Any]) -> bool:
         updater = informer.updater
         # Of two whole lists since the write, the second was requested after it. If even that one is older, the write is
         # lost (the server was restored from a backup), and no cache will ever reach its version.
@@ -81,14 +81,14 @@ class ReadYourWrites:
         finally:
             _scope.reset(token)
 
-    def wrote(self, obj: Object) -> None:
+    def record(self, obj: Object) -> None:
         """Record that the object was written and is now at its version."""
         version = obj.metadata.resource_version
         if version.isdecimal():
             for writes in self._of_current_owner(type(obj)):
                 writes.version = max(writes.version, int(version))
 
-    def deleted(self, kind: type[Object], key: Key, uid: str) -> None:
+    def record_deletion(self, kind: type[Object], key: Key, uid: str) -> None:
         """Record that the deletion of this uid was requested."""
         for writes in self._of_current_owner(kind):
             writes.deleted[key] = uid
@@ -97,7 +97,7 @@ class ReadYourWrites:
         """Return whether the owner has writes that a cache may not show yet."""
         return owner in self._written
 
-    async def caught_up(self, owner: Hashable) -> bool:
+    async def wait_until_observed(self, owner: Hashable) -> bool:
         """Wait, up to the timeout, until every cache shows the owner's writes; return whether they do."""
         try:
             async with asyncio.timeout(self._timeout.total_seconds()):
@@ -128,7 +128,7 @@ class ReadYourWrites:
 
     def _find_stale(self, owner: Hashable) -> Informer[Any] | None:
         written = self._written.get(owner, {})
-        return next((each for each, writes in written.items() if not writes.seen_by(each)), None)
+        return next((key for key, each in written.items() if not each.observed_by(key)), None)
 
 
 class FencedKube:
@@ -218,7 +218,7 @@ class FencedKube:
         )
         # Only after the server accepted it: a refused deletion would never be observed.
         key = Key(metadata.namespace or "", metadata.name)
-        self.writes.deleted(kind, key, metadata.uid)
+        self.writes.record_deletion(kind, key, metadata.uid)
 
     async def add_finalizer(self, obj: K, finalizer: str) -> K:
         """Add the finalizer and return the object as stored."""
@@ -249,5 +249,5 @@ class FencedKube:
         )
 
     def _recorded(self, obj: K) -> K:
-        self.writes.wrote(obj)
+        self.writes.record(obj)
         return obj

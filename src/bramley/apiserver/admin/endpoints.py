@@ -110,7 +110,7 @@ def key_rotation(accounts: ServiceAccountTokens) -> Endpoint:
     async def serve(request: Request, send: Send) -> None:
         void_old = request.query.get(VOID_OLD) == "true"
         accounts.rotate_keys(void_old=void_old)
-        rotated = RotatedKeys.of(accounts.keys.listed())
+        rotated = RotatedKeys.of(accounts.keys.key_ids())
         logger.info(
             "Rotated the signing keys of ServiceAccounts",
             key=rotated.keys[0].name,

@@ -30,7 +30,7 @@ def quoted(text: str) -> str:
     return '"' + "".join(map(_escaped, text)) + '"'
 
 
-def shown(value: object) -> str:
+def text(value: object) -> str:
     """Return a value as a message shows it: text in quotes, numbers bare, the rest as JSON."""
     if isinstance(value, str):
         return quoted(value)
@@ -44,32 +44,32 @@ def shown(value: object) -> str:
 
 def invalid(field: str, value: object, detail: str) -> Cause:
     """Return the cause for a malformed value."""
-    return Cause(field, "FieldValueInvalid", _joined(f"Invalid value: {shown(value)}", detail))
+    return Cause(field, "FieldValueInvalid", _format(f"Invalid value: {text(value)}", detail))
 
 
 def wrong_type(field: str, value: object, detail: str) -> Cause:
     """Return the cause for a value of another type than its field."""
-    return Cause(field, "FieldValueTypeInvalid", _joined(f"Invalid value: {shown(value)}", detail))
+    return Cause(field, "FieldValueTypeInvalid", _format(f"Invalid value: {text(value)}", detail))
 
 
 def required(field: str, detail: str = "") -> Cause:
     """Return the cause for a missing value."""
-    return Cause(field, "FieldValueRequired", _joined("Required value", detail))
+    return Cause(field, "FieldValueRequired", _format("Required value", detail))
 
 
 def forbidden(field: str, detail: str) -> Cause:
     """Return the cause for a value that may not be set."""
-    return Cause(field, "FieldValueForbidden", _joined("Forbidden", detail))
+    return Cause(field, "FieldValueForbidden", _format("Forbidden", detail))
 
 
 def duplicate(field: str, value: object) -> Cause:
     """Return the cause for a value that is not unique."""
-    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
+    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {text(value)}")
 
 
 def not_found(field: str, value: object) -> Cause:
     """Return the cause for a reference to something that does not exist."""
-    return Cause(field, "FieldValueNotFound", f"Not found: {shown(value)}")
+    return Cause(field, "FieldValueNotFound", f"Not found: {text(value)}")
 
 
 def unsupported(field: str, value: object, supported: Iterable[str]) -> Cause:
@@ -77,7 +77,7 @@ def unsupported(field: str, value: object, supported: Iterable[str]) -> Cause:
     allowed = ", ".join(quoted(each) for each in supported)
     detail = f"supported values: {allowed}" if allowed else ""
     return Cause(
-        field, "FieldValueNotSupported", _joined(f"Unsupported value: {shown(value)}", detail)
+        field, "FieldValueNotSupported", _format(f"Unsupported value: {text(value)}", detail)
     )
 
 
@@ -108,7 +108,7 @@ def not_one_of(field: str, value: object, supported: Collection[str]) -> list[Ca
     return [] if value in supported else [unsupported(field, value, supported)]
 
 
-def _joined(body: str, detail: str) -> str:
+def _format(body: str, detail: str) -> str:
     return f"{body}: {detail}" if detail else body
 
 

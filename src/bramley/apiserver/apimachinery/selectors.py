@@ -38,7 +38,7 @@ class Requirement(NamedTuple):
     operator: str
     values: frozenset[str] = frozenset()
 
-    def holds(self, labels: Mapping[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether labels meet the condition."""
         value = labels.get(self.key)
         match self.operator:
@@ -85,9 +85,9 @@ class Selection(msgspec.Struct, frozen=True):
         for term in self.fields:
             if (_field(record, term.field) == term.value) is not term.equal:
                 return False
-        return all(each.holds(record.labels) for each in self.labels)
+        return all(each.matches(record.labels) for each in self.labels)
 
-    def only(self, field: str) -> str | None:
+    def required_value(self, field: str) -> str | None:
         """Return the value that a field must have, if the selection requires one."""
         for term in self.fields:
             if term.field == field and term.equal:

@@ -46,20 +46,20 @@ def _scalar_error(value: Any, expected: str) -> str | None:
     if expected == "numeric" and (isinstance(value, bool) or not isinstance(value, int | float)):
         return f"expected numeric (int or float), got {go_values.type_of(value)}"
     if expected == "boolean" and not isinstance(value, bool):
-        return f"expected boolean, got &{{{go_values.printed(value)}}}"
+        return f"expected boolean, got &{{{go_values.as_text(value)}}}"
     if isinstance(value, dict | list):
-        return f"expected any scalar, got &{{{go_values.printed(value)}}}"
+        return f"expected any scalar, got &{{{go_values.as_text(value)}}}"
     return None
 
 
 def _source(value: Any) -> str:
     """Return a value in Go's `%#v` format."""
-    return f"{_GO_TYPES.get(type(value), '')}{go_values.printed(value)}"
+    return f"{_GO_TYPES.get(type(value), '')}{go_values.as_text(value)}"
 
 
 def _map_errors(value: Any, schema: Map, path: str) -> Iterator[str]:
     if not isinstance(value, dict):
-        yield f"{path}: expected map, got &{{{go_values.printed(value)}}}"
+        yield f"{path}: expected map, got &{{{go_values.as_text(value)}}}"
         return
     for key, each in value.items():
         below = schema.below(key)
@@ -72,7 +72,7 @@ def _map_errors(value: Any, schema: Map, path: str) -> Iterator[str]:
 
 def _list_errors(value: Any, schema: ListSchema, path: str) -> Iterator[str]:
     if not isinstance(value, list):
-        yield f"{path}: expected list, got &{{{go_values.printed(value)}}}"
+        yield f"{path}: expected list, got &{{{go_values.as_text(value)}}}"
         return
     seen: set[str] = set()
     for index, item in enumerate(value):

@@ -66,7 +66,7 @@ class Authenticator:
             # A user's token is valid for this API only.
             if shared:
                 return TokenReview(users.authenticated(user), shared)
-        if user is not None or not self.accounts.is_ours(token):
+        if user is not None or not self.accounts.has_own_issuer(token):
             return TokenReview(error=_INVALID)
         try:
             owner, shared_by_token = self.accounts.review(token, requested)

@@ -63,8 +63,8 @@ async def ensure(store: Store, clock: Clock, make_uid: Callable[[], UUID]) -> No
     def build(entry: _Entry, uid: UUID) -> Callable[[Record | None, int], Draft | None]:
         def decide(current: Record | None, rv: int) -> Draft | None:
             if current is None:
-                return _new(entry, str(uid), rv=rv, now=now)
-            return _reconciled(entry, current, rv)
+                return _new_draft(entry, str(uid), rv=rv, now=now)
+            return _reconcile(entry, current, rv)
 
         return decide
 
@@ -82,7 +82,7 @@ def _is_unchanged(entry: _Entry, current: Record | None) -> bool:
     return current is not None and current.body.endswith(entry.tail)
 
 
-def _new(entry: _Entry, uid: str, *, rv: int, now: str) -> Draft:
+def _new_draft(entry: _Entry, uid: str, *, rv: int, now: str) -> Draft:
     metadata = {
         "name": entry.name,
         **({"namespace": entry.namespace} if entry.namespace else {}),
@@ -96,7 +96,7 @@ def _new(entry: _Entry, uid: str, *, rv: int, now: str) -> Draft:
     return Draft(body, entry.metadata.labels)
 
 
-def _reconciled(entry: _Entry, current: Record, rv: int) -> Draft | None:
+def _reconcile(entry: _Entry, current: Record, rv: int) -> Draft | None:
     body: Json = msgspec.json.decode(current.body)
     meta = body["metadata"]
     if (meta.get("annotations") or {}).get(AUTOUPDATE) == "false":
@@ -115,7 +115,7 @@ def _reconciled(entry: _Entry, current: Record, rv: int) -> Draft | None:
 def _completed_fields(current: Json, desired: Json) -> Json:
     """Return the fields of an object that lack something, completed."""
     if "roleRef" in desired:
-        subjects = _listed(current.get("subjects"))
+        subjects = _subjects_or_empty(current.get("subjects"))
         missing = [each for each in desired.get("subjects", []) if each not in subjects]
         fields = {"roleRef": desired["roleRef"]}
         return {**fields, "subjects": [*subjects, *missing]} if missing else fields
@@ -138,7 +138,7 @@ def _completed_fields(current: Json, desired: Json) -> Json:
     }
 
 
-def _listed(subjects: Any) -> list[Json]:
+def _subjects_or_empty(subjects: Any) -> list[Json]:
     try:
         return msgspec.convert(subjects or [], list[Json])
     except msgspec.ValidationError:

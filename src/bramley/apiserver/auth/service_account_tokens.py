@@ -163,7 +163,7 @@ class ServiceAccountTokens:
         except BadToken:
             return None
 
-    def is_ours(self, token: str) -> bool:
+    def has_own_issuer(self, token: str) -> bool:
         """Return whether a string has the form of a token that claims to be from this issuer."""
         return _unverified_issuer(token) == self.settings.issuer
 
@@ -220,19 +220,19 @@ class ServiceAccountTokens:
         if record is not None and token.valid_records.get(key) is record:
             return
         if record is None:
-            raise BadToken(_gone(key))
+            raise BadToken(_not_found_message(key))
         meta: _Metadata | None = None
         with self._store.damage.skip_unreadable(record):
             meta = msgspec.json.decode(record.body, type=_Object).metadata
         if meta is None:
-            raise BadToken(_gone(key))
+            raise BadToken(_not_found_message(key))
         if meta.uid != uid:
-            raise BadToken(_other(key, meta.uid, uid))
+            raise BadToken(_uid_mismatch_message(key, meta.uid, uid))
         # Cached only until its deletion begins: then the result depends on the time.
         if meta.deletion_timestamp is None:
             token.valid_records[key] = record
         elif meta.deletion_timestamp < now - LEEWAY:
-            raise BadToken(_deleted(key))
+            raise BadToken(_deleted_message(key))
 
 
 def _check_times(claims: Claims, now: datetime) -> None:
@@ -291,20 +291,20 @@ class _Issuer(msgspec.Struct):
     iss: str = ""
 
 
-def _gone(key: Key) -> str:
+def _not_found_message(key: Key) -> str:
     if key.resource == "serviceaccounts":
         return f"serviceaccounts {quoted(key.name)} not found"
     return INVALIDATED
 
 
-def _other(key: Key, uid: str, claimed: str) -> str:
+def _uid_mismatch_message(key: Key, uid: str, claimed: str) -> str:
     if key.resource == "serviceaccounts":
         return f"service account UID ({uid}) does not match claim ({claimed})"
     kind = key.resource.removesuffix("s")
     return f"{kind} UID ({uid}) does not match service account {kind} ref claim ({claimed})"
 
 
-def _deleted(key: Key) -> str:
+def _deleted_message(key: Key) -> str:
     if key.resource == "serviceaccounts":
         return f"service account {key.namespace}/{key.name} has been deleted"
     return INVALIDATED

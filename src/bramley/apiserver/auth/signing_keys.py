@@ -70,45 +70,45 @@ class SigningKeys:
         """Return claims as a token signed by the newest key."""
         import jwt
 
-        name, key = next(iter(self._loaded().items()))
+        name, key = next(iter(self._load().items()))
         return jwt.encode(claims, key, ALGORITHM, headers={"kid": name})
 
     def find(self, name: str) -> EllipticCurvePublicKey | None:
         """Return the public key with a name; None if there is none, or not any more."""
-        key = self._loaded().get(name)
+        key = self._load().get(name)
         return None if key is None else key.public_key()
 
-    def published(self) -> list[dict[str, str]]:
+    def json_web_keys(self) -> list[dict[str, str]]:
         """Return the public keys in the form of a JSON Web Key Set."""
-        return [_web_key(name, key.public_key()) for name, key in self._loaded().items()]
+        return [_web_key(name, key.public_key()) for name, key in self._load().items()]
 
     def rotate(self, *, until: datetime) -> None:
         """Sign with a new key from now on; tokens of the previous one stay valid until the given time."""
-        self._loaded()
+        self._load()
         newest, *older = self._unexpired()
         retiring = _Entry(newest.pem, until)
         self._save((_Entry(certificates.new_key()), retiring, *older))
 
     def retire(self) -> None:
         """Drop all keys but the newest: tokens that they signed are invalid from now on."""
-        self._loaded()
+        self._load()
         self._save(self._unexpired()[:1])
 
-    def listed(self) -> list[tuple[str, datetime | None]]:
+    def key_ids(self) -> list[tuple[str, datetime | None]]:
         """Return the name of each key and until when it verifies, the signing key first, None for no end yet."""
-        names = self._loaded()
+        names = self._load()
         return [(name, each.until) for name, each in zip(names, self._unexpired(), strict=True)]
 
-    def _loaded(self) -> dict[str, EllipticCurvePrivateKey]:
+    def _load(self) -> dict[str, EllipticCurvePrivateKey]:
         if self._entries is None:
             content = None if self._path is None else private_files.read(self._path)
             if content is None:
                 self._save((_Entry(certificates.new_key()),))
             else:
-                self._use(self._split(content))
+                self._set_entries(self._split(content))
         alive = self._unexpired()
         if alive != self._entries:
-            self._use(alive)
+            self._set_entries(alive)
             # No valid token was signed by the expired keys, so a full disk may keep them for now.
             with contextlib.suppress(BadConfiguration):
                 self._write(alive)
@@ -125,7 +125,7 @@ class SigningKeys:
     def _save(self, entries: tuple[_Entry, ...]) -> None:
         # Written before use: a token must never be signed with a key that the next start does not know.
         self._write(entries)
-        self._use(entries)
+        self._set_entries(entries)
 
     def _write(self, entries: tuple[_Entry, ...]) -> None:
         if self._path is not None:
@@ -137,7 +137,7 @@ class SigningKeys:
         except ValueError as error:
             raise self._damaged("it does not hold only keys") from error
 
-    def _use(self, entries: tuple[_Entry, ...]) -> None:
+    def _set_entries(self, entries: tuple[_Entry, ...]) -> None:
         try:
             keys = [certificates.private_key(each.pem) for each in entries]
         except certificates.BadCertificate as error:

@@ -148,7 +148,7 @@ def selected_value(field_selector: str, field: str) -> str:
         terms = selectors.parse_fields(field_selector, lambda field: field)
     except ApiError:
         return ""
-    return selectors.Selection(fields=terms).only(field) or ""
+    return selectors.Selection(fields=terms).required_value(field) or ""
 
 
 class Target(NamedTuple):

@@ -46,7 +46,7 @@ _DEFAULT_SETTINGS = Settings()
 
 def catalog(settings: Settings = _DEFAULT_SETTINGS) -> Catalog:
     """Return a catalog of the built-in kinds that follows CustomResourceDefinitions."""
-    return Catalog(builtin(settings), from_crd=crds.served)
+    return Catalog(builtin(settings), from_crd=crds.served_resources)
 
 
 def builtin(settings: Settings = _DEFAULT_SETTINGS) -> tuple[ServedResource, ...]:

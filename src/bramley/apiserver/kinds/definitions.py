@@ -48,7 +48,7 @@ def set_defaults(**fields: Any) -> Callable[[Json], None]:
 
 def go_struct(**fields: Any) -> str:
     """Return fields as kube-apiserver shows a Go struct in a message: under Go's names and in its order."""
-    return "{" + ",".join(f'"{key}":{causes.shown(value)}' for key, value in fields.items()) + "}"
+    return "{" + ",".join(f'"{key}":{causes.text(value)}' for key, value in fields.items()) + "}"
 
 
 def immutable(*fields: str) -> ValidateUpdate:

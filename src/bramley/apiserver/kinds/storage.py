@@ -132,7 +132,7 @@ def check_attachment_change(new: Json, old: Json) -> list[Cause]:
         PersistentVolumeName=spec.get("source", {}).get("persistentVolumeName"),
         InlineVolumeSpec=spec.get("source", {}).get("inlineVolumeSpec"),
     )
-    attacher, node = (causes.shown(spec.get(field)) for field in ("attacher", "nodeName"))
+    attacher, node = (causes.text(spec.get(field)) for field in ("attacher", "nodeName"))
     shown = f'{{"Attacher":{attacher},"Source":{source},"NodeName":{node}}}'
     return [Cause("spec", "FieldValueInvalid", f"Invalid value: {shown}: field is immutable")]
 

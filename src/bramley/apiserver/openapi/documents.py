@@ -46,28 +46,28 @@ class Documents:
     def __init__(self, catalog: Catalog, version: str) -> None:
         self._catalog = catalog
         self.version = version
-        self._changes = -1
+        self._generation = -1
         self._hashes: dict[str, str] = {}
         self._documents: dict[str, tuple[str, bytes]] = {}
 
     def index(self) -> bytes:
         """Return the index of all documents."""
         paths = {
-            path: {"serverRelativeURL": self.address(path)} for path in sorted(self._current())
+            path: {"serverRelativeURL": self.address(path)} for path in sorted(self._refresh())
         }
         return msgspec.json.encode({"paths": paths})
 
     def address(self, path: str) -> str:
         """Return the path of a document, with its hash."""
-        return f"/openapi/v3/{path}?hash={self._current()[path]}"
+        return f"/openapi/v3/{path}?hash={self._refresh()[path]}"
 
     def find_hash(self, path: str) -> str | None:
         """Return the hash of the document at a path such as `apis/apps/v1`, or None if there is none."""
-        return self._current().get(path)
+        return self._refresh().get(path)
 
     def document(self, path: str) -> bytes:
         """Return the document at a path that has one."""
-        current = self._current()[path]
+        current = self._refresh()[path]
         built_hash, body = self._documents.get(path, ("", b""))
         if built_hash != current:
             body = _build(self._served()[path], self.version)
@@ -80,9 +80,9 @@ class Documents:
             by_path.setdefault(_path(each), []).append(each)
         return by_path
 
-    def _current(self) -> dict[str, str]:
-        if self._changes != self._catalog.generation:
-            self._changes = self._catalog.generation
+    def _refresh(self) -> dict[str, str]:
+        if self._generation != self._catalog.generation:
+            self._generation = self._catalog.generation
             self._hashes = {path: _hash(each) for path, each in self._served().items()}
             self._documents = {
                 path: self._documents[path] for path in self._documents if path in self._hashes

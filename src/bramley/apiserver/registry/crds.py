@@ -62,15 +62,15 @@ def admit(
     `others` are the existing definitions; names that one of them has in the same group are not accepted.
     """
     # Imported here: the schema modules load slowly, and a server without definitions does not need them.
-    from bramley.apiserver.schema.crd_spec import BadShape, shaped
+    from bramley.apiserver.schema.crd_spec import BadShape, decode_spec
     from bramley.apiserver.schema.crd_validation import spec_causes
 
     try:
-        new["spec"] = shaped(new.get("spec"))
+        new["spec"] = decode_spec(new.get("spec"))
     except BadShape as error:
         message = f'{KIND} in version "v1" cannot be handled as a {KIND}: {error}'
         raise status.bad_request(message) from error
-    _complete(new["spec"])
+    _default_names(new["spec"])
     broken = [*_name_causes(new), *spec_causes(new["spec"])]
     before = (old or {}).get("status") or {}
     stored = _stored_versions(new["spec"], before)
@@ -87,14 +87,14 @@ def is_established(crd: Mapping[str, Any]) -> bool:
     return _condition(crd.get("status") or {}, "Established").get("status") == "True"
 
 
-def served(crd: Json) -> list[ServedResource]:
+def served_resources(crd: Json) -> list[ServedResource]:
     """Return the resources of an established definition: one per served version."""
     if not is_established(crd):
         return []
     return [_resource(crd, version) for version in crd["spec"]["versions"] if version["served"]]
 
 
-def disabled(crd: Json, now: datetime) -> Json:
+def disable(crd: Json, now: datetime) -> Json:
     """Return a stored definition of a kind that is built in by now, with a status that says that it is not served."""
     before = crd.get("status") or {}
     plural = crd["spec"]["names"]["plural"]
@@ -108,7 +108,7 @@ def disabled(crd: Json, now: datetime) -> Json:
     return {**crd, "status": {**before, "conditions": [*conditions, *kept]}}
 
 
-def _complete(spec: Json) -> None:
+def _default_names(spec: Json) -> None:
     names = spec["names"]
     names["singular"] = names.get("singular") or names["kind"].lower()
     if names["kind"]:
@@ -164,7 +164,7 @@ def _status(
     crd: Json, before: Json, stored: list[str], *, others: Iterable[Json], now: datetime
 ) -> Json:
     requested = crd["spec"]["names"]
-    accepted, conflict = _accepted(crd, before.get("acceptedNames") or {}, others)
+    accepted, conflict = _accept_names(crd, before.get("acceptedNames") or {}, others)
     if conflict is None:
         naming = ("True", "NoConflicts", "no conflicts found")
         serving = ("True", "InitialNamesAccepted", "the initial names have been accepted")
@@ -184,12 +184,12 @@ def _status(
     }
 
 
-def _accepted(
+def _accept_names(
     crd: Json, names: Json, others: Iterable[Json]
 ) -> tuple[Json, tuple[str, str] | None]:
     """Return the names that are free, and the last conflict found, if there is one."""
     spec = crd["spec"]
-    plurals, kinds = _taken(crd, others)
+    plurals, kinds = _used_names(crd, others)
     accepted = {"plural": "", "kind": "", **copied(names)}
     conflict: tuple[str, str] | None = None
     for word, reason, taken in (
@@ -216,7 +216,7 @@ def _in_use(clashes: list[str]) -> str:
     return messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
 
 
-def _taken(crd: Json, others: Iterable[Json]) -> tuple[set[str], set[str]]:
+def _used_names(crd: Json, others: Iterable[Json]) -> tuple[set[str], set[str]]:
     plurals: set[str] = set()
     kinds: set[str] = set()
     for other in others:

@@ -82,7 +82,7 @@ def _requested_address(
         reason = "provided IP is already allocated"
     if not reason:
         return requested
-    shown = causes.shown([requested])
+    shown = causes.text([requested])
     message = f"Invalid value: {shown}: failed to allocate IP {requested}: {reason}"
     wrong = Cause("spec.clusterIPs", "FieldValueInvalid", message)
     raise status.invalid(resource.kind_details(new["metadata"]["name"]), [wrong])
@@ -157,7 +157,7 @@ async def wait_for_account(server: Server, resource: ServedResource, body: Json)
         await asyncio.sleep(pause_seconds)
 
 
-def _priority(server: Server, resource: ServedResource, new: Json) -> Json:
+def _check_default(server: Server, resource: ServedResource, new: Json) -> Json:
     """Refuse a second default PriorityClass."""
     for each in _default_priorities(server) if new.get("globalDefault") else ():
         reason = f"PriorityClass {each.key.name} is already marked as default. Only one default can exist"
@@ -165,7 +165,7 @@ def _priority(server: Server, resource: ServedResource, new: Json) -> Json:
     return new
 
 
-def _pod(server: Server, resource: ServedResource, body: Json) -> Json:
+def _mutate_pod(server: Server, resource: ServedResource, body: Json) -> Json:
     body = {**body, "spec": dict(body.get("spec", {}))}
     name, spec = body["metadata"].get("name", ""), body["spec"]
 
@@ -173,7 +173,7 @@ def _pod(server: Server, resource: ServedResource, body: Json) -> Json:
         return status.forbidden(resource.details(name), reason)
 
     if server.settings.cluster_admission:
-        account = _account(server, body)
+        account = _find_account(server, body)
         if isinstance(account, str):
             raise refuse(account)
         _use_account(server, spec, account)
@@ -184,7 +184,7 @@ def _pod(server: Server, resource: ServedResource, body: Json) -> Json:
     return body
 
 
-def _account(server: Server, body: Json) -> Json | str:
+def _find_account(server: Server, body: Json) -> Json | str:
     """Return a Pod's ServiceAccount, an empty one for mirror Pods, or an error message."""
     spec, namespace = body["spec"], body["metadata"].get("namespace", "")
     if _MIRROR in body["metadata"].get("annotations", {}):
@@ -194,7 +194,7 @@ def _account(server: Server, body: Json) -> Json | str:
     if record is None:
         return f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
     spec["serviceAccountName"] = name
-    return _fitting(server, record, _Account) or {"metadata": {"name": name}}
+    return _decode_if_valid(server, record, _Account) or {"metadata": {"name": name}}
 
 
 def _use_account(server: Server, spec: Json, account: Json) -> None:
@@ -270,7 +270,7 @@ def _set_priority(server: Server, spec: Json) -> str:
 def _priority_class(server: Server, name: str) -> Json | None:
     if name:
         record = server.store.get(Key(_PRIORITIES, "", name))
-        return None if record is None else _fitting(server, record, _Priority)
+        return None if record is None else _decode_if_valid(server, record, _Priority)
     defaults = [decoded(each) for each in _default_priorities(server)]
     return min(defaults, key=lambda each: int(each["value"]), default=None)
 
@@ -278,10 +278,10 @@ def _priority_class(server: Server, name: str) -> Json | None:
 def _default_priorities(server: Server) -> list[Record]:
     listed = server.store.list(_PRIORITIES)
     marked = (each for each in listed if b'"globalDefault":true' in each.body)
-    return [each for each in marked if _fitting(server, each, _Priority)]
+    return [each for each in marked if _decode_if_valid(server, each, _Priority)]
 
 
-def _fitting(server: Server, record: Record, form: type[msgspec.Struct]) -> Json | None:
+def _decode_if_valid(server: Server, record: Record, form: type[msgspec.Struct]) -> Json | None:
     """Return an object, or None if the fields that admission needs do not have this form."""
     with server.store.damage.skip_unreadable(record):
         msgspec.json.decode(record.body, type=form)
@@ -316,7 +316,7 @@ def _set_runtime(server: Server, spec: Json) -> str:
     return ""
 
 
-def _node(server: Server, _resource: ServedResource, body: Json) -> Json:
+def _taint_node(server: Server, _resource: ServedResource, body: Json) -> Json:
     """Taint a new Node as not ready until its controller finds that it is ready."""
     if not server.settings.cluster_admission:
         return body
@@ -328,7 +328,7 @@ def _node(server: Server, _resource: ServedResource, body: Json) -> Json:
     return {**body, "spec": {**spec, "taints": [*taints, dict(_NOT_READY)]}}
 
 
-_MUTATE: Mapping[str, Mutate] = {"pods": _pod, "nodes": _node}
+_MUTATE: Mapping[str, Mutate] = {"pods": _mutate_pod, "nodes": _taint_node}
 
 
-_FINISH_CREATE: Mapping[str, Mutate] = {"services": allocate_addresses, _PRIORITIES: _priority}
+_FINISH_CREATE: Mapping[str, Mutate] = {"services": allocate_addresses, _PRIORITIES: _check_default}

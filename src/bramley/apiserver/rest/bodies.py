@@ -129,7 +129,7 @@ def _from_protobuf(data: bytes, resource: ServedResource) -> Json:
         envelope = messages.open_envelope(data)
     except wire.Malformed as wrong:
         raise _unrecognized(resource, str(wrong), data) from None
-    body = _identified({"kind": envelope.kind, "apiVersion": envelope.api_version}, resource)
+    body = _with_type_meta({"kind": envelope.kind, "apiVersion": envelope.api_version}, resource)
     struct = structs.of_kind(resource.api_version, resource.kind)
     if struct is None:
         raise status.unsupported_media_type(MEDIA_TYPES)
@@ -170,10 +170,10 @@ def _object(data: bytes, media: str, resource: ServedResource) -> Json:
     if resource.is_custom and not (body or {}).get("kind"):
         text = data.decode(errors="replace")
         raise _unrecognized(resource, f"Object 'Kind' is missing in '{text}'", data)
-    return _identified(body or {}, resource)
+    return _with_type_meta(body or {}, resource)
 
 
-def _identified(body: Json, resource: ServedResource) -> Json:
+def _with_type_meta(body: Json, resource: ServedResource) -> Json:
     """Return the body with its kind first, as objects are stored."""
     version = body.get("apiVersion") or ("" if resource.is_custom else resource.api_version)
     kind = body.get("kind") or resource.kind
@@ -185,7 +185,7 @@ def _identified(body: Json, resource: ServedResource) -> Json:
         message = f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
         raise status.bad_request(message)
     if not resource.is_custom and (kind, version) != (resource.kind, resource.api_version):
-        detail = f"no kind {causes.shown(kind)} is registered for version {causes.shown(version)}"
+        detail = f"no kind {causes.text(kind)} is registered for version {causes.text(version)}"
         raise _cannot_be_handled(body, resource, detail)
     return body
 
@@ -214,9 +214,9 @@ def check_shape(
     Parts that are the very ones of `old` were checked when they were stored.
     """
     unknown = (
-        _custom_shape(body, resource, old or {})
+        _check_custom(body, resource, old or {})
         if resource.is_custom
-        else _known_shape(body, resource, old)
+        else _check_builtin(body, resource, old)
     )
     if options.silent or not (unknown or repeated):
         return
@@ -227,7 +227,7 @@ def check_shape(
     request.warnings.extend(messages)
 
 
-def _known_shape(body: Json, resource: ServedResource, old: Json | None) -> list[str]:
+def _check_builtin(body: Json, resource: ServedResource, old: Json | None) -> list[str]:
     check = shapes.checker(resource.strategy.shape)
     unknown: list[str] = []
     if old is None:
@@ -243,7 +243,7 @@ def _known_shape(body: Json, resource: ServedResource, old: Json | None) -> list
     return unknown
 
 
-def _custom_shape(body: Json, resource: ServedResource, old: Json) -> list[str]:
+def _check_custom(body: Json, resource: ServedResource, old: Json) -> list[str]:
     unknown: list[str] = []
     metadata = body.get("metadata")
     if type(metadata) is not dict:
@@ -283,14 +283,14 @@ def duplicate_fields(data: bytes) -> list[str]:
         pairs = json.loads(data, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
         return []
-    return list(_repeated(pairs, ""))
+    return list(_find_duplicates(pairs, ""))
 
 
 class _Pairs(list[tuple[str, Any]]):
     """The fields of one object in the order of the text, including duplicates."""
 
 
-def _repeated(value: Any, path: str) -> Iterator[str]:
+def _find_duplicates(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, _Pairs):
         seen = set()
         for key, each in value:
@@ -298,7 +298,7 @@ def _repeated(value: Any, path: str) -> Iterator[str]:
             if key in seen:
                 yield here
             seen.add(key)
-            yield from _repeated(each, here)
+            yield from _find_duplicates(each, here)
     elif isinstance(value, list):
         for index, each in enumerate(value):
-            yield from _repeated(each, f"{path}[{index}]")
+            yield from _find_duplicates(each, f"{path}[{index}]")

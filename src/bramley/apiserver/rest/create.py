@@ -25,16 +25,16 @@ async def create(server: Server, request: Request, target: Target) -> Response:
     if resource.is_custom:
         bodies.check_kind(body, resource)
     await admission.wait_for_account(server, resource, body)
-    written = await _created(server, target, body, options)
+    written = await _create(server, target, body, options)
     return Response(written.body, 201)
 
 
-async def _created(server: Server, target: Target, body: Json, options: WriteOptions) -> Written:
+async def _create(server: Server, target: Target, body: Json, options: WriteOptions) -> Written:
     resource = target.resource
     tries = 1 if body["metadata"].get("name") else server.settings.generate_name_tries
     while True:
         tries -= 1
-        named = _named(body, server)
+        named = _with_name(body, server)
         name = named["metadata"].get("name", "")
         decide = decide_create(server, resource, named)
         try:
@@ -94,7 +94,7 @@ def check_can_create(server: Server, resource: ServedResource, namespace: str, n
         raise refusal
 
 
-def _named(body: Json, server: Server) -> Json:
+def _with_name(body: Json, server: Server) -> Json:
     meta = body["metadata"]
     if meta.get("name") or not meta.get("generateName"):
         return body

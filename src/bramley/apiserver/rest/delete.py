@@ -183,7 +183,7 @@ async def _disable_crd(server: Server, record: Record) -> None:
     def decide(current: Record | None) -> Decision:
         current = existing(current, resource, record.key.name)
         old = served(current, resource)
-        return Put(crds.disabled(old, now)) if crds.is_established(old) else Keep(current)
+        return Put(crds.disable(old, now)) if crds.is_established(old) else Keep(current)
 
     if isinstance((await write(server, resource, record.key, decide)).decision, Put):
         logger.warning("Disabled a CRD that shadows a built-in kind", name=record.key.name)

@@ -25,9 +25,9 @@ _BINDINGS = frozenset({"rolebindings", "clusterrolebindings"})
 _COLLECTED = frozenset({"ownerReferences", "finalizers", "resourceVersion", "managedFields"})
 
 
-def guarded(server: Server, attributes: Attributes) -> Server:
+def with_guard(server: Server, attributes: Attributes) -> Server:
     """Return the server for a write of a user who is not in `system:masters`."""
-    check_roles = _for_roles(server.authorizer, attributes) if attributes.group == GROUP else None
+    check_roles = _role_guard(server.authorizer, attributes) if attributes.group == GROUP else None
     if attributes.verb not in _CHANGES or attributes.subresource:
         return server if check_roles is None else server.with_guard(check_roles)
 
@@ -41,13 +41,13 @@ def guarded(server: Server, attributes: Attributes) -> Server:
     return server.with_guard(guard)
 
 
-def _for_roles(authorizer: Authorizer, attributes: Attributes) -> Admit | None:
+def _role_guard(authorizer: Authorizer, attributes: Attributes) -> Admit | None:
     if attributes.resource not in _ROLES | _BINDINGS:
         return None
     check = _check_role if attributes.resource in _ROLES else _check_binding
 
     def guard(new: Json, old: Json | None) -> None:
-        if old is None or not _only_collects(new, old):
+        if old is None or not _is_garbage_collection(new, old):
             check(authorizer, attributes, new, old)
 
     return guard
@@ -56,7 +56,7 @@ def _for_roles(authorizer: Authorizer, attributes: Attributes) -> Admit | None:
 def _check_role(
     authorizer: Authorizer, attributes: Attributes, new: Json, old: Json | None
 ) -> None:
-    if _may(authorizer, attributes, "escalate", attributes.resource, attributes.name):
+    if _is_allowed(authorizer, attributes, "escalate", attributes.resource, attributes.name):
         return
     granted = msgspec.convert(new.get("rules") or [], list[Rule])
     _refuse_missing(authorizer, attributes, granted, new)
@@ -72,7 +72,7 @@ def _check_binding(
 ) -> None:
     reference = msgspec.convert(new["roleRef"], RoleRef)
     resource = "clusterroles" if reference.kind == "ClusterRole" else "roles"
-    if _may(authorizer, attributes, "bind", resource, reference.name):
+    if _is_allowed(authorizer, attributes, "bind", resource, reference.name):
         return
     role = rbac.role_key(reference, attributes.namespace)
     granted = authorizer.rbac.rules_of(role)
@@ -82,7 +82,7 @@ def _check_binding(
     _refuse_missing(authorizer, attributes, granted, new)
 
 
-def _may(
+def _is_allowed(
     authorizer: Authorizer, attributes: Attributes, verb: str, resource: str, name: str
 ) -> bool:
     user, namespace = attributes.user, attributes.namespace
@@ -104,11 +104,11 @@ def _refuse_missing(
     listed = sorted({rules.described(rule) for rule in rules.compacted(missing)})
     reason = f"user {quoted(user.name)} (groups={texts(user.groups)}) is attempting to grant RBAC permissions not currently held:"
     missing_roles = authorizer.rbac.missing(user, attributes.namespace)
-    errors = f"; resolution errors: [{_joined(missing_roles)}]" if missing_roles else ""
+    errors = f"; resolution errors: [{_join_messages(missing_roles)}]" if missing_roles else ""
     raise _refusal(attributes, new, "\n".join([reason, *listed]) + errors)
 
 
-def _joined(messages: list[str]) -> str:
+def _join_messages(messages: list[str]) -> str:
     return messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
 
 
@@ -120,7 +120,7 @@ def _aggregates(role: Json) -> bool:
     return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
 
 
-def _only_collects(new: Json, old: Json) -> bool:
+def _is_garbage_collection(new: Json, old: Json) -> bool:
     """Return whether an update changes only what the garbage collector changes."""
     new, old = (
         {**role, "metadata": {**role["metadata"], **dict.fromkeys(_COLLECTED)}}

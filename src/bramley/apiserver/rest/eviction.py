@@ -133,7 +133,7 @@ def _decremented(budget: Json, pod_name: str, now: str) -> Json:
         raise status.forbidden(Details("policy", "poddisruptionbudget", name), reason)
     if not budget_status["disruptionsAllowed"]:
         message = f"The disruption budget {name} needs {budget_status['desiredHealthy']} healthy pods and has {budget_status['currentHealthy']} currently"
-        raise _violated(message, retry_after=0)
+        raise _budget_error(message, retry_after=0)
     disrupted = {**budget_status.get("disruptedPods", {}), pod_name: now}
     allowed = budget_status["disruptionsAllowed"] - 1
     return {
@@ -144,10 +144,10 @@ def _decremented(budget: Json, pod_name: str, now: str) -> Json:
 
 def _being_processed(name: str) -> ApiError:
     message = f"The disruption budget {name} is still being processed by the server."
-    return _violated(message, retry_after=_RETRY_SECONDS)
+    return _budget_error(message, retry_after=_RETRY_SECONDS)
 
 
-def _violated(message: str, *, retry_after: int) -> ApiError:
+def _budget_error(message: str, *, retry_after: int) -> ApiError:
     cause = Cause("", "DisruptionBudget", message)
     return ApiError(429, "TooManyRequests", _VIOLATED, causes=[cause], retry_after=retry_after)
 

@@ -62,7 +62,7 @@ class _Token(msgspec.Struct):
 async def get(server: Server, request: Request, target: Target) -> Response:
     """Return one object."""
     if request.query.get("resourceVersion"):
-        _check_reached(server, request.query["resourceVersion"])
+        _check_not_in_future(server, request.query["resourceVersion"])
     record = server.store.get(target.key)
     if record is None:
         # A damaged object is not absent: because of a 404 the garbage collector would delete its dependents.
@@ -98,7 +98,7 @@ def page(server: Server, target: Target, options: ListOptions) -> Page:
     records = _records(server, target, options, version=version)
     # kube-apiserver's cache ignores the limit for version 0.
     limit = 0 if options.version == "0" else options.limit
-    return _cut(records, options, version=version, limit=limit)
+    return _truncate(records, options, version=version, limit=limit)
 
 
 def encode_list(page: Page, resource: ServedResource, view: View = PLAIN) -> bytes:
@@ -151,7 +151,7 @@ def _records(server: Server, target: Target, options: ListOptions, *, version: i
     return [record for record in records if options.selection.matches(record)]
 
 
-def _cut(records: list[Record], options: ListOptions, *, version: int, limit: int) -> Page:
+def _truncate(records: list[Record], options: ListOptions, *, version: int, limit: int) -> Page:
     if limit <= 0 or len(records) <= limit:
         return Page(records, version)
     on_page = records[:limit]
@@ -175,7 +175,7 @@ def _next_page(server: Server, target: Target, options: ListOptions) -> Page:
     namespace, _, name = token.start.partition("/")
     start = (namespace, name)
     remaining = [each for each in records if (each.key.namespace, f"{each.key.name}") >= start]
-    return _cut(remaining, options, version=version, limit=options.limit)
+    return _truncate(remaining, options, version=version, limit=options.limit)
 
 
 def _encoded_token(version: int, start: str) -> str:
@@ -213,7 +213,7 @@ def check_version_syntax(text: str) -> None:
         raise ApiError(500, "", f"{wrong.field}: {wrong.message}")
 
 
-def _check_reached(server: Server, text: str) -> None:
+def _check_not_in_future(server: Server, text: str) -> None:
     check_version_syntax(text)
     if int(text) > server.store.revision:
         raise status.version_too_large(int(text), server.store.revision)

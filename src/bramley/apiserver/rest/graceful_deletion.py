@@ -33,7 +33,7 @@ def decide_deletion(
         current = existing(current, resource, name)
         old = served(current, resource)
         check_preconditions(old, resource, options)
-        return _decided(old, current, resource, options=options, now=now)
+        return _decide(old, current, resource, options=options, now=now)
 
     return decide
 
@@ -50,14 +50,14 @@ def check_preconditions(old: Json, resource: ServedResource, options: DeleteOpti
         raise status.conflict(details, reason)
 
 
-def _decided(
+def _decide(
     old: Json, current: Record, resource: ServedResource, *, options: DeleteOptions, now: datetime
 ) -> Decision:
     meta = dict(old["metadata"])
     graceful = resource.strategy.graceful and _set_grace(meta, old, options, now)
     if graceful is None:
         return Keep(current)
-    set_finalizers(meta, _settled(options, meta, resource))
+    set_finalizers(meta, _with_default(options, meta, resource))
     pending = bool(meta.get("finalizers"))
     if pending and not graceful:
         mark_deleted(meta, now)
@@ -69,7 +69,7 @@ def _decided(
     return Keep(current) if last == old else Put(last)
 
 
-def _settled(options: DeleteOptions, meta: Json, resource: ServedResource) -> DeleteOptions:
+def _with_default(options: DeleteOptions, meta: Json, resource: ServedResource) -> DeleteOptions:
     """Return the options with the default of the oldest kinds, which orphan their dependents."""
     silent = options.orphan is None and not options.propagation
     decided = any(each in _GARBAGE_FINALIZERS for each in meta.get("finalizers", []))

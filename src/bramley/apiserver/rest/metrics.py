@@ -30,25 +30,25 @@ _NODE_NAME = "spec.nodeName"
 
 async def read_nodes(server: Server, request: Request, target: Target) -> Response:
     """Return the usage of Nodes; those whose agent does not report it are left out."""
-    records = _chosen(server, request, target, Key(_NODES, "", target.name))
+    records = _selected_records(server, request, target, Key(_NODES, "", target.name))
     summaries = await _summaries(server, {each.key.name for each in records})
     items = [
         _node(server, each, summaries[each.key.name].node)
         for each in records
         if each.key.name in summaries
     ]
-    return _answer([each for each in items if each], target)
+    return _response([each for each in items if each], target)
 
 
 async def read_pods(server: Server, request: Request, target: Target) -> Response:
     """Return the usage of Pods; those whose agent does not report it are left out."""
-    records = _chosen(server, request, target, Key(_PODS, target.namespace, target.name))
+    records = _selected_records(server, request, target, Key(_PODS, target.namespace, target.name))
     summaries = await _summaries(server, {each.fields.get(_NODE_NAME, "") for each in records})
     items = [_pod(server, each, summaries.get(each.fields.get(_NODE_NAME, ""))) for each in records]
-    return _answer([each for each in items if each], target)
+    return _response([each for each in items if each], target)
 
 
-def _chosen(server: Server, request: Request, target: Target, key: Key) -> list[Record]:
+def _selected_records(server: Server, request: Request, target: Target, key: Key) -> list[Record]:
     """Return the Nodes or Pods that the request selects."""
     if key.name:
         record = server.store.get(key)
@@ -68,13 +68,13 @@ async def _summaries(server: Server, names: Iterable[str]) -> dict[str, Summary]
         url = _url(record) if record is not None else ""
         if url:
             urls[name] = url
-    summaries = await _reached(server).usage.summaries(urls.values())
+    summaries = await _kubelets(server).usage.summaries(urls.values())
     return {name: summaries[url] for name, url in urls.items() if url in summaries}
 
 
-def _reached(server: Server) -> Kubelets:
+def _kubelets(server: Server) -> Kubelets:
     if server.nodes is None:
-        raise status.unavailable("the embedded API does not reach out to nodes")
+        raise status.unavailable("this server is not connected to nodes")
     return server.nodes
 
 
@@ -90,7 +90,7 @@ def _node(server: Server, record: Record, used: Stats) -> Json | None:
     usage = _usage(used)
     if usage is None:
         return None
-    return {**_head(server, record, usage[0]), "usage": usage[1]}
+    return {**_common_fields(server, record, usage[0]), "usage": usage[1]}
 
 
 def _pod(server: Server, record: Record, summaries: Summary | None) -> Json | None:
@@ -104,7 +104,7 @@ def _pod(server: Server, record: Record, summaries: Summary | None) -> Json | No
                 return None
             containers = [{"name": name, "usage": usage[1]} for name, usage in measured]
             oldest = min(usage[0] for _, usage in measured)
-            return {**_head(server, record, oldest), "containers": containers}
+            return {**_common_fields(server, record, oldest), "containers": containers}
     return None
 
 
@@ -122,7 +122,7 @@ def _usage(used: Stats) -> tuple[datetime, Json] | None:
     return cpu.time, amounts
 
 
-def _head(server: Server, record: Record, at: datetime) -> Json:
+def _common_fields(server: Server, record: Record, at: datetime) -> Json:
     key = record.key
     return {
         "metadata": {
@@ -136,15 +136,15 @@ def _head(server: Server, record: Record, at: datetime) -> Json:
     }
 
 
-def _answer(items: list[Json], target: Target) -> Response:
+def _response(items: list[Json], target: Target) -> Response:
     resource = target.resource
     if not target.name:
-        listing = {**_typed(resource, resource.list_kind), "metadata": {}, "items": items}
+        listing = {**_type_meta(resource, resource.list_kind), "metadata": {}, "items": items}
         return Response(msgspec.json.encode(listing))
     if not items:
         raise status.not_found(resource.details(target.name))
-    return Response(msgspec.json.encode({**_typed(resource, resource.kind), **items[0]}))
+    return Response(msgspec.json.encode({**_type_meta(resource, resource.kind), **items[0]}))
 
 
-def _typed(resource: ServedResource, kind: str) -> Json:
+def _type_meta(resource: ServedResource, kind: str) -> Json:
     return {"kind": kind, "apiVersion": resource.api_version}

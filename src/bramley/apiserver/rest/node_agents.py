@@ -64,7 +64,7 @@ async def pod_log(server: Server, request: Request, target: Target) -> Response:
     path = f"/containerLogs/{_path(pod)}/{container}"
     url = _agent(server, pod)
     if server.nodes is None:
-        raise _unreachable(url + path, "the embedded API does not reach out to nodes")
+        raise _unreachable(url + path, "this server is not connected to nodes")
     return await _open_log(server.nodes.client, url, path, request, name=target.name)
 
 

@@ -42,7 +42,7 @@ def prepare_create(
     if strategy.prepare_for_create is not None:
         strategy.prepare_for_create(new)
     # Defaults before validation, which expects them to be set.
-    _fill(new, resource)
+    _apply_defaults(new, resource)
     _refuse(new, resource, _validate_new(new, resource))
     if admit is not None:
         admit(new, None)
@@ -55,10 +55,10 @@ def prepare_update(
     """Return an updated object as it is stored; raise a 422 if it is invalid."""
     new = {**new, "metadata": metadata.with_immutable_fields(new["metadata"], old["metadata"])}
     if resource.has_status:
-        _take(new, old, "status")
+        _copy_field(new, old, "status")
     if resource.strategy.prepare_for_update is not None:
         resource.strategy.prepare_for_update(new, old)
-    _fill(new, resource)
+    _apply_defaults(new, resource)
     # After the defaults: omitting a field that has its default value is no change.
     _count_generation(new, old, resource)
     _refuse(new, resource, _validate_change(new, old, resource))
@@ -70,12 +70,12 @@ def prepare_update(
 def prepare_status_update(new: Json, old: Json, resource: ServedResource) -> Json:
     """Return an object with only the status, and for built-in kinds the metadata, of the update."""
     changed = dict(old)
-    _take(changed, new, "status")
+    _copy_field(changed, new, "status")
     if resource.strategy.status_writes_metadata:
         kept = metadata.with_immutable_fields(new["metadata"], old["metadata"])
-        _take(kept, old["metadata"], "ownerReferences")
+        _copy_field(kept, old["metadata"], "ownerReferences")
         changed["metadata"] = kept
-    _fill(changed, resource)
+    _apply_defaults(changed, resource)
     _refuse(changed, resource, _validate_status(changed, old, resource))
     return changed
 
@@ -194,14 +194,14 @@ def stored_form(new: Json, rv: int, resource: ServedResource) -> Json:
     return {"kind": new["kind"], "apiVersion": new["apiVersion"], "metadata": meta, **rest}
 
 
-def _fill(new: Json, resource: ServedResource) -> None:
+def _apply_defaults(new: Json, resource: ServedResource) -> None:
     if resource.structural is not None:
         resource.structural.apply_defaults(new)
     if resource.strategy.default is not None:
         resource.strategy.default(new)
 
 
-def _take(target: Json, source: Json, field: str) -> None:
+def _copy_field(target: Json, source: Json, field: str) -> None:
     if field in source:
         target[field] = source[field]
     else:
@@ -211,17 +211,17 @@ def _take(target: Json, source: Json, field: str) -> None:
 def _count_generation(new: Json, old: Json, resource: ServedResource) -> None:
     if not resource.strategy.counts_generation:
         return
-    changed = _differs(new, old, resource)
+    changed = _changes_more_than_metadata(new, old, resource)
     if resource.strategy.counts_annotations and not changed:
         changed = new["metadata"].get("annotations") != old["metadata"].get("annotations")
     if changed:
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
-def _differs(new: Json, old: Json, resource: ServedResource) -> bool:
+def _changes_more_than_metadata(new: Json, old: Json, resource: ServedResource) -> bool:
     """Return whether more than metadata changed; a status with its own subresource does not count."""
-    apart = _IDENTITY | {"status"} if resource.has_status else _IDENTITY
-    return any(new.get(key) != old.get(key) for key in (new.keys() | old.keys()) - apart)
+    ignored = _IDENTITY | {"status"} if resource.has_status else _IDENTITY
+    return any(new.get(key) != old.get(key) for key in (new.keys() | old.keys()) - ignored)
 
 
 def _validate_new(new: Json, resource: ServedResource) -> list[Cause]:
@@ -229,13 +229,13 @@ def _validate_new(new: Json, resource: ServedResource) -> list[Cause]:
         new["metadata"], namespaced=resource.namespaced, name_check=resource.strategy.name
     )
     errors += _validate_finalizers(new, {}, resource)
-    return errors + _wrong(new, None, resource)
+    return errors + _validate(new, None, resource)
 
 
 def _validate_change(new: Json, old: Json, resource: ServedResource) -> list[Cause]:
     errors = metadata.check_change(new["metadata"], old["metadata"])
     errors += _validate_finalizers(new, old["metadata"], resource)
-    errors += _wrong(new, old, resource)
+    errors += _validate(new, old, resource)
     if resource.strategy.validate_update is not None:
         errors += resource.strategy.validate_update(new, old)
     return errors
@@ -252,15 +252,15 @@ def _validate_status(new: Json, old: Json, resource: ServedResource) -> list[Cau
     errors = metadata.check_change(new["metadata"], old["metadata"])
     if resource.structural is not None:
         wrong = resource.structural.validate(new, old)
-        errors += [_within_status(each) for each in wrong if not each.field.startswith("spec")]
+        errors += [_relative_to_status(each) for each in wrong if not each.field.startswith("spec")]
     if resource.scale is not None:
-        errors = _with_scale(errors, scales.check_counts(new, resource.scale))
+        errors = _insert_scale_errors(errors, scales.check_counts(new, resource.scale))
     if resource.strategy.validate_status is not None:
         errors += resource.strategy.validate_status(new, old)
     return errors
 
 
-def _within_status(cause: Cause) -> Cause:
+def _relative_to_status(cause: Cause) -> Cause:
     # kube-apiserver names the fields relative to the status here.
     inside = cause.field.removeprefix("status.")
     return Cause(
@@ -270,28 +270,28 @@ def _within_status(cause: Cause) -> Cause:
     )
 
 
-def _wrong(new: Json, old: Json | None, resource: ServedResource) -> list[Cause]:
+def _validate(new: Json, old: Json | None, resource: ServedResource) -> list[Cause]:
     errors: list[Cause] = []
     if resource.structural is not None:
         errors += resource.structural.validate(new, old)
     if resource.scale is not None:
-        errors = _with_scale(errors, scales.check(new, resource.scale))
+        errors = _insert_scale_errors(errors, scales.check(new, resource.scale))
     if resource.strategy.validate is not None:
         wrong = resource.strategy.validate(new)
-        errors += wrong if old is None else _validate_by_now(wrong, new, old, resource)
+        errors += wrong if old is None else _errors_of_update(wrong, new, old, resource)
     return errors
 
 
-def _validate_by_now(
+def _errors_of_update(
     errors: list[Cause], new: Json, old: Json, resource: ServedResource
 ) -> list[Cause]:
     """Return the errors of an update; if only metadata changed, so that old invalid objects can lose their finalizers, only those of the metadata."""
-    if not errors or _differs(new, old, resource):
+    if not errors or _changes_more_than_metadata(new, old, resource):
         return errors
     return [each for each in errors if each.field.startswith("metadata")]
 
 
-def _with_scale(errors: list[Cause], unscalable: list[Cause]) -> list[Cause]:
+def _insert_scale_errors(errors: list[Cause], unscalable: list[Cause]) -> list[Cause]:
     """Return all errors, with those of the scale before the note that rules were not evaluated."""
     skipped = [each for each in errors if each.field == NO_FIELD]
     reported = [each for each in errors if each.field != NO_FIELD]

@@ -86,7 +86,7 @@ def _check_shape(
 def _check_identity(new: Json, resource: ServedResource) -> None:
     kind, version = new.get("kind"), new.get("apiVersion")
     if (kind, version) != (resource.kind, resource.api_version):
-        detail = f"no kind {causes.shown(kind)} is registered for version {causes.shown(version)}"
+        detail = f"no kind {causes.text(kind)} is registered for version {causes.text(version)}"
         raise shapes.WrongShape(detail)
 
 
@@ -115,22 +115,22 @@ async def read_patch(
     if media == STRATEGIC and not resource.is_custom:
         return await _read_strategic(request, resource, validation)
     if media not in {MERGE, JSON_PATCH}:
-        raise _unknown(resource)
+        raise _unsupported_patch_type(resource)
     data = await request.body()
     try:
         value = bodies.from_json(data)
     except bodies.Unreadable as wrong:
         raise status.bad_request(f"error decoding patch: {wrong}") from None
-    repeated = _repeated(data, validation)
+    repeated = _duplicate_fields(data, validation)
     return _merge_patch(value, repeated) if media == MERGE else _json_patch(value, repeated)
 
 
-def _repeated(data: bytes, validation: str) -> tuple[str, ...]:
+def _duplicate_fields(data: bytes, validation: str) -> tuple[str, ...]:
     is_reported = validation in {"Strict", "Warn"}
     return tuple(bodies.duplicate_fields(data)) if is_reported else ()
 
 
-def _unknown(resource: ServedResource) -> ApiError:
+def _unsupported_patch_type(resource: ServedResource) -> ApiError:
     if resource.is_custom:
         return status.unsupported_media_type((JSON_PATCH, MERGE, APPLY))
     message = "415: Unsupported Media Type"
@@ -208,7 +208,7 @@ class StrategicMergePatch(msgspec.Struct, frozen=True):
         new = self._merged(old, patch)
         strict = why.startswith("strict decoding error")
         better = None if strict else go_values.conversion_error(new, self.struct)
-        return _invalid_patch(go_values.printed(patch), better or why)
+        return _invalid_patch(go_values.as_text(patch), better or why)
 
 
 async def _read_strategic(
@@ -218,7 +218,7 @@ async def _read_strategic(
 
     struct = structs.of_kind(resource.api_version, resource.kind)
     if struct is None:
-        raise _unknown(resource)
+        raise _unsupported_patch_type(resource)
     data = await request.body()
     try:
         value = bodies.from_json(data)
@@ -228,7 +228,9 @@ async def _read_strategic(
         value = {}
     if type(value) is not dict:
         raise status.bad_request(_mismatch(value, "map[string]interface {}"))
-    return StrategicMergePatch(msgspec.json.encode(value), struct, _repeated(data, validation))
+    return StrategicMergePatch(
+        msgspec.json.encode(value), struct, _duplicate_fields(data, validation)
+    )
 
 
 def _merge_patch(value: Any, repeated: tuple[str, ...]) -> MergePatch:

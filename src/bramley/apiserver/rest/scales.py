@@ -86,7 +86,7 @@ def _validate_count(body: Json, path: str) -> Iterator[Cause]:
 
 def _misfit(value: Any) -> str:
     """Return Go's message about a value that is not a number."""
-    shown = value if isinstance(value, str) else causes.shown(value)
+    shown = value if isinstance(value, str) else causes.text(value)
     return f"{shown} is of the type {_GO_TYPES.get(type(value), 'map[string]interface {}')}"
 
 

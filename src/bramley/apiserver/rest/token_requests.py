@@ -33,11 +33,11 @@ async def create(server: Server, request: Request, target: Target) -> Response:
     body = await bodies.read_object(request, RESOURCE, options)
     _check_address(body, target)
     account = _account(server, target, body["metadata"].get("uid", ""))
-    spec = _completed(body.get("spec") or {}, server)
+    spec = _complete_spec(body.get("spec") or {}, server)
     # Before the bound object is read: a refusal must not reveal whether it exists.
     if server.agent_guard is not None:
         server.agent_guard({**body, "spec": spec}, None)
-    bound = _bound(server, target, spec.get("boundObjectRef"))
+    bound = _bound_object(server, target, spec.get("boundObjectRef"))
     lifetime = _lifetime(spec, server, request)
     token = server.authenticator.accounts.issue(
         (target.namespace, account),
@@ -79,7 +79,7 @@ def _account(server: Server, target: Target, uid: str) -> Reference:
     return Reference(target.name, account_uid)
 
 
-def _completed(spec: Json, server: Server) -> Json:
+def _complete_spec(spec: Json, server: Server) -> Json:
     seconds = spec.get("expirationSeconds")
     if seconds is None:
         seconds = int(DEFAULT_LIFETIME.total_seconds())
@@ -112,7 +112,7 @@ def _lifetime(spec: Json, server: Server, request: Request) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def _bound(server: Server, target: Target, reference: Json | None) -> Bound:
+def _bound_object(server: Server, target: Target, reference: Json | None) -> Bound:
     if reference is None:
         return Bound()
     group, _, version = reference.get("apiVersion", "").rpartition("/")
@@ -122,7 +122,7 @@ def _bound(server: Server, target: Target, reference: Json | None) -> Bound:
             f"cannot bind token to object of type {group}/{version}, Kind={kind}"
         )
     namespace = "" if kind == "Node" else target.namespace
-    body = _stored(server, Key(_PLURALS[kind], namespace, reference.get("name", "")))
+    body = _read_stored(server, Key(_PLURALS[kind], namespace, reference.get("name", "")))
     if kind == "Pod" and body.get("spec", {}).get("serviceAccountName") != target.name:
         raise status.bad_request(
             f"cannot bind token for serviceaccount {causes.quoted(target.name)} to pod running "
@@ -130,13 +130,13 @@ def _bound(server: Server, target: Target, reference: Json | None) -> Bound:
         )
     bound = Reference(body["metadata"]["name"], body["metadata"]["uid"])
     _check_uid(reference, kind, bound.uid)
-    return _bound_to(server, kind, bound, body)
+    return _bound_with_node(server, kind, bound, body)
 
 
 _PLURALS = {"Pod": "pods", "Node": "nodes", "Secret": "secrets"}
 
 
-def _bound_to(server: Server, kind: str, bound: Reference, body: Json) -> Bound:
+def _bound_with_node(server: Server, kind: str, bound: Reference, body: Json) -> Bound:
     if kind == "Secret":
         return Bound(secret=bound)
     if kind == "Node":
@@ -150,7 +150,7 @@ def _bound_to(server: Server, kind: str, bound: Reference, body: Json) -> Bound:
     return Bound(pod=bound, node=Reference(node_name, uid))
 
 
-def _stored(server: Server, key: Key) -> Json:
+def _read_stored(server: Server, key: Key) -> Json:
     record = server.store.get(key)
     if record is None:
         raise status.not_found(Details(kind=key.resource, name=key.name))

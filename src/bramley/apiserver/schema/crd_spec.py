@@ -183,7 +183,7 @@ class Spec(_Part, rename="camel"):
     preserve_unknown_fields: bool | UnsetType = UNSET
 
 
-def shaped(spec: Any) -> Json:
+def decode_spec(spec: Any) -> Json:
     """Return the spec with all types checked and unknown fields dropped; raise BadShape."""
     if _is_deeper_than(DEEPEST, spec):
         raise BadShape(f"it is nested deeper than {DEEPEST} levels")

@@ -86,7 +86,7 @@ def enumeration(schema: Schema) -> Visit | None:
     allowed = schema.get("enum")
     if not allowed:
         return None
-    listed = [choice if isinstance(choice, str) else causes.shown(choice) for choice in allowed]
+    listed = [choice if isinstance(choice, str) else causes.text(choice) for choice in allowed]
 
     def check(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
         if not any(same(value, choice) or _same_number(value, choice) for choice in allowed):
@@ -157,7 +157,7 @@ def _multiple_of(schema: Schema) -> Visit | None:
     def check(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
         quotient = value / factor if factor >= 1 else (1 / factor) * value
         if abs(quotient - round(quotient)) > 1e-9:
-            detail = f"{path} in body should be a multiple of {causes.shown(printable(factor))}"
+            detail = f"{path} in body should be a multiple of {causes.text(printable(factor))}"
             out.append(causes.invalid(path, printable(value), detail))
 
     return check
@@ -182,7 +182,7 @@ def _bound(schema: Schema, word: str) -> Visit | None:
         # An integer is compared with the truncated bound, as Kubernetes does it.
         against = int(bound) if type(value) is int else bound
         if not holds(value, against):
-            detail = f"{path} in body should be {relation} {causes.shown(printable(against))}"
+            detail = f"{path} in body should be {relation} {causes.text(printable(against))}"
             out.append(causes.invalid(path, printable(value), detail))
 
     return check

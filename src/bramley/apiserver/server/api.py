@@ -145,7 +145,7 @@ class Api:
         slot.acquire(_limited_user(request), self._limit(request, target))
         server = self._server
         if attributes is not None and request.method not in _READS:
-            server = escalation.guarded(server.with_agent_guard(attributes), attributes)
+            server = escalation.with_guard(server.with_agent_guard(attributes), attributes)
         handler, view = handler_of(request.method, target), negotiation.view_of(request)
         if view.form is Form.TABLE:
             # Before the handler runs: once something is written, it is too late to refuse.

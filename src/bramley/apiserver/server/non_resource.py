@@ -74,7 +74,7 @@ class Pages(msgspec.Struct, frozen=True):
     async def keys(self, request: HttpRequest) -> Response:
         """Return the public keys that verify tokens of ServiceAccounts."""
         self._check(request)
-        content = msgspec.json.encode({"keys": self.accounts.keys.published()})
+        content = msgspec.json.encode({"keys": self.accounts.keys.json_web_keys()})
         return Response(content, media_type=JWKS_TYPE)
 
     async def openapi_document(self, request: HttpRequest) -> Response:

@@ -77,12 +77,12 @@ _KINDS: dict[type, str] = {
 MAP, LIST = _TYPES[dict], _TYPES[list]
 
 
-def printed(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a value in Go's `%v` format."""
     if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{printed(value[key])}' for key in sorted(value))}]"
+        return f"map[{' '.join(f'{key}:{as_text(value[key])}' for key in sorted(value))}]"
     if isinstance(value, list):
-        return f"[{' '.join(map(printed, value))}]"
+        return f"[{' '.join(map(as_text, value))}]"
     if value is None:
         return "<nil>"
     if isinstance(value, bool):

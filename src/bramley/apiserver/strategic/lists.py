@@ -29,12 +29,12 @@ def is_same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and bool(left == right)
 
 
-def position(items: list[Any], value: Any) -> int:
+def index_of(items: list[Any], value: Any) -> int:
     """Return the index of a scalar in a list, or -1."""
     return next((at for at, each in enumerate(items) if is_same(each, value)), -1)
 
 
-def find(items: list[Any], key: str, value: Any) -> int:
+def index_by_key(items: list[Any], key: str, value: Any) -> int:
     """Return the index of the item with this merge key, or -1."""
     for at, each in enumerate(items):
         if not isinstance(each, dict):
@@ -50,7 +50,7 @@ def key_of(item: Any, key: str) -> Any:
         raise wrong_type({}, item)
     if key not in item:
         raise Unmergeable(
-            f"map: {go_values.printed(item)} does not contain declared merge key: {key}"
+            f"map: {go_values.as_text(item)} does not contain declared merge key: {key}"
         )
     return item[key]
 
@@ -70,12 +70,12 @@ def are_objects(*lists: list[Any]) -> bool:
     if isinstance(first, list):
         raise ListOfLists
     if len(types) > 1:
-        shown = go_values.printed(list(lists))
+        shown = go_values.as_text(list(lists))
         raise Unmergeable(f"list element types are not identical: {shown}")
     return types == {dict}
 
 
-def ordered(
+def sort_by_patch(
     merged: list[Any], *, patch: list[Any], current: list[Any], key: str, objects: bool
 ) -> list[Any]:
     """Return a merged list with the items of the patch in its order, and the others between them as before."""
@@ -85,9 +85,9 @@ def ordered(
     others: list[tuple[Any, Any]] = []
     for item in merged:
         value = key_of(item, key) if key else item
-        (others if position(order, value) < 0 else patched).append((item, value))
-    patched.sort(key=lambda each: position(order, each[1]))
-    others.sort(key=lambda each: position(before, each[1]))
+        (others if index_of(order, value) < 0 else patched).append((item, value))
+    patched.sort(key=lambda each: index_of(order, each[1]))
+    others.sort(key=lambda each: index_of(before, each[1]))
     return _interleaved(others, patched, before)
 
 
@@ -97,15 +97,15 @@ def _interleaved(
     """Return both lists interleaved: a left item precedes a right one only if it did so before."""
     result, at_left = [], 0
     for item, value in right:
-        limit = position(before, value)
-        while at_left < len(left) and 0 <= position(before, left[at_left][1]) < limit:
+        limit = index_of(before, value)
+        while at_left < len(left) and 0 <= index_of(before, left[at_left][1]) < limit:
             result.append(left[at_left][0])
             at_left += 1
         result.append(item)
     return result + [item for item, _ in left[at_left:]]
 
 
-def overwritten(current: list[Any], patch: list[Any], key: str) -> list[Any]:
+def backing_array(current: list[Any], patch: list[Any], key: str) -> list[Any]:
     """Return the backing array of a list after Go's merge, in which new items overwrite the space of deleted ones.
 
     Kubernetes takes the order of the items that the patch does not name from this array, so the order is observable.
@@ -114,13 +114,13 @@ def overwritten(current: list[Any], patch: list[Any], key: str) -> list[Any]:
     for item in patch:
         if item.get(DIRECTIVE) != "delete":
             continue
-        while (at := find(backing[:length], key, item.get(key))) >= 0:
+        while (at := index_by_key(backing[:length], key, item.get(key))) >= 0:
             backing[at : length - 1] = backing[at + 1 : length]
             length -= 1
     if any(item.get(DIRECTIVE) == "replace" for item in patch):
         return backing
     for item in patch:
-        if DIRECTIVE not in item and find(backing[:length], key, item.get(key)) < 0:
+        if DIRECTIVE not in item and index_by_key(backing[:length], key, item.get(key)) < 0:
             backing[length : length + 1] = [item]
             length += 1
     return backing[: len(current)]

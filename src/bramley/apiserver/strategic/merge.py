@@ -86,7 +86,7 @@ def merge(original: Json, patch: Json, type_name: str) -> Json:
     """Return the object with the patch applied; raise Unmergeable or NoSuchField."""
     if DIRECTIVE in patch:
         return _apply_directive(patch)
-    result = _retained(original, patch)
+    result = _retain_keys(original, patch)
     for key in [each for each in patch if each.startswith(ORDER)]:
         _merge_ordered(result, patch, key, type_name)
     for key, value in list(patch.items()):
@@ -105,11 +105,11 @@ def _apply_directive(patch: Json) -> Json:
 
 
 def _unknown_directive(directive: Any, patch: Json) -> Unmergeable:
-    shown = go_values.printed(directive)
-    return Unmergeable(f"unknown patch type: {shown} in map: {go_values.printed(patch)}")
+    shown = go_values.as_text(directive)
+    return Unmergeable(f"unknown patch type: {shown} in map: {go_values.as_text(patch)}")
 
 
-def _retained(original: Json, patch: Json) -> Json:
+def _retain_keys(original: Json, patch: Json) -> Json:
     """Return a copy of the original with only the keys in `$retainKeys`, all if there is no such directive."""
     if RETAIN not in patch:
         return dict(original)
@@ -191,21 +191,23 @@ def _merged_list(
         return current
     if not lists.are_objects(current, patch):
         if is_deletion:
-            return [each for each in current if lists.position(patch, each) < 0]
+            return [each for each in current if lists.index_of(patch, each) < 0]
         merged = list(_distinct([*current, *patch]))
-        return lists.ordered(merged, patch=patch, current=current, key="", objects=False)
+        return lists.sort_by_patch(merged, patch=patch, current=current, key="", objects=False)
     if not meta.merge_key:
         sort = go_kind(meta.type)
         raise Unmergeable(f"cannot merge lists without merge key for {sort}")
     current, patch = _apply_item_directives(current, patch, meta.merge_key)
     merged = _merged_objects(current, patch, meta)
-    return lists.ordered(merged, patch=patch, current=current, key=meta.merge_key, objects=True)
+    return lists.sort_by_patch(
+        merged, patch=patch, current=current, key=meta.merge_key, objects=True
+    )
 
 
 def _distinct(values: list[Any]) -> list[Any]:
     distinct: list[Any] = []
     for each in values:
-        if lists.position(distinct, each) < 0:
+        if lists.index_of(distinct, each) < 0:
             distinct.append(each)
     return distinct
 
@@ -220,7 +222,7 @@ def _apply_item_directives(
         directive = each.get(DIRECTIVE, "")
         if directive == "delete":
             value = lists.key_of(each, key)
-            current = [item for item in current if lists.find([item], key, value) < 0]
+            current = [item for item in current if lists.index_by_key([item], key, value) < 0]
         elif directive == "merge":
             raise Unmergeable("merging lists cannot yet be specified in the patch")
         elif directive == "replace":
@@ -233,7 +235,7 @@ def _apply_item_directives(
 def _merged_objects(current: list[Any], patch: list[Any], meta: PatchMeta) -> list[Any]:
     merged = list(current)
     for each in patch:
-        at = lists.find(merged, meta.merge_key, lists.key_of(each, meta.merge_key))
+        at = lists.index_by_key(merged, meta.merge_key, lists.key_of(each, meta.merge_key))
         if at < 0:
             merged.append(each)
         else:
@@ -252,18 +254,18 @@ def _merge_ordered(result: Json, patch: Json, directive: str, type_name: str) ->
     _check_order(patched or [], order, meta.merge_key)
     if patched is None and current is None:
         return
-    merged = _merged_or_given(current, patched, meta)
+    merged = _merge_or_copy(current, patched, meta)
     objects = lists.are_objects(current or [], patched or [])
     before = current or []
     if objects and current and patched and meta.merge_key and meta.strategy == "merge":
-        before = lists.overwritten(current, patched, meta.merge_key)
-    result[key] = lists.ordered(
+        before = lists.backing_array(current, patched, meta.merge_key)
+    result[key] = lists.sort_by_patch(
         merged, patch=order, current=before, key=meta.merge_key, objects=objects
     )
     patch.pop(key, None)
 
 
-def _merged_or_given(
+def _merge_or_copy(
     current: list[Any] | None, patched: list[Any] | None, meta: PatchMeta
 ) -> list[Any]:
     if patched is None:
@@ -297,5 +299,5 @@ def _check_order(patched: list[Any], order: list[Any], key: str) -> None:
         at += lists.is_same(*pair)
     if at < len(waiting):
         raise Unmergeable(
-            f"The order in patch list:\n{go_values.printed(patched)}\n doesn't match {ORDER} list:\n{go_values.printed(order)}\n"
+            f"The order in patch list:\n{go_values.as_text(patched)}\n doesn't match {ORDER} list:\n{go_values.as_text(order)}\n"
         )

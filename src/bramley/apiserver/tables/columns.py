@@ -65,12 +65,12 @@ def definitions(qualified: str) -> list[Json] | None:
     ]
 
 
-def known() -> frozenset[str]:
+def kinds() -> frozenset[str]:
     """Return the kinds that the file contains."""
     return frozenset(_packaged().columns)
 
 
-def text_of(qualified: str, name: str) -> str:
+def description_of(qualified: str, name: str) -> str:
     """Return the description of a kind's column."""
     columns: dict[str, Any] = {each["name"]: each for each in definitions(qualified) or ()}
     return str(columns[name]["description"])

@@ -21,7 +21,7 @@ def printer(crd_columns: Iterable[Json] | None) -> Printer:
     """Return the printer of a custom kind; a definition without columns gets the age."""
     definitions = [
         columns.definition(
-            "Name", "string", "name", description=columns.text_of("configmaps", "Name")
+            "Name", "string", "name", description=columns.description_of("configmaps", "Name")
         )
     ]
     row_cells: list[Shown] = [name]
@@ -46,7 +46,7 @@ def printer(crd_columns: Iterable[Json] | None) -> Printer:
 
 def age_column() -> Json:
     """Return the column that a custom kind has if its definition has none."""
-    description = columns.text_of("configmaps", "Age")
+    description = columns.description_of("configmaps", "Age")
     return {"name": "Age", "type": "date", "jsonPath": _CREATION, "description": description}
 
 

@@ -21,7 +21,7 @@ _CUSTOM = (
 @cache
 def scale_printer(*, of_custom: bool) -> Printer:
     """Return how the Scale of a custom or a built-in kind is shown."""
-    name_text, age_text = (columns.text_of("configmaps", each) for each in ("Name", "Age"))
+    name_text, age_text = (columns.description_of("configmaps", each) for each in ("Name", "Age"))
     if of_custom:
         return custom.printer([*map(_column, _CUSTOM), custom.age_column()])
     return Printer(

@@ -113,8 +113,8 @@ def test_name_and_namespace_are_fields_of_every_kind() -> None:
 def test_single_value_of_a_field_is_found() -> None:
     selection = Selection(fields=parse_fields("x!=1,y=2", lambda field: field))
 
-    assert selection.only("y") == "2"
-    assert selection.only("x") is None
+    assert selection.required_value("y") == "2"
+    assert selection.required_value("x") is None
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ LATER = datetime(9999, 1, 1, tzinfo=UTC)
 
 def test_keys_are_created_once_and_are_private(tmp_path: Path) -> None:
     assert not (tmp_path / FILE).exists()
-    first = SigningKeys.open(tmp_path).published()
+    first = SigningKeys.open(tmp_path).json_web_keys()
 
-    assert SigningKeys.open(tmp_path).published() == first
+    assert SigningKeys.open(tmp_path).json_web_keys() == first
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
 
 
@@ -34,10 +34,10 @@ def test_a_new_key_signs_and_the_old_one_verifies_until_it_retires(tmp_path: Pat
     new = jwt.get_unverified_header(keys.sign({}))["kid"]
 
     assert new != old
-    assert [key["kid"] for key in SigningKeys.open(tmp_path).published()] == [new, old]
+    assert [key["kid"] for key in SigningKeys.open(tmp_path).json_web_keys()] == [new, old]
     keys.retire()
     assert keys.find(old) is None
-    assert [key["kid"] for key in SigningKeys.open(tmp_path).published()] == [new]
+    assert [key["kid"] for key in SigningKeys.open(tmp_path).json_web_keys()] == [new]
 
 
 async def test_tokens_of_a_retired_key_are_invalid_at_once(world: World) -> None:
@@ -118,7 +118,7 @@ def test_expired_key_is_removed_from_the_file(tmp_path: Path) -> None:
     keys.rotate(until=LATER)
     keys.rotate(until=datetime.now(UTC))
 
-    left = SigningKeys.open(tmp_path).listed()
+    left = SigningKeys.open(tmp_path).key_ids()
 
     assert [until for _, until in left] == [None, LATER]
     assert (tmp_path / FILE).read_bytes().count(b"BEGIN") == 2
@@ -129,7 +129,7 @@ def test_damaged_keys_are_an_error_and_not_replaced(tmp_path: Path, content: byt
     (tmp_path / FILE).write_bytes(content)
 
     with pytest.raises(BadConfiguration, match="restore it from a backup") as rotated:
-        SigningKeys.open(tmp_path).published()
+        SigningKeys.open(tmp_path).json_web_keys()
 
     assert b"nonsense".decode() not in str(rotated.value)
     assert (tmp_path / FILE).read_bytes() == content

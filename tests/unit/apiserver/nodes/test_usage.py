@@ -123,7 +123,7 @@ async def test_without_a_kubelet_client_metrics_are_unavailable(world: World) ->
     refused = await world.get(NODES)
 
     assert (refused.code, refused.json["reason"]) == (503, "ServiceUnavailable")
-    assert "does not reach out to nodes" in refused.message
+    assert "not connected to nodes" in refused.message
 
 
 async def test_view_role_includes_pod_metrics() -> None:

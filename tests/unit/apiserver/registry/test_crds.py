@@ -233,7 +233,7 @@ def test_names_that_another_definition_of_the_group_has_are_not_accepted() -> No
     assert conditions(second)["NamesAccepted"] == ("False", "ListKindConflict")
     assert conditions(second)["Established"] == ("False", "NotAccepted")
     assert conditions(third)["NamesAccepted"] == ("False", "ShortNamesConflict")
-    assert crds.served(second) == []
+    assert crds.served_resources(second) == []
 
 
 def test_same_names_in_another_group_are_fine() -> None:
@@ -258,7 +258,7 @@ def test_served_resource_matches_its_definition() -> None:
         "selectableFields": [{"jsonPath": ".spec.node"}],
     }
 
-    (served,) = crds.served(admitted(crd))
+    (served,) = crds.served_resources(admitted(crd))
 
     assert served.qualified == "apples.orchard.example.com"
     assert (served.short_names, served.categories) == (("ap",), ("fruit",))
@@ -274,7 +274,7 @@ def test_only_served_versions_are_served() -> None:
     second = {**copy.deepcopy(crd["spec"]["versions"][0]), "name": "v2", "storage": False}
     crd["spec"]["versions"] += [second, {**second, "name": "v3", "served": False}]
 
-    served = crds.served(admitted(crd))
+    served = crds.served_resources(admitted(crd))
 
     assert [(one.version, one.stored_version) for one in served] == [("v1", "v1"), ("v2", "v1")]
 
@@ -283,7 +283,7 @@ def test_only_served_versions_are_served() -> None:
     "manifest", our_kinds.manifests(), ids=lambda m: str(m["metadata"]["name"])
 )
 def test_our_own_kinds_are_admitted_and_served(manifest: Json) -> None:
-    assert crds.served(admitted(manifest))
+    assert crds.served_resources(admitted(manifest))
 
 
 def test_rule_that_cannot_be_compiled_is_refused_when_the_definition_is_written() -> None:
@@ -309,4 +309,4 @@ def test_schema_that_is_too_deep_to_be_compiled_is_refused(levels: int, code: in
         with pytest.raises(ApiError, match="nested deeper"):
             crds.admit(crd, None)
     else:
-        assert crds.served(admitted(crd))
+        assert crds.served_resources(admitted(crd))

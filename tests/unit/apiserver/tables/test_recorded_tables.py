@@ -76,12 +76,12 @@ def test_ended_pods_have_row_conditions() -> None:
 
 
 def test_every_printer_has_columns_and_a_served_kind() -> None:
-    assert set(printers.ROWS) <= columns.known() & SERVED
+    assert set(printers.ROWS) <= columns.kinds() & SERVED
 
 
 def test_kinds_with_columns_of_their_own_have_a_printer() -> None:
     default = columns.definitions("limitranges")
-    special = {name for name in columns.known() & SERVED if columns.definitions(name) != default}
+    special = {name for name in columns.kinds() & SERVED if columns.definitions(name) != default}
 
     assert special == set(printers.ROWS)
 

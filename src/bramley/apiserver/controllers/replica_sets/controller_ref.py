@@ -24,7 +24,7 @@ from bramley.runtime.writes import FencedKube
 class Claim(Generic[K]):
     """The objects that an owner has, will adopt and will release."""
 
-    ours: list[K] = field(default_factory=list)
+    owned: list[K] = field(default_factory=list)
     adopt: list[K] = field(default_factory=list)
     release: list[K] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ def claim_objects(owner: Object, selector: LabelSelector, objects: Iterable[K]) 
                 claim.adopt.append(item)
         elif controller.uid == owner.uid:
             # An owner that is being deleted releases nothing: garbage collection deletes its dependents.
-            (claim.ours if is_match or owner.deleting else claim.release).append(item)
+            (claim.owned if is_match or owner.deleting else claim.release).append(item)
     return claim
 
 
@@ -67,13 +67,13 @@ async def adopt_and_release(kube: FencedKube, owner: Object, claim: Claim[K]) ->
         with suppress(errors.NotFound, errors.Conflict):
             await _set_owners(kube, item, remaining)
     if not claim.adopt or not await _still_exists(kube, owner):
-        return claim.ours
+        return claim.owned
     adopted: list[K] = []
     for item in claim.adopt:
         owners = [*item.metadata.owner_references, new_controller_ref(owner)]
         with suppress(errors.NotFound):
             adopted.append(await _set_owners(kube, item, owners))
-    return [*claim.ours, *adopted]
+    return [*claim.owned, *adopted]
 
 
 async def _still_exists(kube: FencedKube, owner: Object) -> bool:
