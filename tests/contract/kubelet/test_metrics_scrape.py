@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,15 +12,9 @@ from bramley.api.core import ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.api.rbac import ClusterRole, ClusterRoleBinding
 from tests.contract.kubelet.stage import TIMEOUT_SECONDS, Stage, Target, staged
+from tests.unit.agent.serving.scene import trusting
 
 GROUP = "rbac.authorization.k8s.io"
-
-
-def trusting() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 async def token(stage: Stage, name: str) -> str:

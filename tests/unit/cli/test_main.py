@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,16 +27,8 @@ from bramley.base.errors import (
 from bramley.cli import failures, host_connection, main, options
 from tests.programs import run_program
 
+pytestmark = pytest.mark.usefixtures("restore_logging")
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def _restore_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def run(*arguments: str) -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,19 +14,11 @@ from bramley.base.errors import BadConfiguration
 from bramley.cli import agent_flags, agent_settings, tart_kubelet
 from tests.programs import run_program
 
+pytestmark = pytest.mark.usefixtures("restore_logging")
 Captured = pytest.CaptureFixture[str]
 # Libraries that the agent must not load, to keep its memory small.
 HEAVY = ("typer", "rich", "click", "cryptography", "starlette", "uvicorn", "uvloop", "sqlite3")
 HEAVY_TOO = ("jwt", "cel", "bramley.apiserver", "bramley.access", "bramley.sim")
-
-
-@pytest.fixture(autouse=True)
-def _restore_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def settings(*arguments: str, **environment: str) -> Settings:

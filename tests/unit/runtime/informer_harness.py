@@ -54,6 +54,13 @@ async def following(
         yield informer
 
 
+@asynccontextmanager
+async def synced(server: FakeApi, **options: Any) -> AsyncIterator[Informer[Thing]]:
+    async with following(server, **options) as informer:
+        await informer.synced.wait()
+        yield informer
+
+
 async def until(fact: Callable[[], object], *, within: float = 3600.0, every: float = 0.01) -> None:
     """Wait until the condition holds; fail when it does not in time."""
     async with asyncio.timeout(within):

@@ -16,7 +16,7 @@ from bramley.runtime.controller import Controller, ControllerSettings, owner_key
 from bramley.runtime.keys import Key
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 from tests.unit.runtime.fake_api import FakeApi, Part, Thing, a_thing
-from tests.unit.runtime.informer_harness import value
+from tests.unit.runtime.informer_harness import a_server, value
 from tests.unit.runtime.manager_harness import (
     SETTINGS,
     RecordingReconciler,
@@ -33,13 +33,6 @@ def a_part(name: str, owner: str) -> Part:
     )
     metadata = ObjectMeta(name=name, namespace="ns", owner_references=[reference])
     return Part(metadata=metadata)
-
-
-def a_server(*names: str) -> FakeApi:
-    server = FakeApi()
-    for name in names:
-        server.put(a_thing(name))
-    return server
 
 
 async def test_each_object_is_reconciled_at_start_and_after_its_change() -> None:

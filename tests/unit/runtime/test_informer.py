@@ -13,6 +13,7 @@ from tests.unit.runtime.informer_harness import (
     following,
     recorder,
     some_metrics,
+    synced,
     until,
     value,
 )
@@ -20,8 +21,7 @@ from tests.unit.runtime.informer_harness import (
 
 async def test_cache_holds_listed_and_watched_objects() -> None:
     server = a_server("a")
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server) as informer:
         server.put(a_thing("b", 1))
         server.put(a_thing("a", 2))
         await asyncio.sleep(0.1)
@@ -50,17 +50,14 @@ async def test_list_is_read_page_by_page() -> None:
     server = FakeApi(page_size=2)
     for number in range(5):
         server.put(a_thing(f"t{number}"))
-    async with following(server) as informer:
-        await informer.synced.wait()
-
+    async with synced(server) as informer:
         assert len(informer.cache) == 5
         assert server.calls.count("list") == 3
 
 
 async def test_broken_watch_resumes_without_a_list() -> None:
     server, metrics = a_server("a"), some_metrics()
-    async with following(server, metrics=metrics) as informer:
-        await informer.synced.wait()
+    async with synced(server, metrics=metrics) as informer:
         await asyncio.sleep(0.1)
         server.put(a_thing("b"))
         server.disconnect()
@@ -77,8 +74,7 @@ async def test_broken_watch_resumes_without_a_list() -> None:
 
 async def test_expired_watch_leads_to_a_list_whose_differences_reach_the_handlers() -> None:
     server, seen = a_server("stays", "changes", "goes"), Seen()
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server) as informer:
         await asyncio.sleep(0.1)
         informer.on_change(recorder(seen))
         server.disconnect()
@@ -93,8 +89,7 @@ async def test_expired_watch_leads_to_a_list_whose_differences_reach_the_handler
 
 async def test_recreated_object_is_reported_as_deleted_and_added() -> None:
     server, seen = a_server("a"), Seen()
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server) as informer:
         await asyncio.sleep(0.1)
         informer.on_change(recorder(seen))
         server.disconnect()
@@ -108,8 +103,7 @@ async def test_recreated_object_is_reported_as_deleted_and_added() -> None:
 
 async def test_bookmark_saves_a_quiet_watch_from_a_list() -> None:
     server = a_server("a")
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server) as informer:
         await asyncio.sleep(0.1)
         server.version += 100
         server.bookmark(Thing)
@@ -125,8 +119,7 @@ async def test_bookmark_saves_a_quiet_watch_from_a_list() -> None:
 
 async def test_repeated_events_change_nothing() -> None:
     server, seen = a_server("a"), Seen()
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server) as informer:
         server.put(a_thing("a", 1))
         server.remove(Thing, Key("ns", "a"))
         server.put(a_thing("a", 2))
@@ -141,8 +134,7 @@ async def test_repeated_events_change_nothing() -> None:
 
 async def test_silent_connection_is_given_up_and_resumed() -> None:
     server, metrics = a_server("a"), some_metrics()
-    async with following(server, metrics=metrics) as informer:
-        await informer.synced.wait()
+    async with synced(server, metrics=metrics) as informer:
         await asyncio.sleep(0.1)
         server.silence()
         server.put(a_thing("b"))
@@ -156,8 +148,7 @@ async def test_silent_connection_is_given_up_and_resumed() -> None:
 
 async def test_watch_lost_by_the_server_is_detected_by_a_list() -> None:
     server = a_server("a")
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server) as informer:
         server.version += 1
         server.things[Thing, Key("ns", "b")] = a_thing("b", resource_version="2", uid="b")
         await asyncio.sleep(1700)
@@ -169,8 +160,7 @@ async def test_watch_lost_by_the_server_is_detected_by_a_list() -> None:
 
 async def test_hanging_watch_request_is_a_failure() -> None:
     server, metrics = a_server("a"), some_metrics()
-    async with following(server, metrics=metrics) as informer:
-        await informer.synced.wait()
+    async with synced(server, metrics=metrics):
         server.latency = 1e6
         server.disconnect()
         await asyncio.sleep(160)
@@ -183,8 +173,7 @@ async def test_unfinished_list_is_not_undone_by_an_older_one() -> None:
     server, seen = FakeApi(page_size=1), Seen()
     server.put(a_thing("a", 1))
     server.put(a_thing("b"))
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server) as informer:
         await asyncio.sleep(0.1)
         informer.on_change(recorder(seen))
         server.disconnect()
@@ -247,8 +236,7 @@ async def test_retry_after_is_respected() -> None:
 
 async def test_watch_that_ends_at_once_does_not_spin() -> None:
     server = a_server("a")
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server):
         for _ in range(600):
             server.end_watches()
             await asyncio.sleep(0.1)
@@ -258,8 +246,7 @@ async def test_watch_that_ends_at_once_does_not_spin() -> None:
 
 async def test_watch_that_the_server_ends_in_time_resumes_at_once() -> None:
     server = a_server("a")
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server) as informer:
         await asyncio.sleep(60)
         server.end_watches()
         server.put(a_thing("b"))
@@ -270,8 +257,7 @@ async def test_watch_that_the_server_ends_in_time_resumes_at_once() -> None:
 
 async def test_list_older_than_the_cache_is_refused() -> None:
     server, seen = a_server("a"), Seen()
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server) as informer:
         server.put(a_thing("b"))
         server.remove(Thing, Key("ns", "a"))
         await asyncio.sleep(0.1)
@@ -288,8 +274,7 @@ async def test_list_older_than_the_cache_is_refused() -> None:
 
 async def test_lists_of_a_restored_server_are_accepted_in_the_end() -> None:
     server, metrics = a_server("a", "b"), some_metrics()
-    async with following(server, metrics=metrics) as informer:
-        await informer.synced.wait()
+    async with synced(server, metrics=metrics) as informer:
         server.things.clear()
         server.history.clear()
         server.version = 0
@@ -306,8 +291,7 @@ async def test_lists_of_a_restored_server_are_accepted_in_the_end() -> None:
 
 async def test_watch_that_keeps_failing_ends_in_a_list() -> None:
     server = a_server("a")
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server):
         server.failures["watch"] = [errors.ApiUnavailable("no")] * 7
         server.disconnect()
         await until(lambda: server.calls.count("list") == 2, within=120)
@@ -315,8 +299,7 @@ async def test_watch_that_keeps_failing_ends_in_a_list() -> None:
 
 async def test_refresh_reads_a_list_soon_and_not_too_often() -> None:
     server = a_server("a")
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server) as informer:
         await asyncio.sleep(0.1)
         for _ in range(100):
             informer.refresh()
@@ -332,8 +315,7 @@ async def test_refresh_reads_a_list_soon_and_not_too_often() -> None:
 async def test_age_is_the_time_since_the_last_response() -> None:
     server, metrics = a_server("a"), some_metrics()
     settings = InformerSettings(idle_deadline=timedelta(hours=1))
-    async with following(server, metrics=metrics, settings=settings) as informer:
-        await informer.synced.wait()
+    async with synced(server, metrics=metrics, settings=settings) as informer:
         await asyncio.sleep(50)
         assert 49 < value(metrics, "bramley_cache_age_seconds", kind="Thing") < 51
         server.bookmark(Thing)

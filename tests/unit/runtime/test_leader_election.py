@@ -78,6 +78,15 @@ async def contest(*candidates: Candidate) -> AsyncIterator[list[asyncio.Task[Non
             task.cancel()
 
 
+@asynccontextmanager
+async def leading() -> AsyncIterator[tuple[FakeApi, Candidate, asyncio.Task[None]]]:
+    server = FakeApi()
+    leader = Candidate(server, "leader")
+    async with contest(leader) as [task]:
+        await until(lambda: leader.acts)
+        yield server, leader, task
+
+
 def the_lease(server: FakeApi) -> Lease:
     lease = server.things[Lease, Key("ns", LEASE)]
     assert isinstance(lease, Lease)
@@ -169,10 +178,7 @@ async def test_returning_leader_does_not_take_its_lease_back() -> None:
 
 @pytest.mark.parametrize("latency", [0.0, 1.0, 4.0])
 async def test_slow_server_does_not_cost_the_lease(latency: float) -> None:
-    server = FakeApi()
-    leader = Candidate(server, "leader")
-    async with contest(leader):
-        await until(lambda: leader.acts)
+    async with leading() as (server, leader, _):
         server.latency = latency
         for _ in range(120):
             await asyncio.sleep(1)
@@ -180,10 +186,7 @@ async def test_slow_server_does_not_cost_the_lease(latency: float) -> None:
 
 
 async def test_one_renewal_that_hangs_does_not_cost_the_lease() -> None:
-    server = FakeApi()
-    leader = Candidate(server, "leader")
-    async with contest(leader):
-        await until(lambda: leader.acts)
+    async with leading() as (server, leader, _):
         server.latency = 60
         await asyncio.sleep(4)
         server.latency = 0
@@ -194,10 +197,7 @@ async def test_one_renewal_that_hangs_does_not_cost_the_lease() -> None:
 
 @pytest.mark.parametrize("failure", ["unavailable", "latency"])
 async def test_leader_cut_off_steps_down_at_ten_seconds_and_not_earlier(failure: str) -> None:
-    server = FakeApi()
-    leader = Candidate(server, "leader")
-    async with contest(leader):
-        await until(lambda: leader.acts)
+    async with leading() as (server, leader, _):
         await asyncio.sleep(60)
         renewed = server.calls.count("patch")
         await until(lambda: server.calls.count("patch") > renewed, every=0.001)
@@ -233,10 +233,7 @@ async def test_renewal_whose_answer_was_lost_is_no_loss() -> None:
 
 
 async def test_stolen_lease_is_lost_at_the_next_renewal() -> None:
-    server = FakeApi()
-    leader = Candidate(server, "leader")
-    async with contest(leader):
-        await until(lambda: leader.acts)
+    async with leading() as (server, leader, _):
         thief = {"spec": {"holderIdentity": "thief", "leaseTransitions": 9}}
         await server.merge_patch(Lease, LEASE, thief, namespace="ns")
         await asyncio.sleep(3)
@@ -276,10 +273,7 @@ async def test_clock_rates_within_the_tolerance_never_make_two_leaders(rate: flo
 
 async def test_clock_beyond_the_tolerance_is_fenced_by_the_epoch() -> None:
     """A clock that runs twice as fast takes over while the old leader still considers itself the leader; only the epoch differs."""
-    server = FakeApi()
-    leader = Candidate(server, "leader")
-    async with contest(leader) as [task]:
-        await until(lambda: leader.acts)
+    async with leading() as (server, leader, task):
         hasty = Candidate(server, "hasty", Skewed(2.0))
         async with contest(hasty):
             await asyncio.sleep(1)
@@ -351,10 +345,7 @@ async def test_release_succeeds_though_a_renewal_was_cut_off_that_arrived() -> N
 
 
 async def test_release_leaves_a_stolen_lease_alone() -> None:
-    server = FakeApi()
-    leader = Candidate(server, "leader")
-    async with contest(leader) as [task]:
-        await until(lambda: leader.acts)
+    async with leading() as (server, leader, task):
         task.cancel()
         stolen = {"spec": {"holderIdentity": "thief"}}
         await server.merge_patch(Lease, LEASE, stolen, namespace="ns")
@@ -365,10 +356,7 @@ async def test_release_leaves_a_stolen_lease_alone() -> None:
 
 
 async def test_release_times_out_while_the_server_is_unavailable() -> None:
-    server = FakeApi()
-    leader = Candidate(server, "leader")
-    async with contest(leader) as [task]:
-        await until(lambda: leader.acts)
+    async with leading() as (server, leader, task):
         task.cancel()
         server.latency = 1e6
         assert leader.leadership is not None

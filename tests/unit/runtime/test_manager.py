@@ -16,20 +16,13 @@ from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import Outcome, Settled
 from bramley.runtime.probes import ProbeSettings
 from tests.unit.runtime.fake_api import FakeApi, Thing, a_thing
-from tests.unit.runtime.informer_harness import running, until, value
+from tests.unit.runtime.informer_harness import a_server, running, until, value
 from tests.unit.runtime.manager_harness import SETTINGS, RecordingReconciler, a_manager, managed
 from tests.virtual_time import RefusedUnderVirtualTime
 
 
 def an_election(identity: str = "me") -> LeaderElectionSettings:
     return LeaderElectionSettings("ns", "controllers", identity)
-
-
-def a_server(*names: str) -> FakeApi:
-    server = FakeApi()
-    for name in names:
-        server.put(a_thing(name))
-    return server
 
 
 def elected(server: FakeApi, reconciler: RecordingReconciler, identity: str = "me") -> Manager:
@@ -111,10 +104,7 @@ async def test_lease_is_held_while_draining_and_released_last() -> None:
 
 async def test_hand_over_takes_less_than_two_seconds() -> None:
     server = a_server("a")
-    one, two = (
-        elected(server, RecordingReconciler(), "one"),
-        elected(server, RecordingReconciler(), "two"),
-    )
+    one, two = (elected(server, RecordingReconciler(), name) for name in ("one", "two"))
     async with managed(one):
         await one.leading.wait()
         async with managed(two):
@@ -204,10 +194,7 @@ def clock_of(manager: Manager) -> Jumping:
 
 async def test_stop_while_waiting_for_the_lease_ends_at_once() -> None:
     server = a_server("a")
-    one, two = (
-        elected(server, RecordingReconciler(), "one"),
-        elected(server, RecordingReconciler(), "two"),
-    )
+    one, two = (elected(server, RecordingReconciler(), name) for name in ("one", "two"))
     async with managed(one):
         await one.leading.wait()
         async with managed(two):

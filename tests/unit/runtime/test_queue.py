@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -177,7 +178,8 @@ async def test_waiting_worker_is_woken_by_an_add() -> None:
     assert sorted(got) == ["a", "b"]
 
 
-async def test_wake_up_of_a_cancelled_worker_goes_to_another() -> None:
+@pytest.mark.parametrize("is_cancelled_first", [False, True])
+async def test_key_goes_to_another_worker_than_the_cancelled_one(is_cancelled_first: bool) -> None:
     queue = a_queue()
     got: list[str] = []
 
@@ -187,24 +189,9 @@ async def test_wake_up_of_a_cancelled_worker_goes_to_another() -> None:
     async with asyncio.TaskGroup() as group:
         first, _second = group.create_task(work()), group.create_task(work())
         await asyncio.sleep(0)
-        queue.add("a")
-        first.cancel()
-
-    assert got == ["a"]
-
-
-async def test_worker_cancelled_just_before_an_add_leaves_the_key_to_another() -> None:
-    queue = a_queue()
-    got: list[str] = []
-
-    async def work() -> None:
-        got.append(await queue.get())
-
-    async with asyncio.TaskGroup() as group:
-        first, _second = group.create_task(work()), group.create_task(work())
-        await asyncio.sleep(0)
-        first.cancel()
-        queue.add("a")
+        steps: list[Callable[[], object]] = [lambda: queue.add("a"), first.cancel]
+        for step in reversed(steps) if is_cancelled_first else steps:
+            step()
 
     assert got == ["a"]
 

@@ -9,9 +9,9 @@ from tests.unit.runtime.fake_api import Thing, a_thing
 from tests.unit.runtime.informer_harness import (
     Seen,
     a_server,
-    following,
     recorder,
     some_metrics,
+    synced,
     until,
     value,
 )
@@ -24,8 +24,7 @@ def undecodable(name: str = "", version: str = "") -> WatchEvent[Thing]:
 
 async def test_undecodable_event_is_counted_and_cured_by_a_list() -> None:
     server, metrics = a_server("a"), some_metrics()
-    async with following(server, metrics=metrics) as informer:
-        await informer.synced.wait()
+    async with synced(server, metrics=metrics) as informer:
         await asyncio.sleep(0.1)
         changed = server.put(a_thing("a", 9))
         for stream in server.streams:
@@ -40,8 +39,7 @@ async def test_undecodable_event_is_counted_and_cured_by_a_list() -> None:
 
 async def test_event_without_a_version_is_undecodable_too() -> None:
     server, metrics = a_server("a"), some_metrics()
-    async with following(server, metrics=metrics) as informer:
-        await informer.synced.wait()
+    async with synced(server, metrics=metrics) as informer:
         await asyncio.sleep(0.1)
         server.send(WatchEvent("MODIFIED", a_thing("a", 5)))
         await asyncio.sleep(0.1)
@@ -52,8 +50,7 @@ async def test_event_without_a_version_is_undecodable_too() -> None:
 
 async def test_stream_of_undecodable_events_does_not_become_a_stream_of_lists() -> None:
     server = a_server("a")
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server):
         for _ in range(3600):
             server.send(undecodable())
             await asyncio.sleep(1)
@@ -63,8 +60,7 @@ async def test_stream_of_undecodable_events_does_not_become_a_stream_of_lists() 
 
 async def test_undecodable_object_keeps_its_last_decoded_state() -> None:
     server, seen = a_server("a", "b"), Seen()
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server) as informer:
         informer.on_change(recorder(seen))
         server.undecodable_keys.add(Key("ns", "a"))
         server.put(a_thing("a", 9))
@@ -80,8 +76,7 @@ async def test_list_with_a_nameless_object_removes_nothing_and_is_repeated() -> 
     server = a_server("a", "b")
     server.things[Thing, Key("", "")] = Thing(metadata=ObjectMeta(resource_version="2"))
     server.undecodable_keys.add(Key("", ""))
-    async with following(server) as informer:
-        await informer.synced.wait()
+    async with synced(server) as informer:
         await asyncio.sleep(0.1)
         server.disconnect()
         server.remove(Thing, Key("ns", "b"))

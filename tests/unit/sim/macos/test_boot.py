@@ -14,11 +14,6 @@ TART = "/usr/local/lib/tart.app"
 GUEST = "192.168.64.2"
 
 
-@pytest.fixture
-def harness(tmp_path: Path) -> MacHarness:
-    return MacHarness(tmp_path)
-
-
 def reboot(harness: MacHarness) -> None:
     assert harness.as_root("shutdown", "-r", "now").code == 0
     harness.clock.advance(41)

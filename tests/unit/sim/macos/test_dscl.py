@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from tests.unit.sim.macos.harness import PASSWORD, MacHarness
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> MacHarness:
-    return MacHarness(tmp_path)
 
 
 def test_right_password_at_the_prompt_prints_nothing(harness: MacHarness) -> None:

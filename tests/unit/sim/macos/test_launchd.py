@@ -15,11 +15,6 @@ LABEL = "dev.test.work"
 TARGET = f"system/{LABEL}"
 
 
-@pytest.fixture
-def harness(tmp_path: Path) -> MacHarness:
-    return MacHarness(tmp_path)
-
-
 def load(harness: MacHarness, path: str) -> None:
     assert harness.as_root("launchctl", "bootstrap", "system", path).code == 0
 
@@ -98,7 +93,7 @@ def test_property_list_that_others_may_write_is_refused_122(
 ) -> None:
     path = harness.daemon(LABEL)
     harness.mac.files.at(path).chmod(mode)
-    harness.mac.files.own(path, owner)
+    harness.mac.files.chown(path, owner)
 
     result = harness.as_root("launchctl", "bootstrap", "system", path)
 
@@ -175,7 +170,7 @@ def test_keep_alive_restarts_after_the_throttle_interval(harness: MacHarness) ->
     before = pid(harness)
     harness.clock.advance(4)
     with harness.mac.change() as state:
-        launchd.ended(harness.mac, state, TARGET, 1)
+        launchd.on_exit(harness.mac, state, TARGET, 1)
 
     assert pid(harness) is None
     assert "\tlast exit code = 1\n" in harness.run("launchctl", "print", TARGET).out
@@ -188,7 +183,7 @@ def test_keep_alive_restarts_after_the_throttle_interval(harness: MacHarness) ->
 def test_daemon_without_keep_alive_is_not_restarted(harness: MacHarness) -> None:
     load(harness, harness.daemon(LABEL))
     with harness.mac.change() as state:
-        launchd.ended(harness.mac, state, TARGET, 0)
+        launchd.on_exit(harness.mac, state, TARGET, 0)
 
     harness.clock.advance(60)
 
@@ -199,7 +194,7 @@ def test_daemon_without_keep_alive_is_not_restarted(harness: MacHarness) -> None
 def test_keep_alive_may_depend_on_the_exit_code(harness: MacHarness, code: int) -> None:
     load(harness, harness.daemon(LABEL, KeepAlive={"SuccessfulExit": False}))
     with harness.mac.change() as state:
-        launchd.ended(harness.mac, state, TARGET, code)
+        launchd.on_exit(harness.mac, state, TARGET, code)
 
     harness.clock.advance(60)
 

@@ -14,11 +14,6 @@ KICK = ("launchctl", "kickstart", "-k", LOGINWINDOW)
 SEALED = bytes.fromhex("41fa3742bed9b9d4a3b91f")
 
 
-@pytest.fixture
-def harness(tmp_path: Path) -> MacHarness:
-    return MacHarness(tmp_path)
-
-
 def has_session(harness: MacHarness) -> bool:
     result = harness.run("launchctl", "print", "gui/501")
     return result.code == 0 and "session = Aqua" in result.out

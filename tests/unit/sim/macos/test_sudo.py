@@ -12,11 +12,6 @@ from tests.unit.sim.macos.harness import PASSWORD, MacHarness
 RULE = b"m1 ALL=(ALL) NOPASSWD: ALL\n"
 
 
-@pytest.fixture
-def harness(tmp_path: Path) -> MacHarness:
-    return MacHarness(tmp_path)
-
-
 def test_bare_mac_requires_a_password(harness: MacHarness) -> None:
     result = harness.run("sudo", "-n", "true")
 

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import io
 import tarfile
-from pathlib import Path
 
 import pytest
 
 from tests.unit.sim.macos.harness import MacHarness
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> MacHarness:
-    return MacHarness(tmp_path)
 
 
 def an_archive(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
