@@ -65,7 +65,7 @@ async def send_all(
         async with handshakes:
             await mac.connect(connect_timeout=ssh.CONNECT_TIMEOUT)
         for artifact in artifacts:
-            await mac.do(
+            await mac.execute(
                 Stream(
                     artifact=artifact,
                     path=f"{fleet.into}/{artifact.name}",

@@ -43,7 +43,7 @@ class ShellUser:
     async def run(self, *argv: str) -> int:
         home = str(self.world.mac.folders.tart_home)
         call = Call(argv, self.output.append, self.output.append, {"TART_HOME": home, "CI": "1"})
-        return await asyncio.shield(self.world.mac.start(call, parent=1).ended)
+        return await asyncio.shield(self.world.mac.start(call, parent=1).exit_code)
 
 
 @asynccontextmanager

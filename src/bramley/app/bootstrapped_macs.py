@@ -98,7 +98,7 @@ class BootstrappedMacs:
         self, on_progress: Callable[[Progress], None]
     ) -> AgentArtifacts | None:
         # First: archives take long to build, and are useless where no Mac can be switched on.
-        if missing := await asyncio.to_thread(sandbox.missing):
+        if missing := await asyncio.to_thread(sandbox.unavailable_reason):
             self._fail_all(missing, on_progress)
             return None
         folder = self._settings.folder / ARCHIVES

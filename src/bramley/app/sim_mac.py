@@ -82,12 +82,12 @@ async def host(settings: Settings) -> AsyncIterator[SimulatedHost]:
 
 def _host(settings: Settings) -> SimulatedHost:
     _check(settings)
-    if Mac.is_made(settings.root):
+    if Mac.is_complete(settings.root):
         if settings.password_file or settings.authorized_key:
             raise BadConfiguration(
                 f"the Mac in {settings.root} already has its password and keys; use another --root for a new Mac"
             )
-    elif not Mac.may_be_made(settings.root):
+    elif not Mac.can_be_created(settings.root):
         raise BadConfiguration(
             f"{settings.root} is not empty and not a simulated Mac; use an empty folder for --root"
         )

@@ -52,7 +52,7 @@ class Stage:
 async def model(folder: Path) -> AsyncIterator[Stage]:
     """Answer from the model, under virtual time."""
     clock = virtual_time.clock()
-    mac = Mac.make(folder / "mac", settings=SETTINGS, clock=clock)
+    mac = Mac.create(folder / "mac", settings=SETTINGS, clock=clock)
     store = ArtifactStore()
     connection = ModelConnection(mac, clock=clock, artifacts=store)
 

@@ -271,7 +271,7 @@ class VirtualCall:
         self.mac.table.kill(self.pid, number)
 
     async def end(self) -> RunExit:
-        code = await asyncio.shield(self.process.ended)
+        code = await asyncio.shield(self.process.exit_code)
         output = ("".join(f"{line}\n" for line in lines) for lines in (self.out, self.err))
         return RunExit(code, *output)
 

@@ -69,7 +69,7 @@ def test_flock_is_visible_to_others_and_moves_with_its_descriptor(tmp_path: Path
         other.communicate("")
 
     assert locks.flock(str(tmp_path))
-    descriptor = locks.give(str(tmp_path))
+    descriptor = locks.hand_over(str(tmp_path))
     assert Locks().is_flocked(str(tmp_path))
     os.close(descriptor)
     assert not Locks().is_flocked(str(tmp_path))

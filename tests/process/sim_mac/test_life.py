@@ -188,7 +188,7 @@ async def test_command_prints_how_to_connect_and_no_process_survives_its_kill(
 async def test_mac_after_an_interrupted_first_start_has_a_valid_password(tmp_path: Path) -> None:
     root = tmp_path / "mac"
     with pytest.raises(OSError, match="No space"):
-        Mac.make(root, settings=Settings(free_bytes=0))
+        Mac.create(root, settings=Settings(free_bytes=0))
     (root / ".mac/password").write_text("of the first start\n")
 
     async with sim_mac.host(sim_mac.Settings(root=root, listen=Address("127.0.0.1", 0))) as host:

@@ -37,8 +37,8 @@ class ShellUser:
         vm = f"{PREFIX}{self._count}"
         process = self._begin("clone", TAGGED, vm)
         # It is given up when it takes too long.
-        await asyncio.wait((process.ended,), timeout=60)
-        if process.ended.done() and process.ended.result() == 0:
+        await asyncio.wait((process.exit_code,), timeout=60)
+        if process.exit_code.done() and process.exit_code.result() == 0:
             self.created[vm] = self._files(vm)
         else:
             self.mac.table.kill(process.pid)
@@ -83,7 +83,7 @@ class ShellUser:
 
     async def has_pushed(self) -> bool:
         """Return whether no push is running."""
-        return all(process.ended.done() for process in self.pushing)
+        return all(process.exit_code.done() for process in self.pushing)
 
     def damage(self) -> list[str]:
         """Return the VMs that lost files and the pushes that failed."""
@@ -93,9 +93,9 @@ class ShellUser:
             if had - self._files(vm)
         ]
         failed = [
-            f"push of {vm} ended with {process.ended.result()}"
+            f"push of {vm} ended with {process.exit_code.result()}"
             for process, vm in self.pushing.items()
-            if process.ended.done() and process.ended.result() != 0
+            if process.exit_code.done() and process.exit_code.result() != 0
         ]
         return gone + failed
 

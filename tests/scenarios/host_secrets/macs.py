@@ -84,7 +84,7 @@ def steps(folder: Path, canaries: Canaries, *, password: Secret | None = None) -
 def bare(root: Path, canaries: Canaries) -> Mac:
     """Return a bare Mac."""
     settings = Settings(password=canaries.password.reveal())
-    return Mac.make(root, settings=settings, clock=virtual_time.clock())
+    return Mac.create(root, settings=settings, clock=virtual_time.clock())
 
 
 def connection_to(mac: Mac) -> ModelConnection:

@@ -61,7 +61,7 @@ async def test_folder_with_other_files_is_refused(tmp_path: Path) -> None:
 
 
 async def test_existing_mac_keeps_its_password(tmp_path: Path) -> None:
-    Mac.make(tmp_path / "mac")
+    Mac.create(tmp_path / "mac")
     (tmp_path / "password").write_text("another")
 
     await refused(

@@ -24,7 +24,7 @@ from tests.unit.host.steps.interruption import PASSWORD
 
 
 def mac(folder: Path, settings: Settings) -> ModelConnection:
-    created = Mac.make(folder / "mac", settings=settings, clock=virtual_time.clock())
+    created = Mac.create(folder / "mac", settings=settings, clock=virtual_time.clock())
     return ModelConnection(created, clock=virtual_time.clock(), user=settings.user)
 
 

@@ -91,14 +91,14 @@ class _AgentTransport:
 
     async def send(self, request: Request) -> Response:
         if request.method in _READS:
-            answer = await self._inner.send(request)
+            response = await self._inner.send(request)
             await self._agent.block_if_dead()
-            return answer
+            return response
         label = f"{request.method} {request.path}"
         await self._agent.checkpoint(f"before {label}")
-        answer = await self._inner.send(request)
+        response = await self._inner.send(request)
         await self._agent.checkpoint(f"after {label}")
-        return answer
+        return response
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
@@ -140,7 +140,7 @@ class SimulatedPrograms:
         process.gate = gate
         agent.notify_checkpoint(f"within {label}")
         try:
-            code = await asyncio.shield(process.ended)
+            code = await asyncio.shield(process.exit_code)
         except asyncio.CancelledError:
             if agent.is_alive:
                 agent.mac.table.kill_group(process.group)
@@ -239,9 +239,9 @@ class Snapshot:
         now = _entries(self._folders)
         for path in sorted(now.keys() - self._entries.keys(), reverse=True):
             _remove(path)
-        for path, kept in sorted(self._entries.items()):
-            if now.get(path) != kept:
-                _restore_one(path, kept)
+        for path, saved in sorted(self._entries.items()):
+            if now.get(path) != saved:
+                _restore_one(path, saved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,15 +253,15 @@ class _Entry:
 
 
 def _entries(folders: tuple[Path, ...]) -> dict[Path, _Entry]:
-    found: dict[Path, _Entry] = {}
+    entries: dict[Path, _Entry] = {}
     for folder in folders:
-        for place, _, files in os.walk(folder):
-            here = Path(place)
-            found[here] = _Entry(here.stat().st_mode, None)
-            for path in (here / name for name in files):
+        for path_name, _, files in os.walk(folder):
+            parent = Path(path_name)
+            entries[parent] = _Entry(parent.stat().st_mode, None)
+            for path in (parent / name for name in files):
                 if path.is_file() and not path.is_symlink():
-                    found[path] = _Entry(path.stat().st_mode, path.read_bytes())
-    return found
+                    entries[path] = _Entry(path.stat().st_mode, path.read_bytes())
+    return entries
 
 
 def _remove(path: Path) -> None:
@@ -271,9 +271,9 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _restore_one(path: Path, kept: _Entry) -> None:
-    if kept.content is None:
+def _restore_one(path: Path, saved: _Entry) -> None:
+    if saved.content is None:
         path.mkdir(parents=True, exist_ok=True)
     else:
-        path.write_bytes(kept.content)
-    path.chmod(kept.mode & 0o7777)
+        path.write_bytes(saved.content)
+    path.chmod(saved.mode & 0o7777)

@@ -1,4 +1,4 @@
-"""A simulated Mac for real processes: a folder with programs that answer like a Mac's, and the folders of its agent.
+"""A simulated Mac for real processes: a folder with programs that behave like a Mac's, and the folders of its agent.
 
 An agent whose PATH is `programs` finds these and a few harmless tools of the real machine, and none that could affect its sessions,
 loginwindow or root.
@@ -51,7 +51,7 @@ class MacFolder:
         self.log = root / "agent.log"
 
     def lay_out(self, content: Mapping[str, Any]) -> SettingsFile:
-        """Make the folder, or update its programs and settings; what is on its disk stays."""
+        """Create the folder, or update its programs and settings; the Mac's files stay."""
         for folder in (self.programs, self.folders.tart_home, self.folders.vm_logs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         tart_process.install_program(
@@ -80,11 +80,11 @@ class MacFolder:
 
     def vms(self) -> list[int]:
         """Return the processes that hold its VMs; not their supervisors, nor other calls of tart."""
-        places = (f"{self.programs}/", f"{self.folders.tart_home}/")
+        prefixes = (f"{self.programs}/", f"{self.folders.tart_home}/")
         return [
             pid
             for pid, argv in self._running()
-            if _script(argv).startswith(places) and _runs_vm(argv)
+            if _script(argv).startswith(prefixes) and _runs_vm(argv)
         ]
 
     def processes(self) -> list[int]:
@@ -93,19 +93,19 @@ class MacFolder:
 
     def _running(self) -> list[tuple[int, tuple[str, ...]]]:
         """Return the processes of interpreters that have a file of this Mac among their arguments; pagers and editors do not count."""
-        inside = f"{self.root}/"
+        prefix = f"{self.root}/"
         return [
             (each.pid, each.argv)
             for each in platform.current().processes()
-            if _is_ours(each.argv) and any(word.startswith(inside) for word in each.argv)
+            if _is_interpreter(each.argv) and any(word.startswith(prefix) for word in each.argv)
         ]
 
     def _shim(self, name: str) -> str:
-        words = (sys.executable, "-I", "-S", shim.__file__, str(self.root), name)
-        return f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
+        argv = (sys.executable, "-I", "-S", shim.__file__, str(self.root), name)
+        return f'#!/bin/sh\nexec {shlex.join(argv)} "$@"\n'
 
 
-def _is_ours(argv: tuple[str, ...]) -> bool:
+def _is_interpreter(argv: tuple[str, ...]) -> bool:
     return argv[0].rpartition("/")[2].lstrip("-").startswith(INTERPRETERS)
 
 
@@ -120,10 +120,10 @@ def _runs_vm(argv: tuple[str, ...]) -> bool:
 
 def _install(path: Path, content: str) -> None:
     """Write a program by a rename: another process may be about to start it."""
-    written = path.with_name(f".{path.name}.new")
-    written.write_text(content)
-    written.chmod(0o700)
-    written.replace(path)
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(content)
+    temporary.chmod(0o700)
+    temporary.replace(path)
 
 
 def _link(path: Path) -> None:

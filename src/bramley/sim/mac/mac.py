@@ -1,7 +1,7 @@
 """A simulated Mac under virtual time: files in a folder, processes and locks in memory, one agent at a time.
 
-Nothing of the real machine is touched but the folder. The same seed gives the same run. A VM needs a logged-in session of its user:
-restarting loginwindow brings one back where automatic login is set up, and ends all that runs in the old one, VMs included.
+Only that folder of the real machine is changed. The same seed gives the same run. A VM needs a logged-in session of its user:
+restarting loginwindow starts one if automatic login is configured, and ends everything in the old one, VMs included.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bramley.sim.mac import shim
 from bramley.sim.mac.agent_process import AgentProcess
 from bramley.sim.mac.folder import folders
 from bramley.sim.mac.processes import Call, Process, Program, Table
-from bramley.sim.mac.runs import Supervised
+from bramley.sim.mac.runs import SupervisedRun
 from bramley.sim.mac.settings_file import TART, Fault, Faults, SettingsFile
 from bramley.sim.tart import in_process
 
@@ -54,7 +54,7 @@ class SimulatedMac:
             on_change=lambda alive: self.settings.host(has_session=alive),
             on_restart=self._end_guests,
         )
-        self.supervised: dict[str, Supervised] = {}
+        self.supervised: dict[str, SupervisedRun] = {}
         self._agents = 0
         self._programs: dict[str, Program] = {
             TART: self.tart.run_command,
@@ -137,39 +137,39 @@ class Session:
     is_alive: bool = True
     # Whether a new loginwindow logs the user in automatically, and after how long.
     logs_in: bool = True
-    login_takes: timedelta = timedelta(seconds=4)
+    login_delay: timedelta = timedelta(seconds=4)
     # The commands that addressed loginwindow, in order.
     loginwindow_commands: list[str] = field(default_factory=list)
 
     def end(self) -> None:
         """End the session; running VMs continue, new ones do not start."""
-        self._become(alive=False)
+        self._set_alive(alive=False)
 
     def log_in(self) -> None:
         """Log the user in, if automatic login is set up; a boot does so, too."""
         if self.logs_in and not self.is_alive:
-            self._become(alive=True)
+            self._set_alive(alive=True)
 
     async def launchctl(self, _: Process, call: Call) -> int:
-        """Answer `launchctl print gui/…` and `launchctl kickstart -k system/com.apple.loginwindow`."""
-        answer = shim.answer_launchctl(call.argv[1:], is_alive=self.is_alive, as_root=call.as_root)
-        if answer.restarts_loginwindow:
+        """Run `launchctl print gui/…` and `launchctl kickstart -k system/com.apple.loginwindow`."""
+        result = shim.run_launchctl(call.argv[1:], is_alive=self.is_alive, as_root=call.as_root)
+        if result.restarts_loginwindow:
             self.loginwindow_commands.append(" ".join(call.argv))
-            self._become(alive=False)
+            self._set_alive(alive=False)
             self.on_restart()
-            asyncio.get_running_loop().call_later(self.login_takes.total_seconds(), self.log_in)
-        for line in answer.out:
+            asyncio.get_running_loop().call_later(self.login_delay.total_seconds(), self.log_in)
+        for line in result.out:
             call.out(line)
-        for line in answer.err:
+        for line in result.err:
             call.err(line)
-        return answer.code
+        return result.code
 
     async def killall(self, _: Process, call: Call) -> int:
         """Ignore the signal: loginwindow survives SIGHUP, and no session starts."""
         self.loginwindow_commands.append(" ".join(call.argv))
         return 0
 
-    def _become(self, *, alive: bool) -> None:
+    def _set_alive(self, *, alive: bool) -> None:
         self.is_alive = alive
         self.on_change(alive)
 

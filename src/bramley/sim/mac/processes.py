@@ -1,7 +1,7 @@
 """The processes of a simulated Mac, as asyncio tasks in a table, and the locks that they hold on files.
 
-`kill` takes effect before it returns: the process is off the table, what it held is free, and not one more line of it runs.
-A process leaves nothing to its parent but its exit code, and its children continue as orphans.
+`kill` takes effect before it returns: the process is removed from the table, its locks are released, and no more of its code runs.
+Its parent gets only its exit code, and its children continue as orphans.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Main = Callable[["Process"], Coroutine[Any, Any, int]]
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """One process; `ended` holds its exit code, or minus the signal that killed it."""
+    """One process; `exit_code` is set at its end to its exit code, or minus the signal that killed it."""
 
     pid: int
     argv: tuple[str, ...]
     parent: int
     group: int
     started_at: datetime
-    ended: asyncio.Future[int]
+    exit_code: asyncio.Future[int]
     # Called once at its end, in this order; locks are released here.
     on_exit: list[Callable[[], None]] = field(default_factory=list)
     # Signals that it handles; those not handled yet; and whether it waits where a signal interrupts it.
@@ -46,7 +46,7 @@ class Process:
     @property
     def is_alive(self) -> bool:
         """Return whether the process has not ended."""
-        return not self.ended.done()
+        return not self.exit_code.done()
 
 
 class Table:
@@ -108,9 +108,9 @@ class Table:
 
     def _new(self, argv: tuple[str, ...], parent: int, group: int | None) -> Process:
         pid, self._next = self._next, self._next + 1
-        ended = asyncio.get_running_loop().create_future()
+        exit_code = asyncio.get_running_loop().create_future()
         process = Process(
-            pid, argv, parent, pid if group is None else group, self._clock.now(), ended
+            pid, argv, parent, pid if group is None else group, self._clock.now(), exit_code
         )
         self._processes[pid] = process
         return process
@@ -129,7 +129,7 @@ class Table:
     def _end(self, process: Process, code: int) -> None:
         if not process.is_alive:
             return
-        process.ended.set_result(code)
+        process.exit_code.set_result(code)
         del self._processes[process.pid]
         for child in self._processes.values():
             if child.parent == process.pid:
@@ -187,7 +187,7 @@ class Locks:
             return None
         return queue.holder if queue else None
 
-    def take(self, path: str, process: Process) -> bool:
+    def try_acquire(self, path: str, process: Process) -> bool:
         """Acquire the lock if it is free; return whether the process holds it now."""
         inode = _inode(path)
         queue = self._queues.get(inode)
@@ -197,9 +197,9 @@ class Locks:
             return True
         return queue.holder is process
 
-    async def wait(self, path: str, process: Process) -> None:
+    async def acquire(self, path: str, process: Process) -> None:
         """Acquire the lock in order of arrival."""
-        if self.take(path, process):
+        if self.try_acquire(path, process):
             return
         inode = _inode(path)
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -217,11 +217,11 @@ class Locks:
         if inode is not None:
             self._release(inode, process)
 
-    def hand_over(self, path: str, giver: Process, taker: Process) -> None:
+    def transfer(self, path: str, old: Process, new: Process) -> None:
         """Transfer the lock to another process, as when a child inherits the open file."""
-        inode = self._taken.pop((giver.pid, path))
-        self._queues[inode].holder = taker
-        self._record(path, inode, taker)
+        inode = self._taken.pop((old.pid, path))
+        self._queues[inode].holder = new
+        self._record(path, inode, new)
 
     def _record(self, path: str, inode: Inode, process: Process) -> None:
         self._taken[process.pid, path] = inode
@@ -231,7 +231,7 @@ class Locks:
         queue = self._queues.get(inode)
         if queue is None:
             return
-        queue.waiting = deque(place for place in queue.waiting if place[0] is not process)
+        queue.waiting = deque(waiter for waiter in queue.waiting if waiter[0] is not process)
         if queue.holder is not process:
             return
         if queue.waiting:
@@ -243,5 +243,5 @@ class Locks:
 
 
 def _inode(path: str) -> Inode:
-    found = os.stat(path)  # noqa: PTH116 - the model's paths are plain text
-    return found.st_dev, found.st_ino
+    stat = os.stat(path)  # noqa: PTH116 - the model's paths are plain text
+    return stat.st_dev, stat.st_ino

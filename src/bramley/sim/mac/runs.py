@@ -21,13 +21,13 @@ _LINES = 20
 
 
 @dataclass(slots=True, eq=False)
-class Supervised:
+class SupervisedRun:
     """One run, in memory instead of a folder on disk; a supervisor killed before it recorded the end is lost."""
 
     run: Run
     supervisor: Process | None = None
     tart: Process | None = None
-    ended: RunExit | None = None
+    exit: RunExit | None = None
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
 
     @property
@@ -49,7 +49,7 @@ class SimulatedRuns:
         await agent.checkpoint("before run")
         if run.vm in self._runs:
             raise errors.AlreadyExists(f"VM {run.vm} already has a run")
-        supervised = self._runs[run.vm] = Supervised(run)
+        supervised = self._runs[run.vm] = SupervisedRun(run)
         await agent.checkpoint("within run")
         supervise(agent.mac, supervised)
         await agent.checkpoint("after run")
@@ -67,7 +67,7 @@ class SimulatedRuns:
         supervised = self._runs.get(vm)
         if supervised is None or supervised.is_alive:
             return None
-        return supervised.ended or RunExit(None, None)
+        return supervised.exit or RunExit(None, None)
 
     async def wait(self, vm: str) -> RunExit:
         """Wait until the run has ended."""
@@ -76,9 +76,9 @@ class SimulatedRuns:
             raise errors.NotFound(f"VM {vm} has no run")
         for process in (supervised.supervisor, supervised.tart):
             if process is not None:
-                await asyncio.shield(process.ended)
+                await asyncio.shield(process.exit_code)
         await self._agent.block_if_dead()
-        return supervised.ended or RunExit(None, None)
+        return supervised.exit or RunExit(None, None)
 
     def kill(self, vm: str) -> None:
         """Kill tart; its supervisor records the end."""
@@ -102,22 +102,22 @@ class SimulatedRuns:
         self._agent.notify_checkpoint("after forgetting a run")
 
 
-def supervise(mac: SimulatedMac, supervised: Supervised) -> None:
+def supervise(mac: SimulatedMac, supervised: SupervisedRun) -> None:
     """Start the supervisor of a run."""
     argv = ("/bin/sh", SUPERVISOR, *supervised.run.argv)
     supervised.supervisor = mac.table.spawn(argv, lambda _: _supervise(mac, supervised))
     supervised.tart = _tart(mac, supervised, supervised.supervisor.pid)
 
 
-async def _supervise(mac: SimulatedMac, supervised: Supervised) -> int:
+async def _supervise(mac: SimulatedMac, supervised: SupervisedRun) -> int:
     if supervised.tart is None:
         raise RuntimeError("a supervisor was started without its tart")
-    code = await asyncio.shield(supervised.tart.ended)
-    supervised.ended = RunExit(code, mac.clock.now())
+    code = await asyncio.shield(supervised.tart.exit_code)
+    supervised.exit = RunExit(code, mac.clock.now())
     return 0
 
 
-def _tart(mac: SimulatedMac, supervised: Supervised, parent: int) -> Process:
+def _tart(mac: SimulatedMac, supervised: SupervisedRun, parent: int) -> Process:
     log = mac.folders.vm_logs / f"{supervised.run.vm}.log"
 
     def log_line(line: str) -> None:

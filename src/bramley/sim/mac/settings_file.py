@@ -63,25 +63,25 @@ class SettingsFile:
     def save(self) -> None:
         """Write the file by a rename, so that no call reads half of it."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        written = self._file.with_suffix(".new")
-        written.write_text(json.dumps(self._content))
-        written.replace(self._file)
+        temporary = self._file.with_suffix(".new")
+        temporary.write_text(json.dumps(self._content))
+        temporary.replace(self._file)
 
-    def _update(self, part: str, key: str, more: dict[str, Any]) -> None:
-        self._content.setdefault(part, {}).setdefault(key, {}).update(more)
+    def _update(self, section: str, key: str, values: dict[str, Any]) -> None:
+        self._content.setdefault(section, {}).setdefault(key, {}).update(values)
         self.save()
 
 
 @dataclass(slots=True)
 class Fault:
-    """A program that hangs, is slow or fails; `left` is how many times more, None for always."""
+    """A program that hangs, is slow or fails; `remaining` is how many times more, None for always."""
 
     program: str
     do: str
     seconds: float = 0.0
     code: int = 1
     stderr: str = ""
-    left: int | None = None
+    remaining: int | None = None
 
 
 class Faults:
@@ -97,7 +97,7 @@ class Faults:
         if name == TART:
             self._settings.fault(verb, do, times=times, **details)
         elif do in {"hang", "slow", "fail"}:
-            self._others.append(Fault(program, do, left=times, **details))
+            self._others.append(Fault(program, do, remaining=times, **details))
         else:
             raise ValueError(f"{program} cannot {do}")
 
@@ -109,7 +109,7 @@ class Faults:
     def take(self, program: str) -> Fault | None:
         """Return the fault that applies to this call, and count it."""
         for fault in self._others:
-            if fault.program == program and fault.left != 0:
-                fault.left = None if fault.left is None else fault.left - 1
+            if fault.program == program and fault.remaining != 0:
+                fault.remaining = None if fault.remaining is None else fault.remaining - 1
                 return fault
         return None

@@ -24,7 +24,7 @@ _NO_DOMAIN = 113
 _USAGE = 64
 
 
-class LaunchctlAnswer(NamedTuple):
+class LaunchctlResult(NamedTuple):
     """The result of launchctl."""
 
     code: int
@@ -33,33 +33,33 @@ class LaunchctlAnswer(NamedTuple):
     restarts_loginwindow: bool = False
 
 
-def answer_launchctl(arguments: Sequence[str], *, is_alive: bool, as_root: bool) -> LaunchctlAnswer:
-    """Answer `print gui/<uid>` and `kickstart -k system/com.apple.loginwindow`."""
+def run_launchctl(arguments: Sequence[str], *, is_alive: bool, as_root: bool) -> LaunchctlResult:
+    """Run `print gui/<uid>` and `kickstart -k system/com.apple.loginwindow`."""
     match list(arguments):
         case ["print", domain] if is_alive:
-            return LaunchctlAnswer(0, (f"{domain} = {{", "\ttype = login", "\tsession = Aqua", "}"))
+            return LaunchctlResult(0, (f"{domain} = {{", "\ttype = login", "\tsession = Aqua", "}"))
         case ["print", domain]:
             message = f"Could not find domain for user gui: {domain.partition('/')[2]}"
-            return LaunchctlAnswer(_NO_DOMAIN, err=(message,))
+            return LaunchctlResult(_NO_DOMAIN, err=(message,))
         case ["kickstart", "-k", target] if target == LOGINWINDOW and as_root:
-            return LaunchctlAnswer(0, restarts_loginwindow=True)
+            return LaunchctlResult(0, restarts_loginwindow=True)
         case ["kickstart", *_]:
-            return LaunchctlAnswer(
+            return LaunchctlResult(
                 1, err=("Could not kickstart service: 1: Operation not permitted",)
             )
-    return LaunchctlAnswer(_USAGE, err=("Unrecognized subcommand or arguments",))
+    return LaunchctlResult(_USAGE, err=("Unrecognized subcommand or arguments",))
 
 
 def launchctl(root: str, arguments: Sequence[str]) -> int:
     """Print whether there is a session, or restart loginwindow."""
     is_alive = not os.path.exists(os.path.join(root, NO_SESSION))
-    answer = answer_launchctl(arguments, is_alive=is_alive, as_root=_AS_ROOT in os.environ)
-    if answer.restarts_loginwindow:
+    result = run_launchctl(arguments, is_alive=is_alive, as_root=_AS_ROOT in os.environ)
+    if result.restarts_loginwindow:
         _record(root, ["launchctl", *arguments])
         _restart_session(root)
-    sys.stdout.writelines(f"{line}\n" for line in answer.out)
-    sys.stderr.writelines(f"{line}\n" for line in answer.err)
-    return answer.code
+    sys.stdout.writelines(f"{line}\n" for line in result.out)
+    sys.stderr.writelines(f"{line}\n" for line in result.err)
+    return result.code
 
 
 def sudo(root: str, arguments: Sequence[str]) -> int:
@@ -97,9 +97,9 @@ NAMES: dict[str, Callable[[str, Sequence[str]], int]] = {
 }
 
 
-def _record(root: str, words: Sequence[str]) -> None:
+def _record(root: str, argv: Sequence[str]) -> None:
     with open(os.path.join(root, LOGINWINDOW_COMMANDS), "a", encoding="utf-8") as file:
-        file.write(" ".join(words) + "\n")
+        file.write(" ".join(argv) + "\n")
 
 
 def _restart_session(root: str) -> None:
@@ -114,7 +114,7 @@ def _restart_session(root: str) -> None:
 
 
 def main() -> None:
-    """Answer one call."""
+    """Run one program."""
     root, name, *arguments = sys.argv[1:]
     sys.exit(NAMES[name](root, arguments))
 

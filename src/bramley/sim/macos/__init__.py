@@ -1,1 +1,1 @@
-"""The operating system of a simulated Mac: its files, users, services and programs, as one model with two faces."""
+"""The operating system of a simulated Mac: its files, users, services and programs, as one model with two implementations."""

@@ -18,7 +18,7 @@ from bramley.sim.macos.programs import pfctl
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
 
-_EMPTIED = ("/private/tmp", "/private/var/run")
+_CLEARED_FOLDERS = ("/private/tmp", "/private/var/run")
 _NEVER = 1e12
 
 
@@ -28,28 +28,28 @@ def is_up(state: Mapping[str, Any]) -> bool:
 
 
 def next_event_at(state: Mapping[str, Any]) -> float:
-    """Return when a Mac that is down comes up."""
+    """Return when a Mac that is shut down starts again."""
     return float(state["boot"].get("back_at", inf))
 
 
 def run_due_events(mac: Mac, state: dict[str, Any]) -> None:
-    """Come up."""
+    """Start the Mac."""
     start(mac, state)
 
 
-def go_down(mac: Mac, state: dict[str, Any]) -> None:
-    """Shut down: lose what only a running Mac has, until it comes up again."""
+def shut_down(mac: Mac, state: dict[str, Any]) -> None:
+    """Shut down: end everything that only a running Mac has, until it starts again."""
     loginwindow.log_out(mac, state)
     for domain in {launchd.domain_of(target) for target in state["launchd"]["jobs"]}:
         launchd.end_domain(mac, state, domain)
     state["processes"] = []
-    for folder in _EMPTIED:
+    for folder in _CLEARED_FOLDERS:
         for name in mac.files.names(folder):
             mac.files.remove(f"{folder}/{name}")
     if state.get("filevault_after") == "restart":
         state.update({"filevault": True, "filevault_after": ""})
-    gone = _NEVER if state["filevault"] else state["settings"]["boot_seconds"]
-    state["boot"]["back_at"] = mac.now() + gone
+    downtime = _NEVER if state["filevault"] else state["settings"]["boot_seconds"]
+    state["boot"]["back_at"] = mac.now() + downtime
 
 
 def start(mac: Mac, state: dict[str, Any]) -> None:

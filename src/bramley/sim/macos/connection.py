@@ -1,6 +1,6 @@
-"""An in-process connection to a simulated Mac: performs the commands and probes of host steps on the model, under any clock.
+"""An in-process connection to a simulated Mac: executes the commands and probes of host steps on the model, under any clock.
 
-`Faults` plans what happens to a command: the connection is cut before it, after it, before its answer or at a byte of a stream; it
+`Faults` plans what happens to a command: the connection is cut before it, after it, before its response or at a byte of a stream; it
 hangs until its timeout; it fails. After a cut the next call is a new connection, as with SSH.
 """
 
@@ -89,9 +89,9 @@ class ModelConnection:
         self.probes += 1
         await self._begin(fault, _PROBE_TIMEOUT, "probe the Mac")
         with self.mac.caching():
-            found = host_commands.facts(self.mac, self._user, probes)
+            facts = host_commands.facts(self.mac, self._user, probes)
         self._end(fault)
-        return found
+        return facts
 
     async def _begin(self, fault: Fault | None, limit: timedelta, purpose: str) -> None:
         """Fail or hang before the command, if a fault or the Mac requires it."""
@@ -106,7 +106,7 @@ class ModelConnection:
 
     def _require_up(self, purpose: str) -> None:
         if not self.mac.is_up:
-            raise errors.HostUnreachable(f"{self.host}: does not answer: {purpose}")
+            raise errors.HostUnreachable(f"{self.host}: does not respond: {purpose}")
         if self.mac.state["host_key_id"] != self._pinned_key_id:
             raise errors.HostKeyChanged(f"{self.host} does not present the pinned host key")
 
@@ -114,7 +114,7 @@ class ModelConnection:
         if isinstance(fault, Cut) and (
             fault.point is CutPoint.UNANSWERED or fault.at_byte is not None
         ):
-            raise errors.HostUnreachable(f"{self.host}: the connection was cut before the answer")
+            raise errors.HostUnreachable(f"{self.host}: the connection was cut before the response")
         self._is_cut = fault == Cut(CutPoint.AFTER)
 
     async def _perform(self, command: commands.Command, fault: Fault | None) -> None:
@@ -197,19 +197,19 @@ class _FaultyStream:
     def __init__(self, host: str, fault: Fault | None) -> None:
         self._host = host
         self._corrupts = isinstance(fault, Garble)
-        self._left = fault.at_byte if isinstance(fault, Cut) else None
+        self._remaining = fault.at_byte if isinstance(fault, Cut) else None
 
     async def through(self, blocks: AsyncIterator[bytes], renew: Renew) -> AsyncGenerator[bytes]:
         """Yield the blocks, cut or corrupted by the fault."""
         async for block in blocks:
-            yield self._take(block)
+            yield self._next_block(block)
             renew()
 
-    def _take(self, block: bytes) -> bytes:
-        if self._left is not None and len(block) > self._left:
+    def _next_block(self, block: bytes) -> bytes:
+        if self._remaining is not None and len(block) > self._remaining:
             raise errors.HostUnreachable(f"{self._host}: the connection was cut in a stream")
-        if self._left is not None:
-            self._left -= len(block)
+        if self._remaining is not None:
+            self._remaining -= len(block)
         if self._corrupts:
             self._corrupts = False
             return bytes([block[0] ^ 1]) + block[1:]

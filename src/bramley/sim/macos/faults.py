@@ -79,9 +79,9 @@ class Faults:
         """Count a command and remove and return its fault."""
         number = self.commands
         self.commands += 1
-        for place, (which, fault) in enumerate(self._planned):
+        for index, (which, fault) in enumerate(self._planned):
             if which == number if isinstance(which, int) else which(command):
-                del self._planned[place]
+                del self._planned[index]
                 return fault
         return None
 

@@ -47,17 +47,17 @@ class Files:
         """Return the path without links; missing parts stay as they are."""
         folder, _, name = path.rpartition("/")
         if not self._store.is_caching or not name or name in (".", ".."):
-            return self._followed(path, follow=follow)
+            return self._follow_links(path, follow=follow)
         real_parts = self._folders.get(folder)
         if real_parts is None:
-            real_parts = self._folders[folder] = self._followed(folder).rstrip("/")
+            real_parts = self._folders[folder] = self._follow_links(folder).rstrip("/")
         real = f"{real_parts}/{name}"
-        return self._followed(path) if follow and self._target(real) is not None else real
+        return self._follow_links(path) if follow and self._target(real) is not None else real
 
-    def _followed(self, path: str, *, follow: bool = True) -> str:
+    def _follow_links(self, path: str, *, follow: bool = True) -> str:
         remaining = [part for part in reversed(path.split("/")) if part not in ("", ".")]
         real_parts: list[str] = []
-        left = _MAX_LINKS
+        links_left = _MAX_LINKS
         while remaining:
             part = remaining.pop()
             if part == "..":
@@ -69,8 +69,8 @@ class Files:
             if target is None:
                 real_parts.append(part)
                 continue
-            left -= 1
-            if left < 0:
+            links_left -= 1
+            if links_left < 0:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
             if target.startswith("/"):
                 real_parts.clear()
@@ -114,11 +114,11 @@ class Files:
         """Return the target of a link as it is stored."""
         return os.readlink(self._at(path, follow=False))
 
-    def read(self, path: str, *, most: int = -1) -> bytes | None:
-        """Return the content of a file, at most `most` bytes; None if there is none."""
+    def read(self, path: str, *, limit: int = -1) -> bytes | None:
+        """Return the content of a file, at most `limit` bytes; None if there is none."""
         try:
             with open(self._at(path), "rb") as file:
-                return file.read(most)
+                return file.read(limit)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
 
@@ -128,11 +128,11 @@ class Files:
 
     def digest(self, path: str) -> str:
         """Return the SHA-256 of a file."""
-        found = hashlib.sha256()
+        hasher = hashlib.sha256()
         with open(self._at(path), "rb") as file:
             while block := file.read(_BLOCK):
-                found.update(block)
-        return found.hexdigest()
+                hasher.update(block)
+        return hasher.hexdigest()
 
     def names(self, path: str) -> list[str]:
         """Return the sorted names in a folder; empty if there is none."""
@@ -153,12 +153,12 @@ class Files:
             if inner == f"/{FOLDER}":
                 continue
             try:
-                found = os.lstat(self._root + inner)
+                stat = os.lstat(self._root + inner)
             except FileNotFoundError:
                 # Programs of a running Mac may remove files meanwhile.
                 continue
-            yield inner, found
-            if stats.S_ISDIR(found.st_mode):
+            yield inner, stat
+            if stats.S_ISDIR(stat.st_mode):
                 yield from self.facts(inner)
 
     def write(
@@ -167,20 +167,20 @@ class Files:
         """Write a file atomically, replacing a file or link; its folder must exist, and the disk must have room."""
         self.require_room(len(content))
         self._require_owner(owner)
-        place = self._replaceable_path(path)
-        temporary = _temporary_path(place)
+        target = self._replaceable_path(path)
+        temporary = _temporary_path(target)
         with open(temporary, "wb") as file:
             file.write(content)
         os.chmod(temporary, mode)
-        self._replace(temporary, place)
-        self.own(path, owner, follow=False)
+        self._replace(temporary, target)
+        self.chown(path, owner, follow=False)
 
     def _replaceable_path(self, path: str) -> str:
         """Return where a file or link may be replaced; a folder may not."""
-        place = self._at(path, follow=False)
-        if _is_folder(place):
+        target = self._at(path, follow=False)
+        if _is_folder(target):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        return place
+        return target
 
     def _replace(self, old: str, new: str) -> None:
         os.replace(old, new)
@@ -204,16 +204,16 @@ class Files:
             if not self.is_folder(parent):
                 self.make_folder(parent)
             os.mkdir(self._root + real)
-        self.own(real, owner)
+        self.chown(real, owner)
         os.chmod(self._root + real, mode)
 
     def link(self, path: str, target: str) -> None:
         """Make a link atomically, replacing a file or link; links are owned by root."""
-        place = self._replaceable_path(path)
-        temporary = _temporary_path(place)
+        destination = self._replaceable_path(path)
+        temporary = _temporary_path(destination)
         os.symlink(target, temporary)
-        self._replace(temporary, place)
-        self.own(path, ROOT_OWNER, follow=False)
+        self._replace(temporary, destination)
+        self.chown(path, ROOT_OWNER, follow=False)
 
     def rename(self, path: str, to: str) -> None:
         """Rename atomically; a file is replaced, a folder is not."""
@@ -224,12 +224,12 @@ class Files:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), to)
         if old == new:
             return
-        unkept = self._owners_by_place(old) if self._is_of_others(old, new) else {}
+        unrecorded = self._unrecorded_owners(old) if self._changes_owner(old, new) else {}
         self._replace(self._root + old, self._root + new)
-        self._forget(new)
+        self._remove_owners(new)
         self._move_owners(old, new)
-        for moved, owner in unkept.items():
-            self.own(new + moved[len(old) :], owner, follow=False)
+        for path_before, owner in unrecorded.items():
+            self.chown(new + path_before[len(old) :], owner, follow=False)
 
     def remove(self, path: str) -> None:
         """Remove a file, a link or a whole folder; a missing one is no error."""
@@ -240,7 +240,7 @@ class Files:
             with suppress(FileNotFoundError):
                 os.unlink(self._root + real)
         self._folders.clear()
-        self._forget(real)
+        self._remove_owners(real)
 
     def mode(self, path: str) -> int:
         """Return the permission bits of a path."""
@@ -251,74 +251,74 @@ class Files:
         real = self.real(path, follow=follow)
         return self.owner_of(real, os.lstat(self._root + real))
 
-    def owner_of(self, real: str, found: os.stat_result) -> str:
+    def owner_of(self, real: str, stat: os.stat_result) -> str:
         """Return the owner of a path from `facts`."""
         state = self._store.read()
-        kept = state["owners"].get(real)
-        if kept is not None:
-            return str(kept)
+        recorded = state["owners"].get(real)
+        if recorded is not None:
+            return str(recorded)
         if not self._can_chown:
-            return users.owner_by_place(state, real)
-        return users.owner_by_ids(state, found.st_uid, found.st_gid)
+            return users.owner_by_path(state, real)
+        return users.owner_by_ids(state, stat.st_uid, stat.st_gid)
 
-    def own(self, path: str, owner: str, *, follow: bool = True) -> None:
+    def chown(self, path: str, owner: str, *, follow: bool = True) -> None:
         """Set the owner of a file, folder or link, as in `m1:staff`."""
         real = self.real(path, follow=follow)
         uid, gid = users.ids_of(self._store.read(), owner)
         if self._can_chown and _chown(self._root + real, uid, gid):
-            self._forget(real, also_below=False)
+            self._remove_owners(real, also_below=False)
         elif self.owner(real, follow=False) != owner:
             with self._store.change() as state:
                 state["owners"][real] = owner
 
-    def _is_of_others(self, old: str, new: str) -> bool:
+    def _changes_owner(self, old: str, new: str) -> bool:
         """Return whether files without a recorded owner would change their owner by a move."""
         state = self._store.read()
-        here, there = (users.owner_by_place(state, path) for path in (old, new))
-        return not self._can_chown and here != there
+        old_owner, new_owner = (users.owner_by_path(state, path) for path in (old, new))
+        return not self._can_chown and old_owner != new_owner
 
-    def _owners_by_place(self, real: str) -> dict[str, str]:
-        kept = self._store.read()["owners"]
+    def _unrecorded_owners(self, real: str) -> dict[str, str]:
+        recorded = self._store.read()["owners"]
         paths = (real, *self.walk(real)) if _is_folder(self._root + real) else (real,)
-        return {path: self.owner(path, follow=False) for path in paths if path not in kept}
+        return {path: self.owner(path, follow=False) for path in paths if path not in recorded}
 
-    def _forget(self, real: str, *, also_below: bool = True) -> None:
-        gone = [
+    def _remove_owners(self, real: str, *, also_below: bool = True) -> None:
+        removed = [
             path
             for path in self._store.read()["owners"]
             if path == real or (also_below and path.startswith(f"{real}/"))
         ]
-        if gone:
+        if removed:
             with self._store.change() as state:
-                for path in gone:
+                for path in removed:
                     del state["owners"][path]
 
     def _move_owners(self, old: str, new: str) -> None:
-        kept = self._store.read()["owners"]
-        moved = {path: who for path, who in kept.items() if f"{path}/".startswith(f"{old}/")}
+        recorded = self._store.read()["owners"]
+        moved = {path: recorded[path] for path in recorded if f"{path}/".startswith(f"{old}/")}
         if moved:
             with self._store.change() as state:
-                for path, who in moved.items():
+                for path, owner in moved.items():
                     del state["owners"][path]
-                    state["owners"][new + path[len(old) :]] = who
+                    state["owners"][new + path[len(old) :]] = owner
 
 
-def _is_folder(place: str) -> bool:
+def _is_folder(path: str) -> bool:
     """Return whether a path is itself a folder; following a link would lead out of the root."""
     try:
-        return stats.S_ISDIR(os.lstat(place).st_mode)
+        return stats.S_ISDIR(os.lstat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
 
 
-def _temporary_path(place: str) -> str:
-    folder, _, name = place.rpartition("/")
+def _temporary_path(path: str) -> str:
+    folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.{os.getpid()}"
 
 
-def _chown(place: str, uid: int, gid: int) -> bool:
+def _chown(path: str, uid: int, gid: int) -> bool:
     try:
-        os.lchown(place, uid, gid)
+        os.lchown(path, uid, gid)
     except OSError:
         # root of a user namespace without these ids.
         return False
@@ -345,11 +345,11 @@ def _copy_one(entry: os.DirEntry[str], new: str) -> None:
     _copy_attributes(entry.stat(follow_symlinks=False), new)
 
 
-def _copy_attributes(found: os.stat_result, new: str) -> None:
+def _copy_attributes(stat: os.stat_result, new: str) -> None:
     """Copy owner, mode and times."""
     # The owner must be set first: chown clears bits of the mode.
-    if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
-        os.lchown(new, found.st_uid, found.st_gid)
-    if not stats.S_ISLNK(found.st_mode):
-        os.chmod(new, stats.S_IMODE(found.st_mode))
-    os.utime(new, ns=(found.st_atime_ns, found.st_mtime_ns), follow_symlinks=False)
+    if (stat.st_uid, stat.st_gid) != (os.geteuid(), os.getegid()):
+        os.lchown(new, stat.st_uid, stat.st_gid)
+    if not stats.S_ISLNK(stat.st_mode):
+        os.chmod(new, stats.S_IMODE(stat.st_mode))
+    os.utime(new, ns=(stat.st_atime_ns, stat.st_mtime_ns), follow_symlinks=False)

@@ -100,7 +100,7 @@ class Settings:
 
 def lay_out(mac: Mac, settings: Settings) -> None:
     """Make the Mac's folders, files and state, and start it."""
-    mac.store.make(_state(settings))
+    mac.store.create(_state(settings))
     for folder in FOLDERS:
         mac.files.make_folder(folder)
     mac.files.make_folder("/private/tmp", mode=0o1777)

@@ -24,7 +24,7 @@ from bramley.sim.macos.programs import sudo, sudoers
 # The exit code of scripts that changed nothing, as in rendered shell.
 UNDONE = 125
 # The prefix of a file until it is renamed; the digits stand for the token of a call.
-_NEW = ".bramley-new.0123456789abcdef."
+_TEMPORARY_PREFIX = ".bramley-new.0123456789abcdef."
 
 
 class Failed(Exception):
@@ -57,13 +57,13 @@ def _accept(result: Result, accepted_codes: tuple[int, ...] = (0,)) -> None:
 
 def become_root(mac: Mac, user: str, password: Secret | None = None) -> None:
     """Fail with sudo's message if it refuses; the password is sent once, and only if sudo requires one."""
-    asks = password is not None and not sudoers.rules_for(mac, user).without_password
-    words = ("-S", "-p", "") if password else ("-n",)
-    stdin = content_of(password) + b"\n" if password and asks else b""
-    verdict = sudo.decide(mac, Call(("sudo", *words, "--", "true"), user, stdin))
-    if isinstance(verdict, Result):
-        error = PasswordRefused if "incorrect password" in verdict.err else Failed
-        raise error(verdict.code, verdict.err.strip())
+    needs_password = password is not None and not sudoers.rules_for(mac, user).without_password
+    options = ("-S", "-p", "") if password else ("-n",)
+    stdin = content_of(password) + b"\n" if password and needs_password else b""
+    decision = sudo.decide(mac, Call(("sudo", *options, "--", "true"), user, stdin))
+    if isinstance(decision, Result):
+        error = PasswordRefused if "incorrect password" in decision.err else Failed
+        raise error(decision.code, decision.err.strip())
 
 
 def content_of(content: bytes | Secret) -> bytes:
@@ -78,7 +78,7 @@ def write(mac: Mac, user: str, command: commands.Write) -> None:
     become_root(mac, user, command.sudo_password)
     with _temporary_file(mac, command.path) as new:
         mac.files.write(new, content_of(command.content), mode=command.mode)
-        mac.files.own(new, command.owner, follow=False)
+        mac.files.chown(new, command.owner, follow=False)
         if command.check:
             argv = tuple(new if word == "{}" else word for word in command.check)
             result = mac.run(Call(argv, "root"))
@@ -102,18 +102,18 @@ async def stream(
         if digest != artifact.sha256:
             raise Failed(UNDONE, "the received bytes differ from those that were sent")
         mac.files.at(new).chmod(command.mode)
-        mac.files.own(new, command.owner, follow=False)
+        mac.files.chown(new, command.owner, follow=False)
         mac.files.rename(new, command.path)
 
 
 async def _receive(mac: Mac, path: str, blocks: AsyncIterator[bytes]) -> tuple[int, str]:
-    found, size = hashlib.sha256(), 0
+    hasher, size = hashlib.sha256(), 0
     with mac.files.at(path).open("wb") as new:
         async for block in blocks:
             new.write(block)
-            found.update(block)
+            hasher.update(block)
             size += len(block)
-    return size, found.hexdigest()
+    return size, hasher.hexdigest()
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def _temporary_file(mac: Mac, path: str) -> Iterator[str]:
     if not mac.files.is_folder(folder or "/"):
         raise Failed(UNDONE, f"the folder {folder or '/'} does not exist")
     _refuse_folder(mac, path, follow=False)
-    new = f"{folder}/{_NEW}{name}"
+    new = f"{folder}/{_TEMPORARY_PREFIX}{name}"
     mac.files.remove(new)
     try:
         with _file_errors():
@@ -134,8 +134,8 @@ def _temporary_file(mac: Mac, path: str) -> Iterator[str]:
 
 
 def _refuse_folder(mac: Mac, path: str, *, follow: bool) -> None:
-    found = mac.files.at(path, follow=follow)
-    if found.is_dir() and (follow or not found.is_symlink()):
+    local_path = mac.files.at(path, follow=follow)
+    if local_path.is_dir() and (follow or not local_path.is_symlink()):
         raise Failed(UNDONE, f"{path} is a folder")
 
 
@@ -193,11 +193,11 @@ def seal(mac: Mac, user: str, command: commands.Seal) -> None:
 
 def facts(mac: Mac, user: str, probes: Collection[commands.Probe]) -> Facts:
     """Run all probes."""
-    may = not isinstance(sudo.decide(mac, Call(("sudo", "-n", "true"), user)), Result)
-    return Facts({probe: _answer(mac, user, probe, as_root=may) for probe in probes})
+    may_sudo = not isinstance(sudo.decide(mac, Call(("sudo", "-n", "true"), user)), Result)
+    return Facts({probe: _run_one_probe(mac, user, probe, as_root=may_sudo) for probe in probes})
 
 
-def _answer(mac: Mac, user: str, probe: commands.Probe, *, as_root: bool) -> ProbeResult:
+def _run_one_probe(mac: Mac, user: str, probe: commands.Probe, *, as_root: bool) -> ProbeResult:
     match probe:
         case commands.RunProbe():
             return run_probe(mac, user, probe)
@@ -210,8 +210,8 @@ def _answer(mac: Mac, user: str, probe: commands.Probe, *, as_root: bool) -> Pro
 def run_probe(mac: Mac, user: str, probe: commands.RunProbe) -> RunResult:
     """Run a program and return its output and exit code."""
     argv = ("sudo", "-n", "--", *probe.argv) if probe.as_root else probe.argv
-    answer = mac.run(Call(argv, user))
-    return RunResult(answer.code, (answer.out + answer.err).encode()[: probe.max_bytes])
+    result = mac.run(Call(argv, user))
+    return RunResult(result.code, (result.out + result.err).encode()[: probe.max_bytes])
 
 
 def _read_file_probe(mac: Mac, user: str, probe: commands.ReadFile) -> bytes | None:
@@ -225,20 +225,20 @@ def _read_file_probe(mac: Mac, user: str, probe: commands.ReadFile) -> bytes | N
 
 
 def _stat_probe(mac: Mac, user: str, probe: commands.Stat) -> FileStat | None:
-    found = mac.files.find(probe.path)
-    if found is None:
+    stat = mac.files.find(probe.path)
+    if stat is None:
         return None
     owner = mac.files.owner(probe.path, follow=False)
-    if stats.S_ISLNK(found.st_mode):
+    if stats.S_ISLNK(stat.st_mode):
         return FileStat(LINK, owner=owner, target=mac.files.target(probe.path))
-    mode = stats.S_IMODE(found.st_mode)
-    if stats.S_ISDIR(found.st_mode):
+    mode = stats.S_IMODE(stat.st_mode)
+    if stats.S_ISDIR(stat.st_mode):
         digest = folder_digest(mac.files.at(probe.path)) if probe.digest else ""
         return FileStat(FOLDER, mode=mode, owner=owner, digest=digest)
-    if not stats.S_ISREG(found.st_mode):
+    if not stats.S_ISREG(stat.st_mode):
         return FileStat(OTHER, mode=mode, owner=owner)
     digest = _digest(mac, user, probe.path) if probe.digest else ""
-    return FileStat(FILE, mode=mode, owner=owner, size=found.st_size, digest=digest)
+    return FileStat(FILE, mode=mode, owner=owner, size=stat.st_size, digest=digest)
 
 
 def _digest(mac: Mac, user: str, path: str) -> str:
@@ -258,30 +258,30 @@ def folder_digest(folder: Path) -> str:
 
 
 def _lines(folder: str, sealed_at: int | None) -> Iterator[str]:
-    for place, folders, files in os.walk(folder):
-        yield from _folder_lines(place, folder)
-        links = [name for name in folders if Path(place, name).is_symlink()]
+    for path, folders, files in os.walk(folder):
+        yield from _folder_lines(path, folder)
+        links = [name for name in folders if Path(path, name).is_symlink()]
         for name in (*files, *links):
-            yield from _file_lines(f"{place}/{name}", f".{place[len(folder) :]}/{name}", sealed_at)
+            yield from _file_lines(f"{path}/{name}", f".{path[len(folder) :]}/{name}", sealed_at)
 
 
-def _folder_lines(place: str, folder: str) -> Iterator[str]:
-    if os.lstat(place).st_mode & 0o555 != 0o555:
-        yield f"closed .{place[len(folder) :]}"
+def _folder_lines(parent: str, folder: str) -> Iterator[str]:
+    if os.lstat(parent).st_mode & 0o555 != 0o555:
+        yield f"closed .{parent[len(folder) :]}"
 
 
 def _file_lines(path: str, name: str, sealed_at: int | None) -> Iterator[str]:
-    found = os.lstat(path)
-    if stats.S_ISLNK(found.st_mode):
+    stat = os.lstat(path)
+    if stats.S_ISLNK(stat.st_mode):
         yield f"link {name}"
         yield f"end {Path(path).readlink()}"
-    if not stats.S_ISREG(found.st_mode):
+    if not stats.S_ISREG(stat.st_mode):
         return
     if name.rpartition("/")[2] != host.SEAL:
-        yield f"size {found.st_size} {name}"
-    if found.st_mode & 0o111 == 0o111:
+        yield f"size {stat.st_size} {name}"
+    if stat.st_mode & 0o111 == 0o111:
         yield f"run {name}"
-    if found.st_mode & 0o444 != 0o444:
+    if stat.st_mode & 0o444 != 0o444:
         yield f"closed {name}"
-    if sealed_at is not None and found.st_mtime_ns > sealed_at:
+    if sealed_at is not None and stat.st_mtime_ns > sealed_at:
         yield f"written {name}"

@@ -69,8 +69,8 @@ def domain_of(target: str) -> str:
 
 def find(state: Mapping[str, Any], target: str) -> Job | None:
     """Return a loaded job, or None."""
-    found: Job | None = state["launchd"]["jobs"].get(target)
-    return found
+    job: Job | None = state["launchd"]["jobs"].get(target)
+    return job
 
 
 def pid_of(state: Mapping[str, Any], label: str, domain: str = SYSTEM) -> int | None:
@@ -113,31 +113,31 @@ def read_job(mac: Mac, path: str, *, domain: str = SYSTEM) -> Job:
     if not is_safe or (domain == SYSTEM and not mac.files.owner(path).startswith("root:")):
         raise RefusedByLaunchd(BAD_OWNER)
     try:
-        given = plutil.read(content)
+        plist = plutil.read(content)
     except plutil.NoPropertyList as error:
         raise RefusedByLaunchd(NOT_A_LIST) from error
-    if not isinstance(given, dict) or not given.get("Label"):
+    if not isinstance(plist, dict) or not plist.get("Label"):
         raise RefusedByLaunchd(NOT_A_LIST)
-    return _job(given, path)
+    return _job(plist, path)
 
 
-def _job(given: dict[str, Any], path: str) -> Job:
-    program = given.get("Program")
+def _job(plist: dict[str, Any], path: str) -> Job:
+    program = plist.get("Program")
     return {
-        "label": given["Label"],
+        "label": plist["Label"],
         "path": path,
-        "arguments": given.get("ProgramArguments") or [program or ""],
+        "arguments": plist.get("ProgramArguments") or [program or ""],
         "program": program or "",
-        "user": given.get("UserName", ""),
-        "environment": given.get("EnvironmentVariables", {}),
-        "folder": given.get("WorkingDirectory", "/"),
-        "out": given.get("StandardOutPath", "/dev/null"),
-        "err": given.get("StandardErrorPath", "/dev/null"),
-        "run_at_load": bool(given.get("RunAtLoad", False)),
+        "user": plist.get("UserName", ""),
+        "environment": plist.get("EnvironmentVariables", {}),
+        "folder": plist.get("WorkingDirectory", "/"),
+        "out": plist.get("StandardOutPath", "/dev/null"),
+        "err": plist.get("StandardErrorPath", "/dev/null"),
+        "run_at_load": bool(plist.get("RunAtLoad", False)),
         # Or a dictionary of conditions, of which only SuccessfulExit is modelled.
-        "keep_alive": given.get("KeepAlive", False),
-        "throttle": int(given.get("ThrottleInterval", THROTTLE_SECONDS)),
-        "interval": int(given.get("StartInterval", 0)),
+        "keep_alive": plist.get("KeepAlive", False),
+        "throttle": int(plist.get("ThrottleInterval", THROTTLE_SECONDS)),
+        "interval": int(plist.get("StartInterval", 0)),
         "runs_count": 0,
     }
 
@@ -147,10 +147,10 @@ def unload(mac: Mac, state: dict[str, Any], target: str) -> None:
     job = find(state, target)
     if job is None or "gone_at" in job:
         raise RefusedByLaunchd(NO_PROCESS)
-    lingers = state["settings"]["bootout_seconds"] if "pid" in job else 0.0
+    exit_seconds = state["settings"]["bootout_seconds"] if "pid" in job else 0.0
     stop(mac, state, target)
-    if lingers:
-        job["gone_at"] = mac.now() + lingers
+    if exit_seconds:
+        job["gone_at"] = mac.now() + exit_seconds
     else:
         del state["launchd"]["jobs"][target]
 
@@ -165,7 +165,7 @@ def start(mac: Mac, state: dict[str, Any], target: str) -> None:
         job["start_at"] = mac.now() + job["interval"]
     started = mac.spawner.start(mac, state, target)
     if isinstance(started, Exited):
-        ended(mac, state, target, started.code)
+        on_exit(mac, state, target, started.code)
     else:
         job["pid"] = started
 
@@ -187,18 +187,18 @@ def restart(mac: Mac, state: dict[str, Any], target: str) -> None:
     start(mac, state, target)
 
 
-def ended(mac: Mac, state: dict[str, Any], target: str, code: int) -> None:
+def on_exit(mac: Mac, state: dict[str, Any], target: str, code: int) -> None:
     """Record that a job's process has exited; with KeepAlive it is restarted, but not before its ThrottleInterval."""
     job = find(state, target)
     if job is None:
         return
     job.pop("pid", None)
     job["last_exit"] = code
-    if _comes_back(job, code):
+    if _is_kept_alive(job, code):
         job["start_at"] = max(mac.now(), job["started_at"] + job["throttle"])
 
 
-def _comes_back(job: Job, code: int) -> bool:
+def _is_kept_alive(job: Job, code: int) -> bool:
     condition = job["keep_alive"]
     if isinstance(condition, dict) and "SuccessfulExit" in condition:
         return bool(condition["SuccessfulExit"]) == (code == 0)
@@ -209,7 +209,7 @@ def hang_up(mac: Mac, state: dict[str, Any], target: str) -> None:
     """End a job by SIGHUP: loginwindow, which is bound to the console, is not restarted, others are."""
     job = state["launchd"]["jobs"][target]
     mac.spawner.stop(mac, job["pid"])
-    ended(mac, state, target, 1)
+    on_exit(mac, state, target, 1)
     if job["label"] == LOGINWINDOW:
         job.pop("start_at", None)
 
@@ -233,10 +233,10 @@ def load_folder(mac: Mac, state: dict[str, Any], domain: str, folder: str) -> No
 
 def next_event_at(state: Mapping[str, Any]) -> float:
     """Return when the next job is to be started or removed."""
-    return min((_moment(job) for job in state["launchd"]["jobs"].values()), default=inf)
+    return min((_next_event(job) for job in state["launchd"]["jobs"].values()), default=inf)
 
 
-def _moment(job: Job) -> float:
+def _next_event(job: Job) -> float:
     # A job that still runs is not started again, even if it is due.
     start_at = inf if "pid" in job else job.get("start_at", inf)
     return float(min(start_at, job.get("gone_at", inf)))
@@ -263,11 +263,11 @@ class Spawner(Protocol):
     """Runs the programs of jobs; both methods are called within a change of the Mac's state."""
 
     def start(self, mac: Mac, state: dict[str, Any], target: str) -> int | Exited:
-        """Start a job's program and return its process id; the spawner calls launchd.ended when it exits."""
+        """Start a job's program and return its process id; the spawner calls launchd.on_exit when it exits."""
         ...
 
     def stop(self, mac: Mac, pid: int) -> None:
-        """Stop a process; launchd.ended is not called."""
+        """Stop a process; launchd.on_exit is not called."""
         ...
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # The file of root's own domain in `defaults`: macOS reads it for the whole Mac.
 PREFERENCES = "/var/root/Library/Preferences/com.apple.network.local-network.plist"
-ASKS, KNOWS_LIST = (15, 0), (15, 5)
+PROMPT_SINCE, ALLOWLIST_SINCE = (15, 0), (15, 5)
 ALLOWED = ("AllowedEthernetLocalNetworkAddresses", "AllowedWiFiLocalNetworkAddresses")
 
 
@@ -26,11 +26,11 @@ def signature(mac: Mac, path: str) -> str:
     """Return the code signature of a program or bundle, a digest of its content; empty if it does not exist."""
     if mac.files.is_file(path):
         return mac.files.digest(path)
-    seen = hashlib.sha256()
+    hasher = hashlib.sha256()
     inner = [each for each in mac.files.walk(mac.files.real(path)) if mac.files.is_file(each)]
     for each in inner:
-        seen.update(f"{each}\0{mac.files.digest(each)}\0".encode())
-    return seen.hexdigest() if inner else ""
+        hasher.update(f"{each}\0{mac.files.digest(each)}\0".encode())
+    return hasher.hexdigest() if inner else ""
 
 
 def grant(mac: Mac, path: str) -> None:
@@ -42,7 +42,7 @@ def grant(mac: Mac, path: str) -> None:
 def reaches(mac: Mac, path: str, address: str) -> bool:
     """Return whether a program reaches an address of a local network."""
     state = mac.state
-    if _version(state) < ASKS:
+    if _version(state) < PROMPT_SINCE:
         return True
     target = ipaddress.ip_address(address)
     if any(target in ipaddress.ip_network(each) for each in state["local_network"]["active"]):
@@ -51,22 +51,23 @@ def reaches(mac: Mac, path: str, address: str) -> bool:
     return bool(granted) and granted == signature(mac, path)
 
 
-def listed(mac: Mac) -> list[str]:
+def allowed_networks(mac: Mac) -> list[str]:
     """Return the networks that both lists of the preferences allow."""
-    given = plutil.read_dict(mac, PREFERENCES) or {}
-    ethernet, wifi = (_networks(given, key) for key in ALLOWED)
+    preferences = plutil.read_dict(mac, PREFERENCES) or {}
+    ethernet, wifi = (_networks(preferences, key) for key in ALLOWED)
     return [each for each in ethernet if each in wifi]
 
 
 def apply_preferences(mac: Mac, state: dict[str, Any]) -> None:
     """Apply the preferences."""
-    state["local_network"]["active"] = listed(mac) if _version(state) >= KNOWS_LIST else []
+    is_supported = _version(state) >= ALLOWLIST_SINCE
+    state["local_network"]["active"] = allowed_networks(mac) if is_supported else []
 
 
 def _version(state: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(int(number) for number in state["settings"]["macos"].split(".")[:2])
 
 
-def _networks(given: Mapping[str, Any], key: str) -> list[str]:
-    value = given.get(key, [])
+def _networks(preferences: Mapping[str, Any], key: str) -> list[str]:
+    value = preferences.get(key, [])
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

@@ -26,8 +26,8 @@ from bramley.sim.macos.state import FOLDER, STATE, Store, persistent_state
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 # Modules with events that are due at some time, in the order in which they are carried out: a start before what follows from it.
-_PARTS = (boot, loginwindow, launchd)
-# Exists while a Mac is being made: the folder holds no whole Mac yet.
+_EVENT_SOURCES = (boot, loginwindow, launchd)
+# Exists while a Mac is being created: the folder contains no complete Mac yet.
 _UNFINISHED = "begun"
 
 
@@ -51,7 +51,7 @@ class Mac:
         self._next_event: tuple[Mapping[str, Any], float] | None = None
 
     @classmethod
-    def make(cls, root: Path, *, settings: Settings | None = None, **opening: Any) -> Mac:
+    def create(cls, root: Path, *, settings: Settings | None = None, **opening: Any) -> Mac:
         """Return a bare Mac, installed in an empty folder."""
         mac = cls(root, **opening)
         mac.install(settings or Settings())
@@ -63,23 +63,23 @@ class Mac:
         # Its state has passwords.
         unfinished.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if unfinished.exists():
-            _clear(self.root)
+            _remove_files(self.root)
         unfinished.touch()
         fresh_install.lay_out(self, settings)
         unfinished.unlink()
 
     @staticmethod
-    def is_made(root: Path) -> bool:
-        """Return whether a folder holds a whole Mac."""
+    def is_complete(root: Path) -> bool:
+        """Return whether a folder contains a complete Mac."""
         folder = root / FOLDER
         return (folder / STATE).exists() and not (folder / _UNFINISHED).exists()
 
     @staticmethod
-    def may_be_made(root: Path) -> bool:
-        """Return whether a Mac may be made in a folder: it is missing or empty, or making a Mac in it was interrupted."""
+    def can_be_created(root: Path) -> bool:
+        """Return whether a Mac can be created in a folder: it is missing or empty, or an earlier creation was interrupted."""
         if not root.is_dir() or (root / FOLDER / _UNFINISHED).exists():
             return True
-        return all(entry.name == FOLDER for entry in root.iterdir()) and not Mac.is_made(root)
+        return all(entry.name == FOLDER for entry in root.iterdir()) and not Mac.is_complete(root)
 
     def copy(self, root: Path) -> Mac:
         """Return a copy of this Mac in another folder, owners included."""
@@ -112,7 +112,7 @@ class Mac:
     def _next_event_at(self, state: Mapping[str, Any]) -> float:
         """Return the time of the next event; computed once for each state that is read."""
         if self._next_event is None or self._next_event[0] is not state:
-            self._next_event = (state, min(part.next_event_at(state) for part in _PARTS))
+            self._next_event = (state, min(part.next_event_at(state) for part in _EVENT_SOURCES))
         return self._next_event[1]
 
     @contextmanager
@@ -163,7 +163,7 @@ class Mac:
     def reboot(self) -> None:
         """Restart it: it is down at once, and up after `boot_seconds`."""
         with self.change() as state:
-            boot.go_down(self, state)
+            boot.shut_down(self, state)
 
     def snapshot(self) -> dict[str, Any]:
         """Return its files and lasting state, to compare two Macs: without times, process ids, counters and identities."""
@@ -173,17 +173,17 @@ class Mac:
             if key != "owners"
         }
         with self.caching():
-            files = {path: self.describe_file(path, found) for path, found in self.files.facts()}
+            files = {path: self.describe_file(path, stat) for path, stat in self.files.facts()}
         return {"files": files, "state": state}
 
-    def describe_file(self, path: str, found: os.stat_result) -> list[str]:
+    def describe_file(self, path: str, stat: os.stat_result) -> list[str]:
         """Return the kind, mode, owner and digest or target of a file."""
-        mode, owner = f"{stats.S_IMODE(found.st_mode):04o}", self.files.owner_of(path, found)
-        if stats.S_ISLNK(found.st_mode):
+        mode, owner = f"{stats.S_IMODE(stat.st_mode):04o}", self.files.owner_of(path, stat)
+        if stats.S_ISLNK(stat.st_mode):
             return ["link", owner, self.files.target(path)]
-        if stats.S_ISREG(found.st_mode):
+        if stats.S_ISREG(stat.st_mode):
             return ["file", mode, owner, self.files.digest(path)]
-        return ["folder" if stats.S_ISDIR(found.st_mode) else "other", mode, owner]
+        return ["folder" if stats.S_ISDIR(stat.st_mode) else "other", mode, owner]
 
     def _path(self, word: str) -> str:
         """Return the path of a program that does not come with macOS; empty for one that does."""
@@ -194,8 +194,8 @@ class Mac:
             return word
         if programs.find(name) is not None:
             return ""
-        places = [f"{folder}/{name}" for folder in fresh_install.SEARCHED]
-        return next((place for place in places if self.files.is_executable(place)), places[0])
+        paths = [f"{folder}/{name}" for folder in fresh_install.SEARCHED]
+        return next((path for path in paths if self.files.is_executable(path)), paths[0])
 
     def _refuse(self, word: str, path: str) -> Result | None:
         if path and not self.files.is_file(path):
@@ -211,12 +211,12 @@ class Mac:
     def _run_due_events(self, state: dict[str, Any]) -> None:
         """Carry out the events that are due."""
         now = self.now()
-        for part in _PARTS:
+        for part in _EVENT_SOURCES:
             if part.next_event_at(state) <= now:
                 part.run_due_events(self, state)
 
 
-def _clear(root: Path) -> None:
+def _remove_files(root: Path) -> None:
     """Remove what was laid out; files of the caller in the state folder, such as a held lock, stay."""
     for entry in root.iterdir():
         if entry.is_symlink() or entry.is_file():

@@ -1,6 +1,6 @@
 """Stand-ins for third-party programs: small archives of the same shape, the same bytes for the same version.
 
-In process the model answers for them; behind SSH they are scripts that execute the model's program of that name.
+In process the model runs instead of them; behind SSH they are scripts that execute the model's program of that name.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ def daemon(name: str, version: str) -> bytes:
 
 def _script(name: str, version: str, last: str) -> bytes:
     version_line = f"{name}, version {version}" if name == "node_exporter" else version
-    answers = f'case "${{1-}}" in version | --version) echo "{version_line}" && exit ;; esac'
-    return f"#!/bin/sh\n# simulated {name} {version}\n{answers}\n{last}\n".encode()
+    version_case = f'case "${{1-}}" in version | --version) echo "{version_line}" && exit ;; esac'
+    return f"#!/bin/sh\n# simulated {name} {version}\n{version_case}\n{last}\n".encode()
 
 
 def tart(version: str, *, executable: bytes | None = None) -> bytes:
     """Return an archive with tart's bundle; `executable` may be the simulated tart."""
-    about = {
+    info = {
         "CFBundleExecutable": "tart",
         "CFBundleIdentifier": "com.github.cirruslabs.tart",
         "CFBundleShortVersionString": version,
     }
     files = {
-        "tart.app/Contents/Info.plist": plistlib.dumps(about),
+        "tart.app/Contents/Info.plist": plistlib.dumps(info),
         "tart.app/Contents/MacOS/tart": executable or program("tart", version),
         "tart.app/Contents/embedded.provisionprofile": f"simulated profile {version}\n".encode(),
     }

@@ -29,7 +29,7 @@ class Store:
         # Used very often, so the text is made once.
         self._path = str(self._folder / STATE)
         self._open: dict[str, Any] | None = None
-        self._seen: tuple[tuple[int, int], dict[str, Any]] | None = None
+        self._cached: tuple[tuple[int, int], dict[str, Any]] | None = None
         self._is_fresh = False
         self._caching_depth = 0
         self._cache_ends: list[Callable[[], object]] = []
@@ -60,7 +60,7 @@ class Store:
         """Return whether this process is changing the document."""
         return self._open is not None
 
-    def make(self, state: Mapping[str, Any]) -> None:
+    def create(self, state: Mapping[str, Any]) -> None:
         """Create the document."""
         # It holds passwords.
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,13 +88,13 @@ class Store:
                 self._open = None
 
     def _load(self) -> dict[str, Any]:
-        if self._seen is not None and self._is_fresh:
-            return self._seen[1]
+        if self._cached is not None and self._is_fresh:
+            return self._cached[1]
         version = _version(self._path)
-        if self._seen is None or self._seen[0] != version:
-            self._seen = (version, msgspec.json.decode(Path(self._path).read_bytes()))
+        if self._cached is None or self._cached[0] != version:
+            self._cached = (version, msgspec.json.decode(Path(self._path).read_bytes()))
         self._is_fresh = self.is_caching
-        return self._seen[1]
+        return self._cached[1]
 
     def _save(self, state: Mapping[str, Any]) -> None:
         new = f"{self._path}.{os.getpid()}"
@@ -103,16 +103,16 @@ class Store:
         version = _version(new)
         Path(new).replace(self._path)
         # The rename keeps inode and time, so this version need not be read again.
-        self._seen = (version, msgspec.json.decode(text))
+        self._cached = (version, msgspec.json.decode(text))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        held = os.open(self._folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        lock = os.open(self._folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            fcntl.flock(held, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(held)
+            os.close(lock)
 
 
 def _version(path: str) -> tuple[int, int]:

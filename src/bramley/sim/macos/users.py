@@ -62,7 +62,7 @@ def owner_by_ids(state: Mapping[str, Any], uid: int, gid: int) -> str:
     return f"{name_of(state, uid) or uid}:{group}"
 
 
-def owner_by_place(state: Mapping[str, Any], path: str) -> str:
+def owner_by_path(state: Mapping[str, Any], path: str) -> str:
     """Return the owner of a file without a recorded one: the user in a home folder, else root."""
     for name, user in state["users"].items():
         if name != "root" and f"{path}/".startswith(f"{user['home']}/"):

@@ -50,7 +50,7 @@ def main() -> None:
         if wakeup_read in ready:
             os.read(wakeup_read, 4096)
             _reap(events)
-        if requests.fileno() in ready and not _answer(requests):
+        if requests.fileno() in ready and not _handle_request(requests):
             return
 
 
@@ -65,8 +65,8 @@ def _reap(events: socket.socket) -> None:
             events.sendall(json.dumps(event).encode() + b"\n")
 
 
-def _answer(requests: socket.socket) -> bool:
-    """Perform one request; return False if the server is gone."""
+def _handle_request(requests: socket.socket) -> bool:
+    """Handle one request; return False if the server is gone."""
     message, files, _, _ = socket.recv_fds(requests, MAX_MESSAGE, STANDARD_FILES)
     if not message:
         return False
@@ -119,7 +119,7 @@ def _exec(request: dict[str, Any], files: list[int], error_write: int) -> None:
         os._exit(127)
 
 
-def _make_standard(files: list[int]) -> None:
+def _set_standard_files(files: list[int]) -> None:
     """Make these the standard files and close the originals: a second copy would keep the session open after the program's end."""
     for standard, file in enumerate(files):
         os.dup2(file, standard)
@@ -135,7 +135,7 @@ def _set_up(request: dict[str, Any], files: list[int]) -> None:
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
     _wait_for_exit_of(request["after"])
-    _make_standard(files)
+    _set_standard_files(files)
     if request["terminal"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     if request["largest_file"] is not None:

@@ -17,7 +17,7 @@ from bramley.sim.macos import launchd, users
 from bramley.sim.macos.launchd import NO_PROGRAM, Exited, Job
 from bramley.sim.macos.mac import Mac
 from bramley.sim.ssh import processes
-from bramley.sim.ssh.processes import Identity, Processes, Start
+from bramley.sim.ssh.processes import Identity, Processes, ProcessSpec
 from bramley.sim.ssh.sandbox import SEARCH_PATH
 
 logger = log.get(__name__)
@@ -68,7 +68,7 @@ class ProcessSpawner:
         job, processes = state["launchd"]["jobs"][target], self.processes
         user = _user(state, target, job)
         with _standard_files(mac, job) as files:
-            start = Start(
+            start = ProcessSpec(
                 argv=[job["program"] or job["arguments"][0], *job["arguments"][1:]],
                 user=user,
                 files=files,
@@ -76,11 +76,11 @@ class ProcessSpawner:
                 folder=job["folder"],
                 after=self._stopping.get(target, 0),
             )
-            pid = processes.start(start, lambda code: self._ended(mac, processes, pid, code))
+            pid = processes.start(start, lambda code: self._on_exit(mac, processes, pid, code))
         self._targets[pid] = target
         return pid
 
-    def _ended(self, mac: Mac, processes: Processes, pid: int, code: int) -> None:
+    def _on_exit(self, mac: Mac, processes: Processes, pid: int, code: int) -> None:
         with contextlib.suppress(OSError):
             processes.signal(pid, signal.SIGKILL, group=True)
         for target in [job for job, stopping in self._stopping.items() if stopping == pid]:
@@ -88,7 +88,7 @@ class ProcessSpawner:
         ended = self._targets.pop(pid, None)
         if ended is not None and processes is self.processes:
             with mac.change() as state:
-                launchd.ended(mac, state, ended, code)
+                launchd.on_exit(mac, state, ended, code)
 
 
 def _user(state: dict[str, Any], target: str, job: Job) -> Identity:
@@ -108,10 +108,10 @@ def _environment(state: dict[str, Any], user: Identity, job: Job) -> dict[str, s
 def _standard_files(mac: Mac, job: Job) -> Iterator[tuple[int, int, int]]:
     """Open the standard files of a job."""
     with contextlib.ExitStack() as stack:
-        numbers = []
+        descriptors = []
         for path in ("/dev/null", job["out"], job["err"]):
-            place = "/dev/null" if path == "/dev/null" else str(mac.files.at(path))
-            number = os.open(place, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-            stack.callback(os.close, number)
-            numbers.append(number)
-        yield numbers[0], numbers[1], numbers[2]
+            local_path = "/dev/null" if path == "/dev/null" else str(mac.files.at(path))
+            descriptor = os.open(local_path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            stack.callback(os.close, descriptor)
+            descriptors.append(descriptor)
+        yield descriptors[0], descriptors[1], descriptors[2]

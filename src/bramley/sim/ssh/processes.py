@@ -37,7 +37,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class ProcessSpec:
     """A program to start, with its user and files."""
 
     argv: Sequence[str]
@@ -79,19 +79,19 @@ class Processes:
     @classmethod
     def boot(cls, mac_sandbox: Sandbox, owned: OwnedPaths) -> Processes:
         """Start the Mac's first process; `owned` is used where the kernel does not keep owners."""
-        if why := sandbox.missing():
-            raise BadConfiguration(why)
+        if reason := sandbox.unavailable_reason():
+            raise BadConfiguration(reason)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         our_events, their_events = socket.socketpair()
         for each in (ours, theirs):
             each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1024 * 1024)
         ours.settimeout(_REPLY_SECONDS)
         with theirs, their_events:
-            numbers = (theirs.fileno(), their_events.fileno())
+            descriptors = (theirs.fileno(), their_events.fileno())
             process = subprocess.Popen(  # noqa: S603 - bwrap with our own program
-                mac_sandbox.command(*map(str, numbers)),
+                mac_sandbox.command(*map(str, descriptors)),
                 stdin=subprocess.DEVNULL,
-                pass_fds=numbers,
+                pass_fds=descriptors,
                 # Only the server gets Ctrl-C; it then ends everything in order.
                 start_new_session=True,
             )
@@ -115,7 +115,7 @@ class Processes:
         finally:
             writer.close()
 
-    def start(self, start: Start, on_exit: OnExit) -> int:
+    def start(self, start: ProcessSpec, on_exit: OnExit) -> int:
         """Start a program and return its pid; `on_exit` is called with its exit code, or minus the signal that killed it."""
         pid = self._send(self._request(start), start.files)["pid"]
         self._on_exit[pid] = on_exit
@@ -134,7 +134,7 @@ class Processes:
         self._process.kill()
         self._process.wait(_EXIT_SECONDS)
 
-    def _request(self, start: Start) -> dict[str, Any]:
+    def _request(self, start: ProcessSpec) -> dict[str, Any]:
         return {
             "argv": list(start.argv),
             "env": dict(start.environment),
@@ -160,12 +160,12 @@ class Processes:
     def _send(self, request: dict[str, Any], files: tuple[int, ...]) -> dict[str, Any]:
         try:
             socket.send_fds(self._requests, [json.dumps(request).encode()], list(files))
-            answer = self._requests.recv(4096)
+            response = self._requests.recv(4096)
         except TimeoutError as error:
-            raise TimedOut("the first process of a simulated Mac does not answer") from error
-        if not answer:
+            raise TimedOut("the first process of a simulated Mac does not respond") from error
+        if not response:
             raise ProcessLookupError("the simulated Mac is going down")
-        reply: dict[str, Any] = json.loads(answer)
+        reply: dict[str, Any] = json.loads(response)
         if "errno" in reply:
             raise OSError(reply["errno"], os.strerror(reply["errno"]))
         return reply

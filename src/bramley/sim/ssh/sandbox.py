@@ -71,13 +71,13 @@ def is_root() -> bool:
 
 
 @functools.cache
-def missing() -> str:
-    """Return why this machine cannot make sandboxes and what to do; empty if it can."""
+def unavailable_reason() -> str:
+    """Return why this machine cannot create sandboxes, and what to do; empty if it can."""
     if sys.platform != "linux":
         return "a simulated Mac behind SSH needs bubblewrap, which only Linux has; use the in-process one"
     program = shutil.which("bwrap")
     if program is None:
-        return "bwrap missing; run: sudo apt-get install bubblewrap"
+        return "bwrap is not installed; run: sudo apt-get install bubblewrap"
     try:
         tried = subprocess.run(  # noqa: S603 - the program found above
             [program, "--ro-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "true"],
@@ -86,9 +86,9 @@ def missing() -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"bwrap does not answer within {_TRIAL_SECONDS:g} s"
+        return f"bwrap does not respond within {_TRIAL_SECONDS:g} s"
     error = tried.stderr.decode(errors="replace").strip()
-    return f"bwrap cannot make a sandbox: {error}; {_HINT}" if tried.returncode else ""
+    return f"bwrap cannot create a sandbox: {error}; {_HINT}" if tried.returncode else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +163,10 @@ def interpreter() -> str:
 
 def machine_program(name: str) -> str | None:
     """Return the path in a sandbox of a program of this machine; None if the machine does not have it."""
-    found = shutil.which(name, path=SEARCH_PATH)
-    if found is None:
+    path = shutil.which(name, path=SEARCH_PATH)
+    if path is None:
         return None
-    folder, _, real = os.path.realpath(found).rpartition("/")
+    folder, _, real = os.path.realpath(path).rpartition("/")
     inside = {"/usr/bin": "bin", "/bin": "bin", "/usr/sbin": "sbin", "/sbin": "sbin"}.get(folder)
     return f"{_MACHINE}/{inside}/{real}" if inside else None
 

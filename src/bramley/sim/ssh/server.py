@@ -104,7 +104,7 @@ class SimulatedHost:
         return self._processes.pid
 
     async def __aenter__(self) -> Self:
-        await self._exits.enter_async_context(self._served())
+        await self._exits.enter_async_context(self._serve())
         return self
 
     async def __aexit__(
@@ -131,8 +131,8 @@ class SimulatedHost:
         self._sync()
 
     @asynccontextmanager
-    async def _served(self) -> AsyncIterator[None]:
-        if reason := sandbox.missing():
+    async def _serve(self) -> AsyncIterator[None]:
+        if reason := sandbox.unavailable_reason():
             raise BadConfiguration(reason)
         # The port is bound first, so that a port in use is reported before the folder changes.
         with self._bind() as bound, _exclusive(self.root):
@@ -155,7 +155,7 @@ class SimulatedHost:
 
     def _open(self) -> None:
         """Open the Mac, or make a bare one, and start its first process."""
-        self._is_new = not Mac.is_made(self.root)
+        self._is_new = not Mac.is_complete(self.root)
         self.mac = Mac(self.root, clock=self._clock, spawner=self._spawner)
         if self._is_new:
             self.mac.install(self._settings)
@@ -169,7 +169,7 @@ class SimulatedHost:
         """Start the jobs; an existing Mac reboots, since its processes ended with its last server."""
         if not self._is_new:
             with self.mac.change() as state:
-                boot.go_down(self.mac, state)
+                boot.shut_down(self.mac, state)
                 boot.start(self.mac, state)
         self._boot_id = self._current_boot_id()
 
@@ -252,8 +252,8 @@ class SimulatedHost:
         self._spawner.on_boot(self._processes)
 
     def _owned(self, user: str) -> tuple[str, ...]:
-        kept = self.mac.store.read()["owners"].items()
-        return tuple(path for path, owner in kept if owner.partition(":")[0] == user)
+        owners = self.mac.store.read()["owners"].items()
+        return tuple(path for path, owner in owners if owner.partition(":")[0] == user)
 
     def _desired_key(self) -> asyncssh.SSHKey:
         if not self.faults.has(FaultKind.OTHER_HOST_KEY):
@@ -268,9 +268,9 @@ def _exclusive(root: Path) -> Iterator[None]:
     """Lock a Mac's folder: two servers of one Mac would overwrite each other's changes."""
     # Its state has passwords.
     (root / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (root / FOLDER / _LOCK).open("ab") as held:
+    with (root / FOLDER / _LOCK).open("ab") as lock:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise BadConfiguration(
                 f"the Mac in {root} is already served by another process; stop that one first"
@@ -309,10 +309,10 @@ def make_ready(mac: Mac) -> None:
     mac.files.write(host.sudoers(user), line.encode(), mode=0o440)
     mac.files.write(host.KCPASSWORD, kcpassword.encode(Secret(password)), mode=0o600)
     preferences = host.LOGINWINDOW_DEFAULTS
-    for words in (
+    for argv in (
         ("defaults", "write", preferences, "autoLoginUser", user),
         ("launchctl", "kickstart", "-k", "system/com.apple.loginwindow"),
     ):
-        result = mac.run(Call(words, "root"))
+        result = mac.run(Call(argv, "root"))
         if result.code:
-            raise RuntimeError(f"{' '.join(words)}: {result.err}")
+            raise RuntimeError(f"{' '.join(argv)}: {result.err}")

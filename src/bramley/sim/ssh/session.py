@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import asyncssh
 
 from bramley.sim.ssh.faults import Fault, FaultKind, Faults
-from bramley.sim.ssh.processes import Identity, Processes, Start
+from bramley.sim.ssh.processes import Identity, Processes, ProcessSpec
 from bramley.sim.ssh.sandbox import SEARCH_PATH
 
 if TYPE_CHECKING:
@@ -65,31 +65,31 @@ class AsyncFile:
     """One end of a pipe or a terminal, read and written without blocking the event loop."""
 
     def __init__(self, number: int) -> None:
-        self._number = number
+        self._descriptor = number
         self._is_open = True
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         os.set_blocking(number, False)
 
-    async def read(self, most: int) -> bytes:
+    async def read(self, limit: int) -> bytes:
         """Return the next bytes; empty at the end."""
         while self._is_open:
             try:
-                return os.read(self._number, most)
+                return os.read(self._descriptor, limit)
             except BlockingIOError:
-                await self._until(self._loop.add_reader, self._loop.remove_reader)
+                await self._wait_ready(self._loop.add_reader, self._loop.remove_reader)
             except OSError:
                 return b""
         return b""
 
     async def write(self, block: bytes) -> bool:
         """Write all bytes; return False if the reader is gone."""
-        left = memoryview(block)
-        while left and self._is_open:
+        rest = memoryview(block)
+        while rest and self._is_open:
             try:
-                left = left[os.write(self._number, left) :]
+                rest = rest[os.write(self._descriptor, rest) :]
             except BlockingIOError:
-                await self._until(self._loop.add_writer, self._loop.remove_writer)
+                await self._wait_ready(self._loop.add_writer, self._loop.remove_writer)
             except OSError:
                 return False
         return self._is_open
@@ -99,22 +99,22 @@ class AsyncFile:
         if self._is_open:
             self._is_open = False
             self._ready.set()
-            self._loop.remove_reader(self._number)
-            self._loop.remove_writer(self._number)
-            os.close(self._number)
+            self._loop.remove_reader(self._descriptor)
+            self._loop.remove_writer(self._descriptor)
+            os.close(self._descriptor)
 
-    async def _until(
+    async def _wait_ready(
         self,
         watch: Callable[[int, Callable[[], None]], None],
         unwatch: Callable[[int], object],
     ) -> None:
         self._ready.clear()
-        watch(self._number, self._ready.set)
+        watch(self._descriptor, self._ready.set)
         try:
             await self._ready.wait()
         finally:
             if self._is_open:
-                unwatch(self._number)
+                unwatch(self._descriptor)
 
 
 async def _forward(
@@ -156,7 +156,7 @@ class Session:
     _throttle: Throttle = field(init=False, default_factory=Throttle)
     _cut_at: Fault | None = field(init=False, default=None)
     # The number of bytes of output until the connection is cut; None for no cut.
-    _answer_left: int | None = field(init=False, default=None)
+    _output_left: int | None = field(init=False, default=None)
     _full_at: int | None = field(init=False, default=None)
     _pid: int = field(init=False, default=0)
 
@@ -181,8 +181,8 @@ class Session:
         self._throttle = Throttle(max(1, slow.bytes) if slow else None)
         self._full_at = full.bytes if full else None
         self._cut_at = self.faults.take(FaultKind.CUT_AT, text)
-        answer = self.faults.take(FaultKind.CUT_ANSWER, text)
-        self._answer_left = answer.bytes if answer else None
+        cut_output = self.faults.take(FaultKind.CUT_ANSWER, text)
+        self._output_left = cut_output.bytes if cut_output else None
         cut_after = self.faults.take(FaultKind.CUT_AFTER, text)
         try:
             code = await self._run_to_end(text)
@@ -191,8 +191,8 @@ class Session:
             return
         if cut_after:
             self._cut()
-        elif code is not None and self._answer_left != 0:
-            self._answer(code)
+        elif code is not None and self._output_left != 0:
+            self._exit(code)
 
     async def _run_to_end(self, text: str) -> int | None:
         """Run the command until it has exited and its output is closed; None if the connection was lost before."""
@@ -209,7 +209,7 @@ class Session:
         return await self._forward_until_exit(files, on_terminal=on_terminal)
 
     def _start(self, text: str, files: tuple[int, int, int], *, on_terminal: bool) -> None:
-        start = Start(
+        start = ProcessSpec(
             argv=[_SHELL, "-c", text] if text else [_SHELL],
             user=self.login.user,
             files=files,
@@ -228,7 +228,7 @@ class Session:
         """Forward bytes in both directions until the end of the command or of the connection."""
         writes = [self._writer(self.channel.stdout), self._write_stderr]
         async with asyncio.TaskGroup() as group:
-            others = [
+            tasks = [
                 group.create_task(self._feed(files[0], on_terminal=on_terminal)),
                 group.create_task(self._close_on_disconnect(files)),
             ]
@@ -238,8 +238,8 @@ class Session:
             ]
             await asyncio.wait([self._ended])
             await asyncio.wait(outputs)
-            for other in others:
-                other.cancel()
+            for task in tasks:
+                task.cancel()
         files[0].close()
         return None if self._ended.cancelled() else self._ended.result()
 
@@ -251,13 +251,13 @@ class Session:
 
     async def _feed(self, file: AsyncFile, *, on_terminal: bool) -> None:
         """Forward input and signals of the client to the command."""
-        left = self._cut_at.bytes if self._cut_at else None
-        while block := await self._received():
-            if left is not None and len(block) >= left:
-                await file.write(block[:left])
+        input_left = self._cut_at.bytes if self._cut_at else None
+        while block := await self._read_input():
+            if input_left is not None and len(block) >= input_left:
+                await file.write(block[:input_left])
                 self._cut()
                 return
-            left = None if left is None else left - len(block)
+            input_left = None if input_left is None else input_left - len(block)
             await self._throttle.delay(len(block))
             await file.write(block)
         if on_terminal:
@@ -265,7 +265,7 @@ class Session:
         else:
             file.close()
 
-    async def _received(self) -> bytes:
+    async def _read_input(self) -> bytes:
         """Return the next block of input; empty at its end."""
         while True:
             try:
@@ -282,24 +282,24 @@ class Session:
     def _writer(self, writer: asyncssh.SSHWriter[bytes]) -> Callable[[bytes], Awaitable[None]]:
         async def write(block: bytes) -> None:
             with contextlib.suppress(*_DISCONNECTED):
-                writer.write(block if self._answer_left is None else block[: self._answer_left])
+                writer.write(block if self._output_left is None else block[: self._output_left])
                 await writer.drain()
-                self._count_answer(len(block))
+                self._count_output(len(block))
 
         return write
 
-    def _count_answer(self, count: int) -> None:
-        if self._answer_left is None:
+    def _count_output(self, count: int) -> None:
+        if self._output_left is None:
             return
-        self._answer_left = max(0, self._answer_left - count)
-        if not self._answer_left:
+        self._output_left = max(0, self._output_left - count)
+        if not self._output_left:
             # Leaves time to send what was written.
             asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._cut)
 
     async def _write_stderr(self, block: bytes) -> None:
         # A full disk is simulated by a file size limit; programs report the limit.
-        shown = block if self._full_at is None else block.replace(_TOO_LARGE, _FULL)
-        await self._writer(self.channel.stderr)(shown)
+        output = block if self._full_at is None else block.replace(_TOO_LARGE, _FULL)
+        await self._writer(self.channel.stderr)(output)
 
     def _cut(self) -> None:
         """Abort the connection."""
@@ -308,9 +308,9 @@ class Session:
     def _refuse(self, message: str) -> None:
         with contextlib.suppress(*_DISCONNECTED):
             self.channel.stderr.write(f"{message}\n".encode())
-        self._answer(_NOT_STARTED)
+        self._exit(_NOT_STARTED)
 
-    def _answer(self, code: int) -> None:
+    def _exit(self, code: int) -> None:
         with contextlib.suppress(*_DISCONNECTED):
             if code >= 0:
                 self.channel.exit(code)

@@ -4,7 +4,7 @@ It has no program logic. The server may request standard input, or a line typed 
 process, so very little is imported: `shim.py NAME ARGUMENT…`.
 
 The call is sent as NUL-terminated words, preceded by their length, with the three standard files attached. Replies are a letter and
-three texts, each preceded by its length: E(nd) with code, stdout and stderr; P(rompt) and I(nput), which are answered with bytes.
+three texts, each preceded by its length: E(nd) with code, stdout and stderr; P(rompt) and I(nput), to which the shim replies with bytes.
 """
 
 import os
@@ -31,9 +31,9 @@ def main() -> int:
         sized = len(call).to_bytes(4, "big")
         server.sendmsg([sized], [(SOL_SOCKET, SCM_RIGHTS, _THREE_FILES)])
         server.sendall(call)
-        return _converse(server)
+        return _handle_replies(server)
     except OSError as error:
-        _print(2, f"{sys.argv[1]}: the simulated Mac does not answer: {error.strerror}\n".encode())
+        _print(2, f"{sys.argv[1]}: the simulated Mac does not respond: {error.strerror}\n".encode())
         return _NOT_FOUND
 
 
@@ -42,8 +42,8 @@ def _words() -> list[bytes]:
     # A full disk is simulated by this limit; it must hold for sudo, too.
     largest_file = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     words = [str(int(os.isatty(0))), str(largest_file), _folder(), str(len(sys.argv) - 1)]
-    given = [f"{key}={each}" for key, each in os.environ.items()]
-    words += [*sys.argv[1:], *(each for each in given if not each.startswith(_HIDDEN))]
+    variables = [f"{key}={each}" for key, each in os.environ.items()]
+    words += [*sys.argv[1:], *(each for each in variables if not each.startswith(_HIDDEN))]
     return [os.fsencode(word) for word in words]
 
 
@@ -54,24 +54,24 @@ def _folder() -> str:
         return "/"
 
 
-def _converse(server: socket) -> int:
-    """Answer the server's requests until it sends the result."""
-    while kind := _exactly(server, 1):
+def _handle_replies(server: socket) -> int:
+    """Handle the server's requests until it sends the result."""
+    while kind := _receive(server, 1):
         code, out, error = (
-            _exactly(server, int.from_bytes(_exactly(server, 4), "big")) for _ in range(3)
+            _receive(server, int.from_bytes(_receive(server, 4), "big")) for _ in range(3)
         )
         if kind == END:
             _print(1, out)
             _print(2, error)
             return int(code)
         _print(2, error)
-        given = _typed(out) if kind == PROMPT else _read_all()
-        server.sendall(len(given).to_bytes(4, "big") + given)
+        reply = _read_line_without_echo(out) if kind == PROMPT else _read_all()
+        server.sendall(len(reply).to_bytes(4, "big") + reply)
     # The Mac was shut down during the call.
     return 1
 
 
-def _exactly(server: socket, size: int) -> bytes:
+def _receive(server: socket, size: int) -> bytes:
     content = b""
     while len(content) < size:
         part = server.recv(size - len(content))
@@ -81,7 +81,7 @@ def _exactly(server: socket, size: int) -> bytes:
     return content
 
 
-def _typed(prompt: bytes) -> bytes:
+def _read_line_without_echo(prompt: bytes) -> bytes:
     """Return a line, from a terminal without echo; not one byte more is read from a pipe."""
     import termios
 
@@ -104,9 +104,9 @@ def _typed(prompt: bytes) -> bytes:
 def _line() -> bytes:
     """Return a line with its newline, which is missing at the end of the input."""
     line = b""
-    while one := os.read(0, 1):
-        line += one
-        if one == b"\n":
+    while char := os.read(0, 1):
+        line += char
+        if char == b"\n":
             break
     return line
 

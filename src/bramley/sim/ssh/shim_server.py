@@ -52,11 +52,11 @@ class ShimServer:
                 # No await until the task exists: a cancelled `loop.sock_accept` would leak the accepted socket.
                 with contextlib.suppress(BlockingIOError, ConnectionError):
                     accepted, _ = listener.accept()
-                    answering = group.create_task(self._answer(accepted, owner))
+                    task = group.create_task(self._handle(accepted, owner))
                     # Closes the socket also if the task is cancelled before its first step.
-                    answering.add_done_callback(functools.partial(_close, accepted))
+                    task.add_done_callback(functools.partial(_close, accepted))
 
-    async def _answer(self, accepted: socket.socket, owner: str | None) -> None:
+    async def _handle(self, accepted: socket.socket, owner: str | None) -> None:
         with accepted, contextlib.suppress(ConnectionError):
             accepted.setblocking(False)
             connection = ShimConnection(accepted)
@@ -71,7 +71,7 @@ class ShimServer:
     async def _result(self, connection: ShimConnection, shim_call: ShimCall, user: str) -> Result:
         if shim_call.argv[0] == "sudo":
             sudo = Sudo(self.mac, self.faults, self.processes())
-            return await sudo.answer(connection, shim_call, user)
+            return await sudo.run(connection, shim_call, user)
         if shim_call.argv[0] == "dscl" and shim_call.argv[2:-1] in {("-authonly",), ("authonly",)}:
             return await self._authonly(connection, shim_call, user)
         stdin = await connection.input() if "-" in shim_call.argv[1:] else b""
@@ -79,7 +79,7 @@ class ShimServer:
 
     async def _authonly(self, connection: ShimConnection, shim_call: ShimCall, user: str) -> Result:
         """Read the password without echo; the prompt in the model's result was printed before and is removed."""
-        line = await connection.typed(dscl.PROMPT)
+        line = await connection.read_line(dscl.PROMPT)
         result = self._run(shim_call, user, line)
         out = result.out.removeprefix(f"{dscl.PROMPT}\n")
         return Result(result.code, out, result.err.removeprefix(dscl.PROMPT))
@@ -184,8 +184,8 @@ class ShimConnection:
 
     def uid(self) -> int:
         """Return the uid of the peer."""
-        found = self.connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        uid: int = _CREDENTIALS.unpack(found)[1]
+        raw = self.connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        uid: int = _CREDENTIALS.unpack(raw)[1]
         return uid
 
     async def receive_call(self) -> ShimCall:
@@ -196,24 +196,24 @@ class ShimConnection:
             for file in files:
                 os.close(file)
             raise ConnectionError("no call")
-        words = (await self._sized(header)).split(b"\0")[:-1]
+        words = (await self._receive_sized(header)).split(b"\0")[:-1]
         return _parse_call([os.fsdecode(word) for word in words], (files[0], files[1], files[2]))
 
     async def input(self) -> bytes:
         """Return all of its standard input."""
         await self._send(INPUT)
-        return await self._sized(await self._exactly(4))
+        return await self._receive_sized(await self._receive_exactly(4))
 
-    async def typed(self, prompt: str, *, before: str = "") -> bytes:
+    async def read_line(self, prompt: str, *, before: str = "") -> bytes:
         """Return one line with its newline, typed at a prompt or read from a pipe."""
         await self._send(PROMPT, "", prompt, before)
-        return await self._sized(await self._exactly(4))
+        return await self._receive_sized(await self._receive_exactly(4))
 
     async def finish(self, result: Result) -> None:
         """Send the result of the call."""
         await self._send(END, str(result.code), result.out, result.err)
 
-    async def until_gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the shim has closed the connection."""
         await asyncio.get_running_loop().sock_recv(self.connected, 1)
 
@@ -222,13 +222,13 @@ class ShimConnection:
         content = kind + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
         await asyncio.get_running_loop().sock_sendall(self.connected, content)
 
-    async def _sized(self, header: bytes) -> bytes:
+    async def _receive_sized(self, header: bytes) -> bytes:
         size = int.from_bytes(header, "big")
         if size > MAX_CALL:
             raise ConnectionError("the call is too long")
-        return await self._exactly(size)
+        return await self._receive_exactly(size)
 
-    async def _exactly(self, size: int) -> bytes:
+    async def _receive_exactly(self, size: int) -> bytes:
         loop, parts = asyncio.get_running_loop(), bytearray()
         while len(parts) < size:
             part = await loop.sock_recv(self.connected, size - len(parts))
@@ -279,24 +279,24 @@ def mv(mac: Mac, call: Call) -> Result:
 
 def ls(mac: Mac, call: Call) -> Result:
     """Print one line for each path."""
-    result, wrong = [], []
+    result, errors = [], []
     for path in call.argv[2:]:
-        found = mac.files.find(path)
-        if found is None:
-            wrong.append(f"ls: {path}: No such file or directory\n")
+        file_stat = mac.files.find(path)
+        if file_stat is None:
+            errors.append(f"ls: {path}: No such file or directory\n")
             continue
         user, _, group = mac.files.owner(path, follow=False).partition(":")
-        when = time.strftime("%b %e %H:%M", time.localtime(found.st_mtime))
-        to = f" -> {mac.files.target(path)}" if stat.S_ISLNK(found.st_mode) else ""
+        when = time.strftime("%b %e %H:%M", time.localtime(file_stat.st_mtime))
+        to = f" -> {mac.files.target(path)}" if stat.S_ISLNK(file_stat.st_mode) else ""
         result.append(
-            f"{stat.filemode(found.st_mode)}  {found.st_nlink} {user}  {group}  {found.st_size} {when} {path}{to}\n"
+            f"{stat.filemode(file_stat.st_mode)}  {file_stat.st_nlink} {user}  {group}  {file_stat.st_size} {when} {path}{to}\n"
         )
-    return Result(1 if wrong else 0, "".join(result), "".join(wrong))
+    return Result(1 if errors else 0, "".join(result), "".join(errors))
 
 
 OWNER_PROGRAMS: Mapping[str, Program] = {"chown": chown, "mv": mv, "ls": ls}
 
 
 def _is_link(mac: Mac, path: str) -> bool:
-    found = mac.files.find(path)
-    return found is not None and stat.S_ISLNK(found.st_mode)
+    file_stat = mac.files.find(path)
+    return file_stat is not None and stat.S_ISLNK(file_stat.st_mode)

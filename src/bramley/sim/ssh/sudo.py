@@ -20,7 +20,7 @@ from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import sudo, sudoers
 from bramley.sim.ssh import processes
 from bramley.sim.ssh.faults import FaultKind, Faults
-from bramley.sim.ssh.processes import Processes, Start
+from bramley.sim.ssh.processes import Processes, ProcessSpec
 
 if TYPE_CHECKING:
     from bramley.sim.ssh.shim_server import ShimCall, ShimConnection
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Variables that env_reset keeps; HOME only on macOS.
 _KEPT = ("HOME", "LANG", "LC_ALL", "PATH", "SSH_CONNECTION", "TERM", "TZ")
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_BY_SIGNAL = 128
+_SIGNALLED = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Sudo:
     faults: Faults
     processes: Processes
 
-    async def answer(self, connection: ShimConnection, shim_call: ShimCall, user: str) -> Result:
+    async def run(self, connection: ShimConnection, shim_call: ShimCall, user: str) -> Result:
         """Run a program as another user if that is allowed, and return its result."""
         if self.faults.take(FaultKind.REFUSE_SUDO, " ".join(shim_call.argv)):
             return Result(1, err=f"{user} is not in the sudoers file.\n")
@@ -71,12 +71,12 @@ class Sudo:
         """Read the password, one line at a time: what follows it on a pipe is the program's."""
         before = ""
         for wrong in range(sudo.TRIES):
-            line = await connection.typed(prompt, before=before)
+            line = await connection.read_line(prompt, before=before)
             if not line:
                 counted = f"sudo: {wrong} incorrect password attempts\n" if wrong else ""
                 return Result(1, err=f"\nsudo: no password was provided\n{counted}")
-            given = Call(call.argv, call.user, line, on_terminal=call.on_terminal)
-            decision = sudo.decide(self.mac, given)
+            attempt = Call(call.argv, call.user, line, on_terminal=call.on_terminal)
+            decision = sudo.decide(self.mac, attempt)
             if isinstance(decision, sudo.Granted) or decision.code == 0:
                 return decision
             before = "Sorry, try again.\n"
@@ -86,7 +86,7 @@ class Sudo:
         self, connection: ShimConnection, shim_call: ShimCall, granted: sudo.Granted, user: str
     ) -> int:
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        start = Start(
+        start = ProcessSpec(
             argv=granted.argv,
             user=processes.identity_of(self.mac.state, granted.user),
             files=shim_call.files,
@@ -96,16 +96,16 @@ class Sudo:
         )
         pid = self.processes.start(start, functools.partial(_set_result, ended))
         async with asyncio.TaskGroup() as group:
-            watching = group.create_task(self._terminate_with_caller(connection, pid, ended))
+            watcher = group.create_task(self._terminate_with_caller(connection, pid, ended))
             code = await ended
-            watching.cancel()
-        return code if code >= 0 else _BY_SIGNAL - code
+            watcher.cancel()
+        return code if code >= 0 else _SIGNALLED - code
 
     async def _terminate_with_caller(
         self, connection: ShimConnection, pid: int, ended: asyncio.Future[int]
     ) -> None:
         """Terminate the program when the shim is gone."""
-        await connection.until_gone()
+        await connection.wait_closed()
         with contextlib.suppress(OSError):
             self.processes.signal(pid, signal.SIGTERM, group=True)
         _set_result(ended, -signal.SIGTERM)
@@ -123,10 +123,11 @@ def _environment(mac: Mac, shim_call: ShimCall, granted: sudo.Granted, user: str
     inherited: Mapping[str, str] = shim_call.environment
     kept = {key: inherited[key] for key in inherited if keeps_all or key in _KEPT}
     uid = users.uid_of(mac.state, user)
-    made = {"USER": granted.user, "LOGNAME": granted.user, "SUDO_USER": user, "SUDO_UID": str(uid)}
+    name = granted.user
+    identity = {"USER": name, "LOGNAME": name, "SUDO_USER": user, "SUDO_UID": str(uid)}
     if any(re.fullmatch(r"-[nSEk]*H[nSEk]*", word) for word in options):
-        made["HOME"] = users.home_of(mac.state, granted.user)
-    given = {
+        identity["HOME"] = users.home_of(mac.state, name)
+    assignments = {
         word.partition("=")[0]: word.partition("=")[2] for word in options if _SETTING.match(word)
     }
-    return {**kept, **made, **given}
+    return {**kept, **identity, **assignments}

@@ -21,7 +21,7 @@ class Syntax(NamedTuple):
 
 
 class Arguments:
-    """The arguments of one call; the last value of an option counts, `every` returns all."""
+    """The arguments of one call; the last value of an option counts, `all_values` returns all."""
 
     def __init__(self, syntax: Syntax) -> None:
         self.syntax = syntax
@@ -36,7 +36,7 @@ class Arguments:
         """Return the value of an option, or None."""
         return self.values[option][-1] if option in self.values else None
 
-    def every(self, option: str) -> list[str]:
+    def all_values(self, option: str) -> list[str]:
         """Return all values of an option that may repeat."""
         return self.values.get(option, [])
 
@@ -54,7 +54,7 @@ class Arguments:
         except ValueError:
             raise WrongUsage(f"The value '{text}' is invalid for '--{option} <{option}>'") from None
 
-    def whole(self, option: str, default: int) -> int:
+    def non_negative(self, option: str, default: int) -> int:
         """Return a whole number that has a default and is not negative."""
         number = self.integer(option, default)
         if number is None or number < 0:
@@ -64,47 +64,48 @@ class Arguments:
 
 def parse(words: Sequence[str], syntax: Syntax) -> Arguments:
     """Read the words after the command's name."""
-    found = Arguments(syntax)
-    left = list(words)
-    while left:
-        word = left.pop(0)
+    arguments = Arguments(syntax)
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
         if word == "--":
-            found.positionals += left
+            arguments.positionals += rest
             break
         if word.startswith("-") and word != "-":
-            _read_option(found, word, left)
+            _read_option(arguments, word, rest)
             continue
-        found.positionals.append(word)
-        if syntax.takes_rest and len(found.positionals) == len(syntax.positionals) - 1:
-            found.positionals += left
+        arguments.positionals.append(word)
+        if syntax.takes_rest and len(arguments.positionals) == len(syntax.positionals) - 1:
+            arguments.positionals += rest
             break
-    _check_count(found)
-    return found
+    _check_count(arguments)
+    return arguments
 
 
-def _read_option(found: Arguments, word: str, left: list[str]) -> None:
+def _read_option(arguments: Arguments, word: str, rest: list[str]) -> None:
     name, has_value, value = word.lstrip("-").partition("=")
     if not word.startswith("--"):
-        name = dict(found.syntax.short).get(name, "")
-    if name in found.syntax.flags and not has_value:
-        found.present.add(name)
-    elif name in found.syntax.options:
+        name = dict(arguments.syntax.short).get(name, "")
+    if name in arguments.syntax.flags and not has_value:
+        arguments.present.add(name)
+    elif name in arguments.syntax.options:
         if not has_value:
-            value = _next(word, left)
-        found.values.setdefault(name, []).append(value)
+            value = _next_value(word, rest)
+        arguments.values.setdefault(name, []).append(value)
     else:
         raise WrongUsage(f"Unknown option '{word.partition('=')[0]}'")
 
 
-def _next(word: str, left: list[str]) -> str:
-    if not left or (left[0].startswith("-") and left[0] != "-"):
+def _next_value(word: str, rest: list[str]) -> str:
+    if not rest or (rest[0].startswith("-") and rest[0] != "-"):
         raise WrongUsage(f"Missing value for '{word} <{word.lstrip('-')}>'")
-    return left.pop(0)
+    return rest.pop(0)
 
 
-def _check_count(found: Arguments) -> None:
-    expected, given = found.syntax.positionals, found.positionals
-    if len(given) < len(expected):
-        raise WrongUsage(f"Missing expected argument '<{expected[len(given)]}>'")
-    if len(given) > len(expected) and not (found.syntax.repeats_last or found.syntax.takes_rest):
-        raise WrongUsage(f"Unexpected argument '{given[len(expected)]}'")
+def _check_count(arguments: Arguments) -> None:
+    syntax, actual = arguments.syntax, arguments.positionals
+    expected = syntax.positionals
+    if len(actual) < len(expected):
+        raise WrongUsage(f"Missing expected argument '<{expected[len(actual)]}>'")
+    if len(actual) > len(expected) and not (syntax.repeats_last or syntax.takes_rest):
+        raise WrongUsage(f"Unexpected argument '{actual[len(expected)]}'")

@@ -154,10 +154,10 @@ def disk_content(bundle: str) -> dict[str, Any]:
         if b"\n" not in line:
             line += file.read(_LONGEST)
     try:
-        found = json.loads(line.split(b"\n", 1)[0])
+        content = json.loads(line.split(b"\n", 1)[0])
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def virtual_size(bundle: str) -> int:
@@ -173,10 +173,10 @@ def change_disk(bundle: str, **changes: Any) -> None:
 def disk_blocks(bundle: str) -> dict[str, int]:
     """Return the bytes of a disk by block id; a folder without a disk has none."""
     try:
-        found: dict[str, int] = disk_content(bundle).get("blocks", {})
+        blocks: dict[str, int] = disk_content(bundle).get("blocks", {})
     except FileNotFoundError:
         return {}
-    return found
+    return blocks
 
 
 def allocated_size(bundle: str) -> int:

@@ -118,23 +118,23 @@ def _help(word: str) -> Steps:
     return 0
 
 
-def usage(word: str) -> str:
+def usage(verb: str) -> str:
     """Return the usage of a command."""
-    syntax = VERBS[word].syntax
+    syntax = VERBS[verb].syntax
     parts = [f"<{name}>" for name in syntax.positionals]
     parts += [f"[--{name} <{name}>]" for name in syntax.options]
     parts += [f"[--{name}]" for name in syntax.flags]
-    return f"OVERVIEW: {VERBS[word].about}\n\nUSAGE: tart {word} {' '.join(parts)}"
+    return f"OVERVIEW: {VERBS[verb].about}\n\nUSAGE: tart {verb} {' '.join(parts)}"
 
 
-def _report_failures(word: str, words: Sequence[str], context: Context) -> Steps:
+def _report_failures(verb: str, arguments: Sequence[str], context: Context) -> Steps:
     """Run a command and print its failure."""
     try:
-        return (yield from _run(word, words, context))
+        return (yield from _run(verb, arguments, context))
     except WrongUsage as wrong:
         yield effects.Err(wrong.message)
-        yield effects.Err(f"Usage: {usage(word).rpartition('USAGE: ')[2]}")
-        yield effects.Err(f"  See 'tart {word} --help' for more information.")
+        yield effects.Err(f"Usage: {usage(verb).rpartition('USAGE: ')[2]}")
+        yield effects.Err(f"  See 'tart {verb} --help' for more information.")
         return USAGE
     except Failed as failed:
         yield effects.Err(failed.message)
@@ -163,26 +163,26 @@ def _run(word: str, words: Sequence[str], context: Context) -> Steps:
     return code
 
 
-def target_of(word: str, arguments: Arguments) -> str:
-    """Return the target by which faults match a call: what it makes or changes."""
-    if word == "clone":
+def target_of(verb: str, arguments: Arguments) -> str:
+    """Return the target by which faults match a call: what it creates or changes."""
+    if verb == "clone":
         return arguments["new-name"]
     return arguments.positionals[0] if arguments.positionals else ""
 
 
-def _apply_faults(context: Context, word: str, target: str, at: str) -> Substeps:
+def _apply_faults(context: Context, verb: str, target: str, at: str) -> Substeps:
     """Delay, hang or fail according to the faults, before the work or after it was done."""
-    if slow := context.fault(word, target, "slow", at=at):
+    if slow := context.fault(verb, target, "slow", at=at):
         yield effects.Sleep(slow.seconds)
-    if context.fault(word, target, "hang", at=at):
+    if context.fault(verb, target, "hang", at=at):
         yield effects.Sleep(float("inf"))
-    if fails := context.fault(word, target, "fail", at=at):
-        raise Failed(fails.code, fails.stderr)
+    if failure := context.fault(verb, target, "fail", at=at):
+        raise Failed(failure.code, failure.stderr)
 
 
 def _remove_unlocked_staging(context: Context) -> Substeps:
     for entry in os.listdir(layout.staging(context.home)):
         path = os.path.join(layout.staging(context.home), entry)
-        is_left: bool = yield effects.Flock(path, wait=False)
-        if is_left:
+        is_unlocked: bool = yield effects.Flock(path, wait=False)
+        if is_unlocked:
             bundles.remove(path)

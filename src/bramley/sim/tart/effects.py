@@ -161,10 +161,10 @@ class Listen(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """In a guest: answer a Request."""
+    """In a guest: send the result of a Request."""
 
     request: Request
-    answer: CommandResult
+    result: CommandResult
 
 
 HALTED, CRASHED, DISCONNECTED = 0, 1, 2

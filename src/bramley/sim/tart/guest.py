@@ -64,30 +64,30 @@ class Guest:
 
     def serve_until(self, stage_time: float) -> Substeps:
         """Wait until a point in time, and serve requests once the agent is up."""
-        while (left := stage_time - self.context.now()) > 0:
-            silent_for = self._answers_at() - self.context.now()
+        while (remaining := stage_time - self.context.now()) > 0:
+            silent_for = self._responsive_at() - self.context.now()
             if silent_for > 0:
-                yield effects.Sleep(min(left, silent_for))
+                yield effects.Sleep(min(remaining, silent_for))
                 continue
-            request = yield effects.Listen(min(left, self._seconds_to_silence()))
+            request = yield effects.Listen(min(remaining, self._seconds_to_silence()))
             if request is not None:
-                answer = run_command(self.script, request, self.address, self.plan)
-                yield effects.Reply(request, answer)
+                result = run_command(self.script, request, self.address, self.plan)
+                yield effects.Reply(request, result)
                 if is_shutdown(request.argv) and not self.script["ignores_shutdown"]:
                     raise ShutDown
 
-    def _answers_at(self) -> float:
-        """Return the time from which the agent answers; it may be past."""
+    def _responsive_at(self) -> float:
+        """Return the time from which the agent responds; it may be past."""
         up = self.stage_time("agent") if self.script["has_agent"] else FOREVER
         begins, ends = self._silence()
         return max(up, ends) if begins <= self.context.now() else up
 
     def _seconds_to_silence(self) -> float:
-        left = self._silence()[0] - self.context.now()
-        return left if left > 0 else FOREVER
+        remaining = self._silence()[0] - self.context.now()
+        return remaining if remaining > 0 else FOREVER
 
     def _silence(self) -> tuple[float, float]:
-        """Return when the agent stops answering, and when it answers again."""
+        """Return when the agent stops responding, and when it responds again."""
         after, duration = self.script["falls_silent"], self.script["silent_for"]
         if after is None:
             return FOREVER, FOREVER
@@ -130,7 +130,7 @@ def _work(guest: Guest) -> Substeps:
     guest.is_working = True
     lines = guest.script["lines"]
     for line in lines:
-        _write(guest, names.LOG_FILE, _filled(line, guest) + "\n", mode="a")
+        _write(guest, names.LOG_FILE, _substitute(line, guest) + "\n", mode="a")
         yield from guest.pause(guest.duration("work") / len(lines))
     if not lines:
         yield from guest.pause(guest.duration("work"))
@@ -142,7 +142,7 @@ def _work(guest: Guest) -> Substeps:
         yield from guest.serve_until(FOREVER)
 
 
-def _filled(line: str, guest: Guest) -> str:
+def _substitute(line: str, guest: Guest) -> str:
     """Fill `{NAME}` from the environment of the guest."""
     for name, value in {"HOSTNAME": guest.plan.vm, **guest.variables}.items():
         line = line.replace(f"{{{name}}}", value)
@@ -150,9 +150,9 @@ def _filled(line: str, guest: Guest) -> str:
 
 
 def _grow_disk(guest: Guest) -> None:
-    more = int(guest.script["writes_bytes"])
-    if more:
-        written = {guest.context.entropy(8).hex(): more}
+    size = int(guest.script["writes_bytes"])
+    if size:
+        written = {guest.context.entropy(8).hex(): size}
         bundles.change_disk(guest.bundle, blocks=bundles.disk_blocks(guest.bundle) | written)
 
 
@@ -258,9 +258,9 @@ def run_command(
 ) -> effects.CommandResult:
     """Run a command."""
     argv = request.argv
-    if (known := script["commands"].get(" ".join(argv))) is not None:
+    if (response := script["commands"].get(" ".join(argv))) is not None:
         return effects.CommandResult(
-            **{"code": 0, "stdout": "", "stderr": "", "seconds": 0.0, **known}
+            **{"code": 0, "stdout": "", "stderr": "", "seconds": 0.0, **response}
         )
     if is_shutdown(argv):
         return _ok("")

@@ -21,7 +21,7 @@ from bramley.sim.tart import effects, layout, process
 from bramley.sim.tart.effects import CRASHED, Plan, Request
 
 TART = 0  # stdin
-_ANSWER_TIMEOUT = 5.0
+_REPLY_TIMEOUT = 5.0
 
 
 class GuestDriver:
@@ -64,15 +64,15 @@ class GuestDriver:
         return request
 
     def reply(self, effect: effects.Reply) -> None:
-        """Answer on the connection that a request came by."""
+        """Send the result on the connection of the request."""
         with self.connections.pop(effect.request.id) as connection:
-            send(connection, effect.answer._asdict())
+            send(connection, effect.result._asdict())
 
 
 def connect(bundle: str) -> socket.socket | None:
     """Return a connection to the agent of a VM's guest, or None if it does not listen."""
     connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(_ANSWER_TIMEOUT)
+    connection.settimeout(_REPLY_TIMEOUT)
     try:
         os.chdir(bundle)
         connection.connect(layout.SOCKET)
@@ -94,7 +94,7 @@ def open_control_socket(bundle: str) -> socket.socket:
 
 
 def send(connection: socket.socket, message: Any) -> None:
-    """Send one line; a reader that has gone is ignored."""
+    """Send one line; a closed connection is ignored."""
     try:
         connection.sendall(json.dumps(message).encode() + b"\n")
     except OSError:
@@ -102,8 +102,8 @@ def send(connection: socket.socket, message: Any) -> None:
 
 
 def receive(connection: socket.socket) -> Any | None:
-    """Return one line, or None if the other side went away."""
-    connection.settimeout(_ANSWER_TIMEOUT)
+    """Return one line, or None if the peer closed the connection."""
+    connection.settimeout(_REPLY_TIMEOUT)
     try:
         with connection.makefile("rb") as lines:
             line = lines.readline()

@@ -35,7 +35,7 @@ class Guest:
     plan: effects.Plan
     process: Process
     requests: deque[Request] = field(default_factory=deque)
-    answers: dict[int, asyncio.Future[CommandResult | None]] = field(default_factory=dict)
+    replies: dict[int, asyncio.Future[CommandResult | None]] = field(default_factory=dict)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -68,7 +68,7 @@ class TartSimulation:
     def disk_space(self) -> tuple[int, int]:
         """Return the total and the free bytes of the volume."""
         context = read_context(self.environment({}))
-        return int(context.settings.host["disk_bytes"]), prune.free(context)
+        return int(context.settings.host["disk_bytes"]), prune.free_bytes(context)
 
     def environment(self, environment: Mapping[str, str]) -> ProcessEnvironment:
         """Return what one process of this machine is given."""
@@ -96,10 +96,10 @@ class Driver:
             effects.Write: lambda effect: _write(call, effect),
             effects.ReadStdin: lambda _: call.stdin,
             effects.Unflock: lambda effect: tart.flocks.release(effect.path, process),
-            effects.IsFlocked: lambda effect: self._other(tart.flocks, effect.path) is not None,
-            effects.RunLock: lambda effect: tart.run_locks.take(effect.path, process),
+            effects.IsFlocked: lambda effect: self._holder(tart.flocks, effect.path) is not None,
+            effects.RunLock: lambda effect: tart.run_locks.try_acquire(effect.path, process),
             effects.RunUnlock: lambda effect: tart.run_locks.release(effect.path, process),
-            effects.RunHolder: lambda effect: self._other(tart.run_locks, effect.path),
+            effects.RunHolder: lambda effect: self._holder(tart.run_locks, effect.path),
             effects.Signal: self._signal,
             effects.Boot: self._boot,
             effects.PowerOff: lambda _: tart.table.kill(self._started_guest.process.pid),
@@ -119,11 +119,11 @@ class Driver:
             effect = next(steps)
             while True:
                 try:
-                    answer = await self._perform(effect)
+                    result = await self._perform(effect)
                 except (Interrupted, OSError) as error:
                     effect = steps.throw(error)
                 else:
-                    effect = steps.send(answer)
+                    effect = steps.send(result)
         except StopIteration as done:
             return int(done.value)
 
@@ -151,11 +151,11 @@ class Driver:
 
     async def _flock(self, effect: effects.Flock) -> bool:
         if not effect.wait:
-            return self._tart.flocks.take(effect.path, self._process)
-        await self._tart.flocks.wait(effect.path, self._process)
+            return self._tart.flocks.try_acquire(effect.path, self._process)
+        await self._tart.flocks.acquire(effect.path, self._process)
         return True
 
-    def _other(self, locks: Locks, path: str) -> int | None:
+    def _holder(self, locks: Locks, path: str) -> int | None:
         holder = locks.holder(path)
         return None if holder is None or holder is self._process else holder.pid
 
@@ -174,7 +174,7 @@ class Driver:
         self._guest = tart.guests[plan.vm] = Guest(plan, process)
         tart.started_vms.append(plan.vm)
         tart.max_guests = max(tart.max_guests, len(tart.guests))
-        tart.flocks.hand_over(effect.slot, self._process, process)
+        tart.flocks.transfer(effect.slot, self._process, process)
         process.on_exit.append(lambda: _switch_off(tart, plan.vm, process))
         if not plan.outlives:
             self._process.on_exit.append(lambda: tart.table.kill(process.pid))
@@ -192,18 +192,18 @@ class Driver:
             return None
         self._tart.request_count += 1
         request = Request(effect.argv, effect.stdin, self._tart.request_count)
-        answer: asyncio.Future[CommandResult | None] = asyncio.get_running_loop().create_future()
-        guest.answers[request.id] = answer
+        reply: asyncio.Future[CommandResult | None] = asyncio.get_running_loop().create_future()
+        guest.replies[request.id] = reply
         guest.requests.append(request)
         guest.arrived.set()
         try:
             async with asyncio.timeout(effect.seconds):
-                return await answer
+                return await reply
         except TimeoutError:
             return None
         finally:
             # A request that timed out must not run later.
-            guest.answers.pop(request.id, None)
+            guest.replies.pop(request.id, None)
             with contextlib.suppress(ValueError):
                 guest.requests.remove(request)
 
@@ -219,9 +219,9 @@ class Driver:
         return guest.requests.popleft() if guest.requests else None
 
     def _reply(self, effect: effects.Reply) -> None:
-        answer = self._started_guest.answers.pop(effect.request.id, None)
-        if answer is not None and not answer.done():
-            answer.set_result(effect.answer)
+        reply = self._started_guest.replies.pop(effect.request.id, None)
+        if reply is not None and not reply.done():
+            reply.set_result(effect.result)
 
 
 def _interrupted(process: Process) -> Interrupted:
@@ -247,7 +247,7 @@ def _write(call: Call, effect: effects.Write) -> None:
 
 
 async def _guest_exit_code(guest: Guest) -> int:
-    code = await asyncio.shield(guest.process.ended)
+    code = await asyncio.shield(guest.process.exit_code)
     return code if code >= 0 else effects.CRASHED
 
 
@@ -270,6 +270,6 @@ def _switch_off(tart: TartSimulation, vm: str, process: Process) -> None:
     if guest is None or guest.process is not process:
         return
     del tart.guests[vm]
-    for answer in guest.answers.values():
-        if not answer.done():
-            answer.set_result(None)
+    for reply in guest.replies.values():
+        if not reply.done():
+            reply.set_result(None)

@@ -94,7 +94,7 @@ def image(home: str, reference: Reference) -> str:
 
 
 def prepare(home: str) -> None:
-    """Make the folders; fail if TART_HOME cannot be made."""
+    """Create the folders; fail if TART_HOME cannot be created."""
     try:
         for folder in (vms(home), staging(home), images(home)):
             os.makedirs(folder, exist_ok=True)
@@ -102,35 +102,35 @@ def prepare(home: str) -> None:
         raise Failed(1, f"TART_HOME is invalid: {home}: {error.strerror}") from error
 
 
-def is_whole(bundle: str) -> bool:
+def is_complete(bundle: str) -> bool:
     """Return whether a folder is a VM."""
     return all(os.path.exists(os.path.join(bundle, file)) for file in FILES)
 
 
-def existing(home: str, name: str) -> str:
+def existing_vm(home: str, name: str) -> str:
     """Return the folder of an existing local VM; an incomplete one fails differently from a missing one."""
     bundle = vm(home, name)
     if "/" in name or not os.path.exists(os.path.join(bundle, CONFIG)):
         raise does_not_exist(name)
-    if not is_whole(bundle):
+    if not is_complete(bundle):
         raise Failed(1, "VM is missing some of its files (config.json, disk.img or nvram.bin)")
     return bundle
 
 
-def found(home: str, name: str) -> str:
+def existing_bundle(home: str, name: str) -> str:
     """Return the folder of a local VM or a cached image."""
     reference = find_reference(name)
     if reference is None:
-        return existing(home, name)
+        return existing_vm(home, name)
     folder = image(home, reference)
-    if not is_whole(folder):
+    if not is_complete(folder):
         raise does_not_exist(name)
     return os.path.realpath(folder)
 
 
 def names(home: str) -> list[str]:
     """Return the names of local VMs, sorted."""
-    return sorted(name for name in _entries(vms(home)) if is_whole(vm(home, name)))
+    return sorted(name for name in _entries(vms(home)) if is_complete(vm(home, name)))
 
 
 def cached(home: str) -> list[Cached]:
@@ -145,10 +145,10 @@ def _cached_under(root: str, relative: str) -> Iterator[Cached]:
         path = os.path.join(root, relative, entry)
         name = relative.replace("%3A", ":")
         if os.path.islink(path):
-            if is_whole(path):
+            if is_complete(path):
                 yield Cached(f"{name}:{entry}", path, is_tag=True)
         elif entry.startswith("sha256:"):
-            if is_whole(path):
+            if is_complete(path):
                 yield Cached(f"{name}@{entry}", path, is_tag=False)
         elif os.path.isdir(path):
             yield from _cached_under(root, os.path.join(relative, entry))

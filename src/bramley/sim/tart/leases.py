@@ -33,13 +33,13 @@ def read(context: Context) -> list[Lease]:
             blocks = file.read().split("}")
     except FileNotFoundError:
         return []
-    found = []
+    leases = []
     for block in blocks:
         fields = dict(line.strip().split("=", 1) for line in block.splitlines() if "=" in line)
         if {"ip_address", "hw_address", "lease"} <= set(fields):
             mac = _padded(fields["hw_address"].partition(",")[2])
-            found.append(Lease(fields["ip_address"], mac, int(fields["lease"], 16)))
-    return found
+            leases.append(Lease(fields["ip_address"], mac, int(fields["lease"], 16)))
+    return leases
 
 
 def _padded(mac: str) -> str:
@@ -52,10 +52,10 @@ def _unpadded(mac: str) -> str:
 
 def address(context: Context, mac: str, *, only_valid: bool = True) -> str | None:
     """Return the newest address of a MAC."""
-    known = [lease for lease in read(context) if lease.mac == mac]
+    candidates = [lease for lease in read(context) if lease.mac == mac]
     if only_valid:
-        known = [lease for lease in known if lease.until > context.now()]
-    return max(known, key=lambda lease: lease.until).address if known else None
+        candidates = [lease for lease in candidates if lease.until > context.now()]
+    return max(candidates, key=lambda lease: lease.until).address if candidates else None
 
 
 def grant(context: Context, mac: str) -> Generator[Effect, Any, str | None]:
@@ -67,13 +67,13 @@ def grant(context: Context, mac: str) -> Generator[Effect, Any, str | None]:
     yield Flock(file, wait=True)
     now = context.now()
     valid = [lease for lease in read(context) if lease.until > now]
-    given = address(context, mac) or _unused(context, valid)
-    if given is not None:
+    granted = address(context, mac) or _unused(context, valid)
+    if granted is not None:
         until = int(now + context.settings.host["lease_seconds"])
-        kept = [lease for lease in valid if lease.mac != mac]
-        _write(file, [*kept, Lease(given, mac, until)])
+        others = [lease for lease in valid if lease.mac != mac]
+        _write(file, [*others, Lease(granted, mac, until)])
     yield Unflock(file)
-    return given
+    return granted
 
 
 def _unused(context: Context, valid: list[Lease]) -> str | None:
@@ -83,10 +83,10 @@ def _unused(context: Context, valid: list[Lease]) -> str | None:
     return next((each for each in pool if each not in used), None)
 
 
-def _write(file: str, found: list[Lease]) -> None:
+def _write(file: str, leases: list[Lease]) -> None:
     """Write in place: a rename would leave the lock on the old file."""
     blocks = []
-    for lease in found:
+    for lease in leases:
         mac = _unpadded(lease.mac)
         blocks.append(
             f"{{\n\tname=guest\n\tip_address={lease.address}\n\thw_address=1,{mac}\n"

@@ -72,7 +72,7 @@ class Driver:
     def catch_signals(self) -> None:
         """Record the signals that tart handles; all others have their default action."""
         for number in CAUGHT:
-            signal.signal(number, lambda number, _: self.pending.append(_short(number)))
+            signal.signal(number, lambda number, _: self.pending.append(_signal_name(number)))
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
@@ -122,11 +122,11 @@ class Driver:
         """Start the guest's process."""
         argv = [sys.executable, "-ISE", _service(self.home), effect.plan.vm]
         plan_end, self.plan_pipe = os.pipe()
-        slot = self.locks.give(effect.slot)
+        slot = self.locks.hand_over(effect.slot)
         self.guest = os.fork()
         if self.guest == 0:
             environment = {**self.environment, "TART_HOME": self.home}
-            _become_guest(argv, environment, plan=plan_end, slot=slot)
+            _exec_guest(argv, environment, plan=plan_end, slot=slot)
         os.close(plan_end)
         os.close(slot)
         write(self.plan_pipe, json.dumps(effect.plan._asdict()) + "\n")
@@ -135,8 +135,8 @@ class Driver:
     def await_guest(self) -> int:
         """Wait for the guest's process to end."""
         while True:
-            ended, status = os.waitpid(self.guest, os.WNOHANG)
-            if ended:
+            pid, status = os.waitpid(self.guest, os.WNOHANG)
+            if pid:
                 return os.WEXITSTATUS(status) if os.WIFEXITED(status) else CRASHED
             self.wait(float("inf"))
 
@@ -150,18 +150,18 @@ class Driver:
         from bramley.sim.tart import guest_process
 
         until = time.monotonic() + effect.seconds
-        while (left := until - time.monotonic()) > 0:
+        while (remaining := until - time.monotonic()) > 0:
             connection = guest_process.connect(layout.vm(self.home, effect.vm))
             if connection is not None:
                 guest_process.send(connection, {"argv": effect.argv, "stdin": effect.stdin})
-                self.wait(left, connection.fileno())
+                self.wait(remaining, connection.fileno())
                 reply = guest_process.receive(connection)
                 return None if reply is None else CommandResult(**reply)
-            self.sleep(min(left, _POLL * 5))
+            self.sleep(min(remaining, _POLL * 5))
         return None
 
 
-def _short(number: int) -> str:
+def _signal_name(number: int) -> str:
     return signal.Signals(number).name.removeprefix("SIG")
 
 
@@ -175,9 +175,9 @@ def _signal(effect: effects.Signal) -> bool:
 
 def write(descriptor: int, text: str) -> None:
     """Write all of a text."""
-    left = text.encode()
-    while left:
-        left = left[os.write(descriptor, left) :]
+    rest = text.encode()
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def _read_all(descriptor: int) -> bytes:
@@ -199,12 +199,12 @@ def _service(home: str) -> str:
     return path
 
 
-def _become_guest(argv: list[str], environment: Mapping[str, str], *, plan: int, slot: int) -> None:
+def _exec_guest(argv: list[str], environment: Mapping[str, str], *, plan: int, slot: int) -> None:
     """Start a new session and execute the guest; never returns."""
     try:
         os.setsid()
-        silence = os.open(os.devnull, os.O_RDWR)
-        for source, target in ((plan, 0), (silence, 1), (silence, 2)):
+        null = os.open(os.devnull, os.O_RDWR)
+        for source, target in ((plan, 0), (null, 1), (null, 2)):
             os.dup2(source, target)
         os.set_inheritable(slot, True)
         os.execve(argv[0], argv, environment)  # noqa: S606 - no shell is needed
@@ -256,7 +256,7 @@ class Locks:
             descriptor = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
             return False
-        if _try_flock(descriptor, fcntl.LOCK_EX) and _is_still(path, descriptor):
+        if _try_flock(descriptor, fcntl.LOCK_EX) and _is_same_file(path, descriptor):
             self._flocks[path] = descriptor
             return True
         os.close(descriptor)
@@ -266,7 +266,7 @@ class Locks:
         """Release an `flock`."""
         os.close(self._flocks.pop(path))
 
-    def give(self, path: str) -> int:
+    def hand_over(self, path: str) -> int:
         """Return the descriptor that holds an `flock` and pass its ownership to the caller."""
         return self._flocks.pop(path)
 
@@ -320,8 +320,8 @@ def _holder(descriptor: int) -> int | None:
     kind, pid = (3, 2) if sys.platform == "darwin" else (0, 4)
     request = [fcntl.F_RDLCK if field == kind else 0 for field in range(5)]
     packed = struct.pack(_FLOCK, *request)
-    found = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, packed))
-    return None if found[kind] == fcntl.F_UNLCK else found[pid]
+    response = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, packed))
+    return None if response[kind] == fcntl.F_UNLCK else response[pid]
 
 
 def _try_flock(descriptor: int, kind: int) -> bool:
@@ -332,7 +332,7 @@ def _try_flock(descriptor: int, kind: int) -> bool:
     return True
 
 
-def _is_still(path: str, descriptor: int) -> bool:
+def _is_same_file(path: str, descriptor: int) -> bool:
     """Return whether the path still names the open file, which another process may have moved meanwhile."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))

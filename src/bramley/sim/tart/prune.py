@@ -17,16 +17,16 @@ GIB = 1 << 30
 DAY = 86400
 
 
-def free(context: Context) -> int:
+def free_bytes(context: Context) -> int:
     """Return the free bytes of the volume, simulated or real."""
     total = context.settings.host["disk_bytes"]
     if total is None:
         volume = os.statvfs(context.home)
         return volume.f_bavail * volume.f_frsize
-    return max(0, int(total) - int(context.settings.host["other_bytes"]) - taken(context.home))
+    return max(0, int(total) - int(context.settings.host["other_bytes"]) - used_bytes(context.home))
 
 
-def taken(home: str) -> int:
+def used_bytes(home: str) -> int:
     """Return the bytes of all disks under TART_HOME, staged ones included; shared blocks count once."""
     distinct: dict[str, int] = {}
     for bundle in _bundles(home):
@@ -35,18 +35,18 @@ def taken(home: str) -> int:
 
 
 def _bundles(home: str) -> list[str]:
-    found = [row.folder for row in layout.cached(home) if not row.is_tag]
+    folders = [row.folder for row in layout.cached(home) if not row.is_tag]
     for folder in (layout.vms(home), layout.staging(home)):
         if os.path.isdir(folder):
-            found += [os.path.join(folder, entry) for entry in os.listdir(folder)]
-    return found
+            folders += [os.path.join(folder, entry) for entry in os.listdir(folder)]
+    return folders
 
 
 def make_room(context: Context, need: int, *, keep: str = "") -> None:
     """Prune before a pull or a clone, as tart does automatically."""
     if "TART_NO_AUTO_PRUNE" in context.environment:
         return
-    available = free(context)
+    available = free_bytes(context)
     if available == 0 or need < available:
         return
     candidates = [bundle for bundle in _oldest_first(_digests(context.home)) if bundle != keep]
@@ -65,15 +65,15 @@ def _digests(home: str) -> list[str]:
     return [os.path.realpath(row.folder) for row in layout.cached(home) if not row.is_tag]
 
 
-def _oldest_first(found: list[str]) -> list[str]:
-    return sorted(found, key=bundles.accessed)
+def _oldest_first(folders: list[str]) -> list[str]:
+    return sorted(folders, key=bundles.accessed)
 
 
 def collect(home: str) -> None:
     """Remove dangling tags, and digests with neither a tag nor the mark of an explicit pull."""
     tagged = set()
     for link in list(layout.links(home)):
-        if layout.is_whole(link):
+        if layout.is_complete(link):
             tagged.add(os.path.realpath(link))
         else:
             bundles.remove(link)
@@ -95,7 +95,7 @@ def prune(arguments: Arguments, context: Context) -> Steps:
         candidates = yield from _idle_vms(context)
     else:
         candidates = _digests(context.home)
-    for bundle in _too_much(candidates, context, older=older, budget=budget):
+    for bundle in _surplus(candidates, context, older=older, budget=budget):
         bundles.remove(bundle)
     collect(context.home)
     return 0
@@ -111,17 +111,17 @@ def _idle_vms(context: Context) -> Generator[Effect, Any, list[str]]:
     return idle
 
 
-def _too_much(
+def _surplus(
     candidates: list[str], context: Context, *, older: int | None, budget: int | None
 ) -> list[str]:
-    doomed = []
-    left = None if budget is None else budget * GIB
+    surplus = []
+    budget_left = None if budget is None else budget * GIB
     for bundle in reversed(_oldest_first(candidates)):
         age = context.now() - bundles.accessed(bundle)
         if older is not None and age > older * DAY:
-            doomed.append(bundle)
-        elif left is not None:
-            left -= bundles.allocated_size(bundle)
-            if left < 0:
-                doomed.append(bundle)
-    return doomed
+            surplus.append(bundle)
+        elif budget_left is not None:
+            budget_left -= bundles.allocated_size(bundle)
+            if budget_left < 0:
+                surplus.append(bundle)
+    return surplus

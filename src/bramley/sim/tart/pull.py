@@ -1,4 +1,4 @@
-"""`tart pull`, and transfers to and from the registry: how fast they are, what is printed, and which faults they meet.
+"""`tart pull`, and transfers to and from the registry: how fast they are, what is printed, and which faults apply to them.
 
 One pull per registry host runs at a time, staged under a name that the next try finds again. SIGINT removes the staging, SIGKILL and
 SIGTERM leave it. Network faults are retried up to five times; an HTTP status is not.
@@ -33,7 +33,7 @@ class PullRequest(NamedTuple):
 
 
 def pull(arguments: Arguments, context: Context) -> Steps:
-    """Bring an image into the cache."""
+    """Pull an image into the cache."""
     name = arguments["remote-name"]
     if os.path.exists(layout.vm(context.home, name)) and "/" not in name:
         yield effects.Out(f'"{name}" is a local image, nothing to pull here!')
@@ -41,12 +41,12 @@ def pull(arguments: Arguments, context: Context) -> Steps:
     reference = find_reference(name)
     if reference is None:
         raise Failed(1, f"failed to parse remote name: {name}")
-    request = PullRequest("pull", reference, arguments.whole("concurrency", 4))
-    yield from into_cache(context, request)
+    request = PullRequest("pull", reference, arguments.non_negative("concurrency", 4))
+    yield from pull_into_cache(context, request)
     return 0
 
 
-def into_cache(context: Context, request: PullRequest) -> Substeps:
+def pull_into_cache(context: Context, request: PullRequest) -> Substeps:
     """Pull an image that is not cached yet, and link the tag to it."""
     reference = request.reference
     yield effects.Out(f"pulling {reference}...")
@@ -62,7 +62,7 @@ def into_cache(context: Context, request: PullRequest) -> Substeps:
     if not is_free:
         yield effects.Out("waiting for lock...")
         yield effects.Flock(host, wait=True)
-    if layout.is_whole(target):
+    if layout.is_complete(target):
         yield effects.Out(f"{target} image is already cached! creating a symlink...")
     else:
         yield from _fetch(context, request, remote, target)
@@ -83,7 +83,7 @@ def _manifest(context: Context, request: PullRequest) -> Generator[Effect, Any, 
 
 
 def _is_linked(context: Context, reference: Reference, target: str) -> bool:
-    if not layout.is_whole(target):
+    if not layout.is_complete(target):
         return False
     return os.path.realpath(layout.image(context.home, reference)) == os.path.realpath(target)
 
@@ -129,7 +129,7 @@ def _check(context: Context, facts: Mapping[str, Any]) -> None:
 
 def _age_previous(context: Context, reference: Reference) -> None:
     previous = layout.image(context.home, reference)
-    if reference.tag and layout.is_whole(previous):
+    if reference.tag and layout.is_complete(previous):
         bundles.change_disk(previous, accessed=0.0)
         os.utime(previous, (0, os.stat(previous).st_mtime))
 
@@ -142,14 +142,14 @@ def _fill(context: Context, request: PullRequest, remote: Remote, staged: str) -
     done = max(reused, _resumable_bytes(staged, remote))
     yield effects.Out(f"pulling disk ({total / 1e9:.1f} GB compressed)...")
 
-    def keep(count: int) -> None:
+    def save_progress(count: int) -> None:
         share = count / max(1, total)
         # Only whole chunks are kept: an interrupted pull loses the rest.
         if round(100 * share) % _CHUNK_PERCENT == 0:
             _write_disk(context, request, remote, staged, share)
 
     transfer = Transfer(request.on, str(request.reference), total, done, request.concurrency)
-    yield from move(context, transfer, keep, "pulling blob")
+    yield from run_transfer(context, transfer, save_progress, "pulling blob")
     yield effects.Out("pulling NVRAM...")
     yield effects.Sleep(context.settings.seconds("manifest"))
     for file, content in ((layout.NVRAM, "nvram"), (layout.MANIFEST, json.dumps(remote.manifest))):
@@ -192,7 +192,7 @@ def _write_disk(
     size = int(remote.facts["size_bytes"] * share)
     fault = context.fault(request.on, str(request.reference), "no_space") if share else None
     before = bundles.disk_blocks(staged)
-    if fault or size - sum(before.values()) > prune.free(context):
+    if fault or size - sum(before.values()) > prune.free_bytes(context):
         raise no_space(layout.DISK)
     # An image that is pulled again shares no blocks with the clones of its first pull.
     (marker,) = before or {context.entropy(8).hex()}
@@ -225,7 +225,7 @@ def request_manifest(context: Context, on: str, target: str, when: str) -> Subst
             raise http_status(when, fault.code)
 
 
-def move(
+def run_transfer(
     context: Context, transfer: Transfer, on_bytes: Callable[[int], None], when: str
 ) -> Substeps:
     """Transfer the bytes and print each percent; `on_bytes` gets the bytes done so far, and may raise Failed."""
@@ -265,7 +265,7 @@ def _apply_faults(context: Context, transfer: Transfer, when: str, percent: int)
         if fault.percent != percent or fault.do not in {"stall", "status", "reset"}:
             continue
         if fault.do == "reset":
-            yield from _try_again(context, transfer, fault)
+            yield from _retry(context, transfer, fault)
         elif percent or fault.do == "stall":
             if not context.applies(fault, transfer.on, transfer.target):
                 continue
@@ -274,11 +274,11 @@ def _apply_faults(context: Context, transfer: Transfer, when: str, percent: int)
             yield effects.Sleep(float("inf"))
 
 
-def _try_again(context: Context, transfer: Transfer, fault: Fault) -> Substeps:
-    for tried in range(TRIES):
+def _retry(context: Context, transfer: Transfer, fault: Fault) -> Substeps:
+    for attempt in range(TRIES):
         if not context.applies(fault, transfer.on, transfer.target):
             return
-        if tried < TRIES - 1:
+        if attempt < TRIES - 1:
             yield effects.Out("network error, trying again")
             yield effects.Sleep(1.0 * context.settings.scale)
     raise Failed(1, "Error: The network connection was lost.")

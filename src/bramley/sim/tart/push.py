@@ -12,7 +12,7 @@ from bramley.sim.tart.arguments import Arguments
 from bramley.sim.tart.effects import Out, RunLock, RunUnlock, Sleep, Steps, Substeps
 from bramley.sim.tart.failures import Failed, WrongUsage, is_running, no_file
 from bramley.sim.tart.layout import Reference, find_reference
-from bramley.sim.tart.pull import Transfer, move, request_manifest
+from bramley.sim.tart.pull import Transfer, request_manifest, run_transfer
 from bramley.sim.tart.registry import Remote
 from bramley.sim.tart.settings import IMAGE, Context
 
@@ -21,12 +21,12 @@ def push(arguments: Arguments, context: Context) -> Steps:
     """Send a VM, or a cached image under new names, to a registry."""
     name, *targets = arguments.positionals
     references = [_remote(each) for each in targets]
-    labels = dict(_label(each) for each in arguments.every("label"))
+    labels = dict(_label(each) for each in arguments.all_values("label"))
     source = find_reference(name)
     if source is not None:
         yield from _retag(context, source, references)
         return 0
-    bundle = layout.existing(context.home, name)
+    bundle = layout.existing_vm(context.home, name)
     path = os.path.join(bundle, layout.CONFIG)
     is_idle: bool = yield RunLock(path)
     if not is_idle:
@@ -36,7 +36,7 @@ def push(arguments: Arguments, context: Context) -> Steps:
     yield RunUnlock(path)
     disk, virtual = bundles.disk_content(bundle), bundles.virtual_size(bundle)
     remote = _image_of(context, name, config, disk, virtual=virtual, labels=labels)
-    yield from _send(context, name, remote, references[0], arguments.whole("concurrency", 4))
+    yield from _send(context, name, remote, references[0], arguments.non_negative("concurrency", 4))
     yield Out("pushing NVRAM...")
     if not os.path.exists(os.path.join(bundle, layout.NVRAM)):
         raise no_file(layout.NVRAM)
@@ -45,7 +45,7 @@ def push(arguments: Arguments, context: Context) -> Steps:
     if arguments.has("populate-cache"):
         for reference in references:
             request = pull.PullRequest("push", reference, 4)
-            yield from pull.into_cache(context, request)
+            yield from pull.pull_into_cache(context, request)
     return 0
 
 
@@ -98,7 +98,7 @@ def _send(
     total = registry.compressed(remote.facts)
     done = total if registry.find_image(context, reference.at(remote.digest)) else 0
     transfer = Transfer("push", name, total, done, concurrency)
-    yield from move(context, transfer, lambda _: None, "pushing blob")
+    yield from run_transfer(context, transfer, lambda _: None, "pushing blob")
 
 
 def _push_manifests(
@@ -111,7 +111,7 @@ def _push_manifests(
 
 
 def _retag(context: Context, source: Reference, references: list[Reference]) -> Substeps:
-    layout.found(context.home, str(source))
+    layout.existing_bundle(context.home, str(source))
     remote = registry.find_image(context, source)
     if remote is None:
         raise Failed(1, "Error: the image is not in its registry any more")

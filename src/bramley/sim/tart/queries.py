@@ -23,7 +23,7 @@ def listing(arguments: Arguments, context: Context) -> Steps:
     source = arguments.find("source")
     if source not in {None, "local", "oci"}:
         raise WrongUsage(f"'{source}' is not a valid <source>")
-    is_json = _wants_json(arguments)
+    is_json = _is_json_requested(arguments)
     yield Sleep(context.settings.seconds("query"))
     rows = []
     if source != "oci":
@@ -46,7 +46,7 @@ def listing(arguments: Arguments, context: Context) -> Steps:
     return 0
 
 
-def _wants_json(arguments: Arguments) -> bool:
+def _is_json_requested(arguments: Arguments) -> bool:
     format_ = arguments.find("format") or "text"
     if format_ not in {"text", "json"}:
         raise WrongUsage(f"The value '{format_}' is invalid for '--format <format>'")
@@ -93,9 +93,9 @@ def _state(context: Context, name: str, on: str) -> Generator[Effect, Any, str]:
 def get(arguments: Arguments, context: Context) -> Steps:
     """Print one local VM."""
     name = arguments["name"]
-    is_json = _wants_json(arguments)
+    is_json = _is_json_requested(arguments)
     yield Sleep(context.settings.seconds("query"))
-    bundle = layout.existing(context.home, name)
+    bundle = layout.existing_vm(context.home, name)
     config = bundles.read_config(bundle)
     state = yield from _state(context, name, "get")
     facts = {
@@ -127,11 +127,11 @@ def _display(display: Mapping[str, Any]) -> str:
 def ip(arguments: Arguments, context: Context) -> Steps:
     """Print a VM's address, whether or not it runs: an unexpired lease is enough."""
     name = arguments["name"]
-    wait = arguments.whole("wait", 0)
+    wait = arguments.non_negative("wait", 0)
     resolver = arguments.find("resolver") or "dhcp"
     if resolver not in {"dhcp", "arp", "agent"}:
         raise WrongUsage(f"The value '{resolver}' is invalid for '--resolver <resolver>'")
-    mac = bundles.read_config(layout.existing(context.home, name))["macAddress"]
+    mac = bundles.read_config(layout.existing_vm(context.home, name))["macAddress"]
     until = context.now() + wait
     while True:
         address = yield from _address(context, name, mac, resolver)
@@ -147,8 +147,8 @@ def _address(
     context: Context, name: str, mac: str, resolver: str
 ) -> Generator[Effect, Any, str | None]:
     if resolver == "agent":
-        answer: CommandResult | None = yield RunInGuest(name, ("address",), "", 1.0)
-        return answer.stdout.strip() or None if answer else None
+        result: CommandResult | None = yield RunInGuest(name, ("address",), "", 1.0)
+        return result.stdout.strip() or None if result else None
     from bramley.sim.tart import leases
 
     return leases.address(context, mac, only_valid=resolver == "dhcp")

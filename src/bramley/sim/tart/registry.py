@@ -33,10 +33,10 @@ class Remote(NamedTuple):
 
 def find_image(context: Context, reference: Reference) -> Remote | None:
     """Return the image that a name refers to now."""
-    return _pushed(context, reference) or next(_described(context, reference), None)
+    return _pushed(context, reference) or next(_configured_images(context, reference), None)
 
 
-def _described(context: Context, requested: Reference) -> Iterator[Remote]:
+def _configured_images(context: Context, requested: Reference) -> Iterator[Remote]:
     for name, facts in context.settings.images.items():
         reference = find_reference(name)
         if reference is None or reference.base != requested.base:
@@ -142,7 +142,7 @@ def _pushed(context: Context, reference: Reference) -> Remote | None:
 
 
 def store(context: Context, reference: Reference, remote: Remote) -> None:
-    """Keep an image under this name."""
+    """Store an image under this name."""
     folder = _folder(context, reference)
     for kind in ("tags", "manifests"):
         os.makedirs(os.path.join(folder, kind), exist_ok=True)
@@ -171,22 +171,21 @@ def check_login(context: Context, reference: Reference, facts: Mapping[str, Any]
     if not requested:
         return
     # In tart's order: environment, Docker's file, keychain.
-    given = (
-        _of_environment(context, host) or _of_docker(context, host) or _keychain(context).get(host)
-    )
-    if given is None or (isinstance(requested, str) and given != requested):
+    configured = _from_environment(context, host) or _from_docker(context, host)
+    login = configured or _keychain(context).get(host)
+    if login is None or (isinstance(requested, str) and login != requested):
         raise Failed(1, 'Error: AuthFailed(why: "received unexpected HTTP 401", details: "")')
 
 
-def _of_environment(context: Context, host: str) -> str | None:
-    given = context.environment
-    user, password = given.get("TART_REGISTRY_USERNAME"), given.get("TART_REGISTRY_PASSWORD")
-    if user is None or password is None or given.get("TART_REGISTRY_HOSTNAME", host) != host:
+def _from_environment(context: Context, host: str) -> str | None:
+    env = context.environment
+    user, password = env.get("TART_REGISTRY_USERNAME"), env.get("TART_REGISTRY_PASSWORD")
+    if user is None or password is None or env.get("TART_REGISTRY_HOSTNAME", host) != host:
         return None
     return f"{user}:{password}"
 
 
-def _of_docker(context: Context, host: str) -> str | None:
+def _from_docker(context: Context, host: str) -> str | None:
     path = os.path.join(context.environment.get("HOME", ""), ".docker", "config.json")
     try:
         with open(path, encoding="utf-8") as file:
@@ -205,13 +204,13 @@ def _keychain_file(context: Context) -> str:
 def _keychain(context: Context) -> dict[str, str]:
     try:
         with open(_keychain_file(context), encoding="utf-8") as file:
-            kept: dict[str, str] = json.load(file)
+            items: dict[str, str] = json.load(file)
     except FileNotFoundError:
         return {}
-    return kept
+    return items
 
 
-def _keep(context: Context, items: dict[str, str]) -> None:
+def _save_keychain(context: Context, items: dict[str, str]) -> None:
     if not context.settings.host["has_session"]:
         raise Failed(
             1,
@@ -229,11 +228,11 @@ def login(arguments: Arguments, context: Context) -> Steps:
     if (user is None) == arguments.has("password-stdin"):
         raise WrongUsage("either both or none of --username and --password-stdin must be provided")
     if user is None:
-        raise Failed(1, "Error: there is no terminal to ask for a password")
+        raise Failed(1, "Error: there is no terminal to read a password from")
     password: bytes = yield ReadStdin()
     yield Sleep(context.settings.seconds("manifest"))
     pair = f"{user}:{password.decode().strip()}"
-    _keep(context, {**_keychain(context), arguments["host"]: pair})
+    _save_keychain(context, {**_keychain(context), arguments["host"]: pair})
     return 0
 
 
@@ -241,7 +240,7 @@ def logout(arguments: Arguments, context: Context) -> Steps:
     """Remove credentials; having none is no error."""
     items = _keychain(context)
     if items.pop(arguments["host"], None) is not None:
-        _keep(context, items)
+        _save_keychain(context, items)
     else:
         yield Out(f"no credentials for {arguments['host']} to remove")
     return 0

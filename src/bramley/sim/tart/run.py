@@ -2,7 +2,7 @@
 
 The POSIX lock on config.json marks a running VM and names its process, so nothing here opens that file while the lock is held. Exit
 code 0 does not prove a clean end: a crash of the guest has it, too. A slot of the limit is a file whose `flock` the guest's process
-holds, so it is free when that process is gone. A leaked slot of the settings has no process; it goes with a reboot.
+holds, so it is free when that process is gone. A leaked slot of the settings has no process; a reboot frees it.
 """
 
 import json
@@ -35,11 +35,11 @@ def run(arguments: Arguments, context: Context) -> Steps:
     """Run a VM until its guest ends or a signal stops it."""
     name = arguments["name"]
     bundle = _validated(arguments, context, name)
-    shares = [_share(text) for text in arguments.every("dir")]
+    shares = [_share(text) for text in arguments.all_values("dir")]
     _check_disks(arguments)
     yield effects.Flock(context.home, wait=True)
     config = bundles.read_config(bundle)
-    yield from _separate_macs(context, name, bundle, config)
+    yield from _ensure_unique_mac(context, name, bundle, config)
     path = os.path.join(bundle, layout.CONFIG)
     bundles.touch(bundle, context)
     is_ours: bool = yield effects.RunLock(path)
@@ -48,7 +48,7 @@ def run(arguments: Arguments, context: Context) -> Steps:
     yield effects.Unflock(context.home)
     yield effects.Sleep(context.settings.seconds("start"))
     yield from _check_start(context, name, shares)
-    slot = yield from _take_slot(context, name, is_macos=config["os"] == "darwin")
+    slot = yield from _acquire_slot(context, name, is_macos=config["os"] == "darwin")
     outlives = context.fault("run", name, "outlives") is not None
     _restore(bundle)
     plan = effects.Plan(name, config["macAddress"], dict(shares), outlives)
@@ -59,34 +59,34 @@ def run(arguments: Arguments, context: Context) -> Steps:
 
 def _validated(arguments: Arguments, context: Context, name: str) -> str:
     """Validate the arguments and open the VM, as tart does: a missing one has code 1 and a prefix here."""
-    chosen = [word for word in NETWORKS if arguments.has(word) or arguments.find(word)]
-    if len(chosen) > 1:
-        raise WrongUsage(f"--{chosen[0]} and --{chosen[1]} are mutually exclusive")
+    networks = [word for word in NETWORKS if arguments.has(word) or arguments.find(word)]
+    if len(networks) > 1:
+        raise WrongUsage(f"--{networks[0]} and --{networks[1]} are mutually exclusive")
     if arguments.has("graphics") and arguments.has("no-graphics"):
         raise WrongUsage("--graphics and --no-graphics are mutually exclusive")
     if arguments.find("net-bridged") == "list":
         raise Failed(1, 'en0 (or "Ethernet")')
     _check_disk_options(arguments)
     try:
-        return layout.existing(context.home, name)
+        return layout.existing_vm(context.home, name)
     except Failed as failed:
         raise Failed(1, f"Error: {failed.message}") from failed
 
 
 def _check_disk_options(arguments: Arguments) -> None:
-    known = {
+    supported = {
         "ro",
         *(f"sync={each}" for each in ("none", "fsync", "full")),
         *(f"caching={each}" for each in ("automatic", "cached", "uncached")),
     }
     for option in (arguments.find("root-disk-opts") or "ro").split(","):
-        if option not in known:
+        if option not in supported:
             raise WrongUsage(f"unsupported root disk option '{option}'")
 
 
 def _check_disks(arguments: Arguments) -> None:
     """Fail if a further disk does not exist; the simulated guest does not read them."""
-    for text in arguments.every("disk"):
+    for text in arguments.all_values("disk"):
         path = text.partition(",")[0].removesuffix(":ro")
         if not os.path.exists(path):
             raise Failed(1, f"disk {path} does not exist")
@@ -103,7 +103,7 @@ def _share(text: str) -> tuple[str, dict[str, Any]]:
     return name, {"path": path, "read_only": is_read_only}
 
 
-def _separate_macs(
+def _ensure_unique_mac(
     context: Context, name: str, bundle: str, config: dict[str, Any]
 ) -> Generator[Effect, Any, None]:
     """Give the VM a new MAC if a running one has the same."""
@@ -194,8 +194,8 @@ def _suspend_guest(context: Context, bundle: str) -> Steps:
 def stop(arguments: Arguments, context: Context) -> Steps:
     """Signal the process that runs a VM to power it off, and kill it after the timeout."""
     name = arguments["name"]
-    limit = arguments.whole("timeout", 30)
-    bundle = layout.existing(context.home, name)
+    limit = arguments.non_negative("timeout", 30)
+    bundle = layout.existing_vm(context.home, name)
     path = os.path.join(bundle, layout.CONFIG)
     holder: int | None = yield effects.RunHolder(path)
     if holder is None:
@@ -218,7 +218,7 @@ def stop(arguments: Arguments, context: Context) -> Steps:
 def suspend(arguments: Arguments, context: Context) -> Steps:
     """Signal the process that runs a VM to save its state; do not wait for it."""
     name = arguments["name"]
-    path = os.path.join(layout.existing(context.home, name), layout.CONFIG)
+    path = os.path.join(layout.existing_vm(context.home, name), layout.CONFIG)
     holder: int | None = yield effects.RunHolder(path)
     if holder is None:
         # Tart puts the message into itself here.
@@ -230,28 +230,28 @@ def suspend(arguments: Arguments, context: Context) -> Steps:
 def execute(arguments: Arguments, context: Context) -> Steps:
     """Run a command in a running VM."""
     name, *argv = arguments.positionals
-    path = os.path.join(layout.existing(context.home, name), layout.CONFIG)
+    path = os.path.join(layout.existing_vm(context.home, name), layout.CONFIG)
     holder: int | None = yield effects.RunHolder(path)
     if holder is None:
         raise is_not_running(name)
     stdin: bytes = b""
     if arguments.has("interactive"):
         stdin = yield effects.ReadStdin()
-    answer: effects.CommandResult | None = None
+    result: effects.CommandResult | None = None
     if context.fault("exec", name, "no_agent"):
         yield effects.Sleep(AGENT_TIMEOUT)
     else:
-        answer = yield effects.RunInGuest(name, tuple(argv), stdin.decode(), AGENT_TIMEOUT)
-    if answer is None:
+        result = yield effects.RunInGuest(name, tuple(argv), stdin.decode(), AGENT_TIMEOUT)
+    if result is None:
         raise Failed(
             1, "Error: unavailable (14): failed to connect to the VM, is the guest agent running?"
         )
-    yield effects.Sleep(answer.seconds)
-    if answer.stdout:
-        yield effects.Write(answer.stdout, is_error=False)
-    if answer.stderr:
-        yield effects.Write(answer.stderr, is_error=True)
-    return answer.code
+    yield effects.Sleep(result.seconds)
+    if result.stdout:
+        yield effects.Write(result.stdout, is_error=False)
+    if result.stderr:
+        yield effects.Write(result.stderr, is_error=True)
+    return result.code
 
 
 def has_session(context: Context) -> bool:
@@ -260,28 +260,28 @@ def has_session(context: Context) -> bool:
     return bool(context.settings.host["has_session"]) and not is_dead
 
 
-def _take_slot(context: Context, name: str, *, is_macos: bool) -> Generator[Effect, Any, str]:
+def _acquire_slot(context: Context, name: str, *, is_macos: bool) -> Generator[Effect, Any, str]:
     """Return a slot with its lock, for the guest to inherit; a third macOS guest fails."""
-    place = os.path.join(context.hidden, "slots")
-    os.makedirs(place, exist_ok=True)
+    folder = os.path.join(context.hidden, "slots")
+    os.makedirs(folder, exist_ok=True)
     # The lock on the folder must be held until the slot exists: two processes must not count at the same time.
-    yield effects.Flock(place, wait=True)
-    used = yield from _used(place)
+    yield effects.Flock(folder, wait=True)
+    used = yield from _count_used_slots(folder)
     allowed = int(context.settings.host["macos_guests"])
     if is_macos and used + int(context.settings.host["leaked_slots"]) >= allowed:
         raise (yield from _limit_failure(context))
-    slot = os.path.join(place, context.entropy(8).hex())
+    slot = os.path.join(folder, context.entropy(8).hex())
     with open(slot, "w", encoding="utf-8") as file:
         json.dump({"vm": name, "is_macos": is_macos}, file)
     yield effects.Flock(slot, wait=True)
-    yield effects.Unflock(place)
+    yield effects.Unflock(folder)
     return slot
 
 
-def _used(place: str) -> Generator[Effect, Any, int]:
+def _count_used_slots(folder: str) -> Generator[Effect, Any, int]:
     used = 0
-    for entry in os.listdir(place):
-        slot = os.path.join(place, entry)
+    for entry in os.listdir(folder):
+        slot = os.path.join(folder, entry)
         is_held: bool = yield effects.IsFlocked(slot)
         if not is_held:
             os.unlink(slot)
@@ -297,11 +297,11 @@ def _limit_failure(context: Context) -> Generator[Effect, Any, Failed]:
         return virtualization(
             6, "The maximum supported number of active virtual machines has been reached."
         )
-    seen = []
+    running = []
     for other in layout.names(context.home):
         config = os.path.join(layout.vm(context.home, other), layout.CONFIG)
         holder: int | None = yield effects.RunHolder(config)
         if holder is not None:
-            seen.append(other)
-    hint = f" (other running VMs: {', '.join(seen)})" if seen else ""
+            running.append(other)
+    hint = f" (other running VMs: {', '.join(running)})" if running else ""
     return Failed(1, f"The number of VMs exceeds the system limit{hint}")

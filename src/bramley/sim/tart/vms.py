@@ -25,15 +25,15 @@ def clone(arguments: Arguments, context: Context) -> Steps:
     _check_local(name)
     _check_target(arguments, context, name)
     reference = find_reference(source)
-    if reference is not None and not layout.is_whole(layout.image(context.home, reference)):
+    if reference is not None and not layout.is_complete(layout.image(context.home, reference)):
         # Imported only here: hashlib would cost more than the rest of a clone.
-        from bramley.sim.tart.pull import PullRequest, into_cache
+        from bramley.sim.tart.pull import PullRequest, pull_into_cache
 
-        requested = PullRequest("clone", reference, arguments.whole("concurrency", 4))
-        yield from into_cache(context, requested)
-    bundle = layout.found(context.home, source)
+        requested = PullRequest("clone", reference, arguments.non_negative("concurrency", 4))
+        yield from pull_into_cache(context, requested)
+    bundle = layout.existing_bundle(context.home, source)
     bundles.touch(bundle, context)
-    _make_room(context, bundle, arguments.whole("prune-limit", 100))
+    _make_room(context, bundle, arguments.non_negative("prune-limit", 100))
     staged = bundles.new_staging(context)
     yield Flock(staged, wait=True)
     yield from _copy(context, bundle, staged, name)
@@ -50,7 +50,7 @@ def _check_target(arguments: Arguments, context: Context, name: str) -> None:
     if context.settings.clone_overwrites:
         if arguments.has("overwrite"):
             raise WrongUsage("Unknown option '--overwrite'")
-    elif layout.is_whole(layout.vm(context.home, name)) and not arguments.has("overwrite"):
+    elif layout.is_complete(layout.vm(context.home, name)) and not arguments.has("overwrite"):
         raise Failed(1, f'VM "{name}" already exists, use --overwrite to replace it')
 
 
@@ -118,7 +118,7 @@ def create(arguments: Arguments, context: Context) -> Steps:
     config = bundles.new_config(context, facts)
     config["diskFormat"] = arguments.find("disk-format") or "raw"
     bundles.write_config(staged, config)
-    virtual = arguments.whole("disk-size", 50) * GB
+    virtual = arguments.non_negative("disk-size", 50) * GB
     content = {"image": "", "blocks": {}, "facts": facts, "boots": 0}
     bundles.write_disk(staged, content, virtual_size=virtual)
     with open(os.path.join(staged, layout.NVRAM), "wb") as file:
@@ -131,7 +131,7 @@ def create(arguments: Arguments, context: Context) -> Steps:
 def change(arguments: Arguments, context: Context) -> Steps:
     """Change a VM's hardware, whether or not it runs."""
     name = arguments["name"]
-    bundle = layout.existing(context.home, name)
+    bundle = layout.existing_vm(context.home, name)
     yield Sleep(context.settings.seconds("set"))
     config = bundles.read_config(bundle)
     _set_size(arguments, config)
@@ -200,7 +200,7 @@ def rename(arguments: Arguments, context: Context) -> Steps:
     old, new = arguments["name"], arguments["new-name"]
     _check_local(new)
     yield Sleep(context.settings.seconds("query"))
-    if not layout.is_whole(layout.vm(context.home, old)):
+    if not layout.is_complete(layout.vm(context.home, old)):
         raise WrongUsage(f'failed to rename a non-existent VM: "{old}"')
     if os.path.exists(layout.vm(context.home, new)):
         raise WrongUsage(f'failed to rename VM "{old}", target VM "{new}" already exists')

@@ -241,7 +241,7 @@ async def test_late_failure_of_a_run_is_an_exit_and_not_a_refused_start(
         (supervised,) = world.mac.supervised.values()
         assert supervised.tart is not None
         # As tart exits when its network helper dies.
-        supervised.tart.ended.set_result(1)
+        supervised.tart.exit_code.set_result(1)
         for let_go in supervised.tart.on_exit:
             let_go()
         del world.mac.table._processes[supervised.tart.pid]

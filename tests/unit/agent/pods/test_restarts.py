@@ -111,7 +111,7 @@ async def clone_manually(world: World, vm: str) -> None:
     """Create a VM as an agent without a ledger did."""
     for argv in (("tart", "pull", IMAGE), ("tart", "clone", IMAGE, vm)):
         process = world.mac.start(call(argv), parent=1)
-        assert await process.ended == 0
+        assert await process.exit_code == 0
 
 
 def call(argv: tuple[str, ...]) -> Call:

@@ -175,7 +175,7 @@ async def test_unexplained_refusal_is_a_leak(tmp_path: Path) -> None:
 async def run_manually(world: World, vm: str) -> None:
     """Run a foreign VM."""
     for argv in (("tart", "pull", IMAGE), ("tart", "clone", IMAGE, vm)):
-        assert await world.mac.start(Call(argv, ignore, ignore, {}), parent=1).ended == 0
+        assert await world.mac.start(Call(argv, ignore, ignore, {}), parent=1).exit_code == 0
     world.mac.start(Call(("tart", "run", vm), ignore, ignore, {}), parent=1)
     await asyncio.sleep(15)
 

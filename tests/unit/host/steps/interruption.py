@@ -49,7 +49,7 @@ class MacTemplate:
     ) -> MacTemplate:
         """Create a Mac in a folder, apply steps, then change it."""
         template = cls(root, settings or Settings())
-        mac = Mac.make(root / "start", settings=template.settings, clock=virtual_time.clock())
+        mac = Mac.create(root / "start", settings=template.settings, clock=virtual_time.clock())
         await converge.apply(_connect(mac), before)
         change(mac)
         return template

@@ -87,7 +87,7 @@ async def test_foreign_change_is_reverted(tmp_path: Path, change: str) -> None:
     elif change == "mode":
         files.at(FILE).chmod(0o644)
     elif change == "owner":
-        files.own(FILE, "root:wheel")
+        files.chown(FILE, "root:wheel")
     else:
         files.write("/var/db/tart-kubelet/kubeconfig.json", b"{")
 

@@ -56,7 +56,7 @@ async def test_printing_command_of_a_dead_agent_dies_of_a_broken_pipe(tmp_path: 
 
         await asyncio.sleep(30)
 
-        assert process.ended.result() == -13
+        assert process.exit_code.result() == -13
         assert len(list((host.mac.folders.tart_home / "tmp").iterdir())) == 1
 
 

@@ -19,10 +19,10 @@ async def test_waiters_get_the_lock_in_order_and_dead_ones_are_skipped(tmp_path:
         order = []
 
         async def wait(process: Process) -> None:
-            await locks.wait(str(tmp_path), process)
+            await locks.acquire(str(tmp_path), process)
             order.append(process.argv[0])
 
-        assert locks.take(str(tmp_path), processes[0])
+        assert locks.try_acquire(str(tmp_path), processes[0])
         for process in processes[1:]:
             group.create_task(wait(process))
             await asyncio.sleep(0)
@@ -45,7 +45,7 @@ async def test_lock_stays_with_the_file_after_a_rename(tmp_path: Path) -> None:
         process = table.spawn(("tart",), forever)
         place = tmp_path / "a"
         place.mkdir()
-        locks.take(str(place), process)
+        locks.try_acquire(str(place), process)
 
         place.rename(tmp_path / "b")
         place.mkdir()

@@ -42,7 +42,7 @@ class MacHarness:
 
     def __init__(self, root: Path, *, can_chown: bool | None = None, **settings: Any) -> None:
         self.clock = ManualClock()
-        self.mac = Mac.make(
+        self.mac = Mac.create(
             root / "mac", settings=Settings(**settings), clock=self.clock, can_chown=can_chown
         )
 
@@ -91,7 +91,7 @@ def connected(
 ) -> ModelConnection:
     """Return a connection to a bare Mac under the running loop's virtual time, by default with passwordless sudo."""
     clock = VirtualClock(asyncio.get_running_loop())
-    mac = Mac.make(root / "mac", settings=Settings(**settings), clock=clock)
+    mac = Mac.create(root / "mac", settings=Settings(**settings), clock=clock)
     if sudo:
         mac.files.write("/etc/sudoers.d/m1-nopasswd", b"m1 ALL=(ALL) NOPASSWD: ALL\n", mode=0o440)
     return ModelConnection(mac, clock=clock, faults=faults)

@@ -107,7 +107,7 @@ def test_file_that_replaces_another_keeps_its_owner(harness: MacHarness) -> None
 
 def test_unknown_owner_is_refused(harness: MacHarness) -> None:
     with pytest.raises(LookupError, match="illegal user name"):
-        harness.mac.files.own("/etc/pf.conf", "no-such-user:staff")
+        harness.mac.files.chown("/etc/pf.conf", "no-such-user:staff")
 
 
 def test_write_for_an_unknown_owner_keeps_the_old_file(harness: MacHarness) -> None:

@@ -14,7 +14,7 @@ from bramley.sim.macos.mac import Mac
 def cut_short(root: Path) -> None:
     """Begin to make a Mac, which has no room for its files."""
     with pytest.raises(OSError, match="No space") as raised:
-        Mac.make(root, settings=Settings(free_bytes=0))
+        Mac.create(root, settings=Settings(free_bytes=0))
     assert raised.value.errno == errno.ENOSPC
     assert (root / "Library").exists()
 
@@ -22,13 +22,13 @@ def cut_short(root: Path) -> None:
 def test_interrupted_installation_begins_again(tmp_path: Path) -> None:
     cut_short(tmp_path / "mac")
     (tmp_path / "mac/Library/half").touch()
-    assert not Mac.is_made(tmp_path / "mac")
-    assert Mac.may_be_made(tmp_path / "mac")
+    assert not Mac.is_complete(tmp_path / "mac")
+    assert Mac.can_be_created(tmp_path / "mac")
 
-    again = Mac.make(tmp_path / "mac")
+    again = Mac.create(tmp_path / "mac")
 
-    assert Mac.is_made(tmp_path / "mac")
-    assert again.snapshot() == Mac.make(tmp_path / "another").snapshot()
+    assert Mac.is_complete(tmp_path / "mac")
+    assert again.snapshot() == Mac.create(tmp_path / "another").snapshot()
 
 
 def test_files_in_the_state_folder_survive_an_interrupted_installation(tmp_path: Path) -> None:
@@ -37,18 +37,18 @@ def test_files_in_the_state_folder_survive_an_interrupted_installation(tmp_path:
     faults.write_text("[]")
     cut_short(tmp_path / "mac")
 
-    Mac.make(tmp_path / "mac")
+    Mac.create(tmp_path / "mac")
 
     assert faults.read_text() == "[]"
 
 
 def test_mac_may_be_made_only_in_an_empty_folder(tmp_path: Path) -> None:
-    assert Mac.may_be_made(tmp_path / "missing")
-    assert Mac.may_be_made(tmp_path)
+    assert Mac.can_be_created(tmp_path / "missing")
+    assert Mac.can_be_created(tmp_path)
     # As a process leaves it that is killed at its very first step.
     (tmp_path / ".mac").mkdir()
     (tmp_path / ".mac/served").touch()
-    assert Mac.may_be_made(tmp_path)
+    assert Mac.can_be_created(tmp_path)
 
     (tmp_path / "letter.txt").touch()
-    assert not Mac.may_be_made(tmp_path)
+    assert not Mac.can_be_created(tmp_path)

@@ -33,7 +33,7 @@ acts: st.SearchStrategy[Act] = st.one_of(
         owners,
     ),
     st.builds(
-        lambda path, owner: lambda files, at: files.own(path.format(at), owner), paths, owners
+        lambda path, owner: lambda files, at: files.chown(path.format(at), owner), paths, owners
     ),
     st.builds(
         lambda path, to: lambda files, at: files.link(path.format(at), to.format(at)), paths, paths
@@ -51,7 +51,7 @@ numbers = count()
 @pytest.fixture(scope="module")
 def macs(tmp_path_factory: pytest.TempPathFactory) -> list[Mac]:
     folder = tmp_path_factory.mktemp("macs")
-    return [Mac.make(folder / str(by), can_chown=by) for by in (True, False)]
+    return [Mac.create(folder / str(by), can_chown=by) for by in (True, False)]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")

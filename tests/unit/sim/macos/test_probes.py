@@ -138,7 +138,7 @@ async def test_mac_that_does_not_come_back_times_out(tmp_path: Path) -> None:
 
     with pytest.raises(errors.TimedOut, match="did not come back within 600 s"):
         await connection.execute(Reboot(purpose="restart"))
-    with pytest.raises(errors.HostUnreachable, match="does not answer"):
+    with pytest.raises(errors.HostUnreachable, match="does not respond"):
         await connection.execute(WRITE)
 
 

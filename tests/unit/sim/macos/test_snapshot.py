@@ -38,7 +38,7 @@ def test_contents_owners_modes_and_targets_are_in_a_snapshot(tmp_path: Path) -> 
 
     files.write("/opt/file", b"2")
     seen.append(harness.mac.snapshot()["files"])
-    files.own("/opt/file", "m1:staff")
+    files.chown("/opt/file", "m1:staff")
     seen.append(harness.mac.snapshot()["files"])
     files.at("/opt/file").chmod(0o600)
     seen.append(harness.mac.snapshot()["files"])

@@ -14,8 +14,12 @@ EXEC = Syntax(("name", "command"), flags=("interactive",), takes_rest=True)
 def test_options_may_be_anywhere_and_in_both_forms() -> None:
     found = parse(["--dir", "a", "one", "--dir=b=c", "-q", "-w", "3"], SYNTAX)
 
-    assert (found["name"], found.every("dir"), found.find("dir")) == ("one", ["a", "b=c"], "b=c")
-    assert (found.has("quiet"), found.whole("wait", 0)) == (True, 3)
+    assert (found["name"], found.all_values("dir"), found.find("dir")) == (
+        "one",
+        ["a", "b=c"],
+        "b=c",
+    )
+    assert (found.has("quiet"), found.non_negative("wait", 0)) == (True, 3)
 
 
 def test_arguments_of_the_guest_command_are_not_parsed() -> None:
@@ -47,4 +51,4 @@ def test_invalid_arguments_are_refused(words: list[str]) -> None:
 
 def test_number_below_zero_is_refused() -> None:
     with pytest.raises(WrongUsage):
-        parse(["one", "--wait=-1"], SYNTAX).whole("wait", 0)
+        parse(["one", "--wait=-1"], SYNTAX).non_negative("wait", 0)

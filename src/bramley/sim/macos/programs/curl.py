@@ -1,6 +1,6 @@
 """curl of a Mac in process: reaches what listens on the Mac itself and nothing else, since there is no network.
 
-The agent and node_exporter answer while launchd has a process for their jobs.
+The agent and node_exporter respond while launchd has a process for their jobs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _OWN = {"127.0.0.1", "localhost", "[::1]", "0.0.0.0"}
 def curl(mac: Mac, call: Call) -> Result:
     """Get one URL."""
     try:
-        given, urls = getopt.gnu_getopt(list(call.argv[1:]), _LETTERS, _LONG)
+        parsed, urls = getopt.gnu_getopt(list(call.argv[1:]), _LETTERS, _LONG)
     except getopt.GetoptError as error:
         return not_modelled(call, str(error))
-    options = {name.lstrip("-"): value for name, value in given}
+    options = {name.lstrip("-"): value for name, value in parsed}
     output = options.get("o") or options.get("output", "/dev/null")
     if len(urls) != 1 or output != "/dev/null":
         return not_modelled(call)
@@ -39,8 +39,8 @@ def curl(mac: Mac, call: Call) -> Result:
 def _get(mac: Mac, url: str, options: Mapping[str, str]) -> Result:
     parsed = urlsplit(url)
     name, port = parsed.hostname or "", parsed.port or (443 if parsed.scheme == "https" else 80)
-    own = tailscale.login_state(mac)
-    addresses = (*_OWN, tailscale.address(own) if own else "")
+    tailnet_state = tailscale.login_state(mac)
+    addresses = (*_OWN, tailscale.address(tailnet_state) if tailnet_state else "")
     if name not in addresses:
         return _failed(options, _NO_HOST, f"Could not resolve host: {name}")
     paths = next(
@@ -54,8 +54,8 @@ def _get(mac: Mac, url: str, options: Mapping[str, str]) -> Result:
     if body is None and {"f", "fail"} & set(options):
         return _failed(options, _REFUSED, f"The requested URL returned error: {status}")
     is_discarded = bool({"o", "output"} & set(options))
-    form = options.get("w") or options.get("write-out", "")
-    written = form.replace("%{http_code}", str(status)).replace("\\n", "\n")
+    template = options.get("w") or options.get("write-out", "")
+    written = template.replace("%{http_code}", str(status)).replace("\\n", "\n")
     return Result(out=("" if is_discarded else body or "404 page not found\n") + written)
 
 
@@ -69,10 +69,10 @@ def _listeners(mac: Mac) -> Iterator[tuple[str, int, Mapping[str, str]]]:
     state = mac.state
     if launchd.pid_of(state, jobs.AGENT) is not None:
         yield ("", _health_port(state), {"/healthz": "ok", "/readyz": "ok"})
-    own = tailscale.login_state(mac)
-    if own and launchd.pid_of(state, jobs.NODE_EXPORTER) is not None:
+    tailnet_state = tailscale.login_state(mac)
+    if tailnet_state and launchd.pid_of(state, jobs.NODE_EXPORTER) is not None:
         metrics = {"/metrics": "# TYPE node_uname_info gauge\nnode_uname_info 1\n"}
-        yield (tailscale.address(own), host.NODE_EXPORTER_PORT, metrics)
+        yield (tailscale.address(tailnet_state), host.NODE_EXPORTER_PORT, metrics)
 
 
 def _health_port(state: Mapping[str, Any]) -> int:

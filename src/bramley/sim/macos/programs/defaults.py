@@ -43,40 +43,40 @@ def defaults(mac: Mac, call: Call) -> Result:
 
 def _read(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     read_file(mac, call, path)
-    found = plutil.read_dict(mac, path)
-    if found is None and not words:
+    preferences = plutil.read_dict(mac, path)
+    if preferences is None and not words:
         return _error(mac, f"Domain {_domain(call)} does not exist")
     if not words:
-        return Result(out=_shown(found, 0) + "\n")
+        return Result(out=_format(preferences, 0) + "\n")
     [key] = _exactly(words, 1)
-    if found is None or key not in found:
+    if preferences is None or key not in preferences:
         return _no_pair(mac, call, key)
-    value = found[key]
-    return Result(out=(value if isinstance(value, str) else _shown(value, 0)) + "\n")
+    value = preferences[key]
+    return Result(out=(value if isinstance(value, str) else _format(value, 0)) + "\n")
 
 
 def _read_type(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     [key] = _exactly(words, 1)
-    found = plutil.read_dict(mac, path) or {}
-    return (
-        Result(out=f"Type is {_type(found[key])}\n") if key in found else _no_pair(mac, call, key)
-    )
+    preferences = plutil.read_dict(mac, path) or {}
+    if key not in preferences:
+        return _no_pair(mac, call, key)
+    return Result(out=f"Type is {_type(preferences[key])}\n")
 
 
 def _write(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     if len(words) < 2:
         raise NotModelled("writing a whole domain from one word")
-    found = plutil.read_dict(mac, path) or {}
+    preferences = plutil.read_dict(mac, path) or {}
     key, kind, values = words[0], words[1], words[2:]
     if not kind.startswith("-") or kind[1:].replace(".", "").isdigit():
         kind, values = "-string", words[1:]
-    found[key] = _value(kind, values, found.get(key))
-    return _save(mac, call, path, found)
+    preferences[key] = _value(kind, values, preferences.get(key))
+    return _save(mac, call, path, preferences)
 
 
 def _delete(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
-    found = plutil.read_dict(mac, path)
-    if found is None or (words and words[0] not in found):
+    preferences = plutil.read_dict(mac, path)
+    if preferences is None or (words and words[0] not in preferences):
         domain = call.argv[-1 - len(words)]
         return _error(mac, f"Domain ({domain}) not found.\nDefaults have not been changed.")
     if not words:
@@ -85,18 +85,18 @@ def _delete(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
         mac.files.remove(path)
         return Result()
     [key] = _exactly(words, 1)
-    del found[key]
-    return _save(mac, call, path, found)
+    del preferences[key]
+    return _save(mac, call, path, preferences)
 
 
 def _export(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     if words != ["-"]:
         raise NotModelled("exporting to a file")
     read_file(mac, call, path)
-    found = plutil.read_dict(mac, path)
-    if found is None:
+    preferences = plutil.read_dict(mac, path)
+    if preferences is None:
         return _error(mac, f"Domain {_domain(call)} does not exist")
-    return Result(out=plistlib.dumps(found).decode())
+    return Result(out=plistlib.dumps(preferences).decode())
 
 
 _VERBS: dict[str, Verb] = {
@@ -109,7 +109,7 @@ _VERBS: dict[str, Verb] = {
 }
 
 
-def _save(mac: Mac, call: Call, path: str, found: dict[str, Any]) -> Result:
+def _save(mac: Mac, call: Call, path: str, preferences: dict[str, Any]) -> Result:
     if not may_replace(mac, call, path):
         return _unwritable(mac, call)
     folder = posixpath.dirname(path)
@@ -117,7 +117,7 @@ def _save(mac: Mac, call: Call, path: str, found: dict[str, Any]) -> Result:
     if not mac.files.is_folder(folder):
         mac.files.make_folder(folder, owner=owner)
     is_shared = path.startswith("/Library/")
-    contents = plistlib.dumps(found, fmt=plistlib.FMT_BINARY)
+    contents = plistlib.dumps(preferences, fmt=plistlib.FMT_BINARY)
     try:
         mac.files.write(path, contents, mode=0o644 if is_shared else 0o600, owner=owner)
     except OSError:
@@ -129,10 +129,10 @@ def _save(mac: Mac, call: Call, path: str, found: dict[str, Any]) -> Result:
 def _value(kind: str, values: list[str], current: Any) -> Any:
     if kind in {"-array", "-array-add"}:
         before = current if kind == "-array-add" and isinstance(current, list) else []
-        return [*before, *_each(values)]
+        return [*before, *_elements(values)]
     if kind in {"-dict", "-dict-add"}:
-        known = current if kind == "-dict-add" and isinstance(current, dict) else {}
-        return {**known, **dict(zip(values[::2], _each(values[1::2]), strict=True))}
+        entries = current if kind == "-dict-add" and isinstance(current, dict) else {}
+        return {**entries, **dict(zip(values[::2], _elements(values[1::2]), strict=True))}
     [value] = _exactly(values, 1)
     try:
         return _SCALARS[kind](value)
@@ -157,7 +157,7 @@ _SCALARS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _each(values: list[str]) -> list[str]:
+def _elements(values: list[str]) -> list[str]:
     """Return the values of an array; types of its elements are not modelled."""
     if any(value.startswith("-") for value in values):
         raise NotModelled("types of single values in an array")
@@ -180,16 +180,16 @@ def _file(mac: Mac, call: Call, domain: str, *, by_host: bool) -> str:
     return f"{folder}/ByHost/{name}.{HARDWARE_UUID}.plist" if by_host else f"{folder}/{name}.plist"
 
 
-def _shown(value: Any, depth: int) -> str:
+def _format(value: Any, depth: int) -> str:
     """Return a value in the format of old property lists."""
     inner, outer = "    " * (depth + 1), "    " * depth
     if isinstance(value, dict):
         pairs = (
-            f"{inner}{_quoted(key)} = {_shown(value[key], depth + 1)};\n" for key in sorted(value)
+            f"{inner}{_quoted(key)} = {_format(value[key], depth + 1)};\n" for key in sorted(value)
         )
         return "{\n" + "".join(pairs) + outer + "}"
     if isinstance(value, list):
-        items = ",\n".join(f"{inner}{_shown(item, depth + 1)}" for item in value)
+        items = ",\n".join(f"{inner}{_format(item, depth + 1)}" for item in value)
         return "(\n" + (items + "\n" if value else "") + outer + ")"
     if isinstance(value, bool):
         return str(int(value))

@@ -25,7 +25,7 @@ _ERRORS = {
 
 
 def dscl(mac: Mac, call: Call) -> Result:
-    """Answer `-authonly`, `-read` and `-list`."""
+    """Run `-authonly`, `-read` and `-list`."""
     if len(call.argv) < 3 or call.argv[1] not in _NODES:
         return _USAGE
     match [call.argv[2].lstrip("-"), *call.argv[3:]]:
@@ -70,7 +70,7 @@ def _read(mac: Mac, user: str, keys: list[str]) -> Result:
     record = state["users"].get(user)
     if record is None:
         return _error(Verdict.UNKNOWN)
-    known = {
+    values = {
         "NFSHomeDirectory": record["home"],
         "PrimaryGroupID": users.GROUPS[record["groups"][0]],
         "RecordName": user,
@@ -78,6 +78,7 @@ def _read(mac: Mac, user: str, keys: list[str]) -> Result:
         "UserShell": "/bin/sh" if user == "root" else "/bin/zsh",
     }
     lines = [
-        f"{key}: {known[key]}" if key in known else f"No such key: {key}" for key in keys or known
+        f"{key}: {values[key]}" if key in values else f"No such key: {key}"
+        for key in keys or values
     ]
     return Result(out="".join(f"{line}\n" for line in lines))

@@ -54,7 +54,7 @@ def _domain_name(domain: str) -> str:
     return f"user {kind}: {uid}" if uid else kind
 
 
-def _may(mac: Mac, call: Call, domain: str) -> bool:
+def _may_change(mac: Mac, call: Call, domain: str) -> bool:
     """Return whether the caller may change a domain: root may, and users may change their own."""
     return call.is_root or domain.endswith(f"/{users.uid_of(mac.state, call.user)}")
 
@@ -103,11 +103,11 @@ def _service(domain: str, job: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"\t\t{word}" for word in job["arguments"])
     yield "\t}"
     yield ""
-    yield from (f"\t{line}" for line in _life(job))
+    yield from (f"\t{line}" for line in _run_state(job))
     yield "}"
 
 
-def _life(job: Mapping[str, Any]) -> Iterator[str]:
+def _run_state(job: Mapping[str, Any]) -> Iterator[str]:
     if job["user"]:
         yield f"username = {job['user']}"
     yield f"minimum runtime = {job['throttle']}"
@@ -170,14 +170,14 @@ def _bootout(mac: Mac, call: Call, words: list[str]) -> Result:
 
 def _unload_path(mac: Mac, state: dict[str, Any], domain: str, path: str) -> None:
     """Boot out the job of a file; without one, launchd only reports an I/O error."""
-    found = [target for target, job in launchd.jobs(state, domain) if job["path"] == path]
-    if not found:
+    targets = [target for target, job in launchd.jobs(state, domain) if job["path"] == path]
+    if not targets:
         raise RefusedByLaunchd(launchd.INPUT_OUTPUT)
-    launchd.unload(mac, state, found[0])
+    launchd.unload(mac, state, targets[0])
 
 
 def _require(mac: Mac, call: Call, domain: str) -> None:
-    if not _may(mac, call, domain):
+    if not _may_change(mac, call, domain):
         raise RefusedByLaunchd(launchd.NOT_PERMITTED)
 
 
@@ -201,7 +201,7 @@ def _kickstart(mac: Mac, call: Call, words: list[str]) -> Result:
         if launchd.find(state, target) is None:
             return _no_service(domain, label)
         is_refused = "k" in options and label in state["launchd"].get("protected", [])
-        if is_refused or not _may(mac, call, domain):
+        if is_refused or not _may_change(mac, call, domain):
             return _not_permitted(f'Could not kickstart service "{label}"')
         if "k" in options or launchd.pid_of(state, label, domain) is None:
             _restart(mac, state, target)
@@ -221,7 +221,7 @@ def _kill(mac: Mac, call: Call, words: list[str]) -> Result:
     with mac.change() as state:
         if launchd.pid_of(state, label, domain) is None:
             return _no_service(domain, label)
-        if not _may(mac, call, domain):
+        if not _may_change(mac, call, domain):
             return _not_permitted("Could not signal service")
         launchd.hang_up(mac, state, target)
         if target == loginwindow.TARGET:
@@ -229,9 +229,9 @@ def _kill(mac: Mac, call: Call, words: list[str]) -> Result:
     return Result()
 
 
-def _switch(mac: Mac, call: Call, words: list[str], *, disabled: bool) -> Result:
+def _set_disabled(mac: Mac, call: Call, words: list[str], *, disabled: bool) -> Result:
     domain, _ = _target(words, is_service=True)
-    if not _may(mac, call, domain):
+    if not _may_change(mac, call, domain):
         return _not_permitted("Could not change service")
     with mac.change() as state:
         state["launchd"]["disabled"][words[0]] = disabled
@@ -241,10 +241,10 @@ def _switch(mac: Mac, call: Call, words: list[str], *, disabled: bool) -> Result
 def _print_disabled(mac: Mac, call: Call, words: list[str]) -> Result:
     del call
     domain, _ = _target(words, is_service=False)
-    switched = sorted(mac.state["launchd"]["disabled"].items())
+    services = sorted(mac.state["launchd"]["disabled"].items())
     lines = [
         f'\t\t"{target.rpartition("/")[2]}" => {"disabled" if disabled else "enabled"}'
-        for target, disabled in switched
+        for target, disabled in services
         if launchd.domain_of(target) == domain
     ]
     return _lines(("\tdisabled services = {", *lines, "\t}"))
@@ -265,7 +265,7 @@ _COMMANDS: Mapping[str, _Command] = {
     "bootout": _bootout,
     "kickstart": _kickstart,
     "kill": _kill,
-    "enable": partial(_switch, disabled=False),
-    "disable": partial(_switch, disabled=True),
+    "enable": partial(_set_disabled, disabled=False),
+    "disable": partial(_set_disabled, disabled=True),
     "load": _load,
 }

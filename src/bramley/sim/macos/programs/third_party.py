@@ -62,7 +62,7 @@ def _exec_target(mac: Mac, path: str) -> str:
 
 
 def _head(mac: Mac, path: str) -> bytes:
-    return mac.files.read(path, most=_HEAD) or b""
+    return mac.files.read(path, limit=_HEAD) or b""
 
 
 def tart(mac: Mac, call: Call) -> Result:

@@ -58,8 +58,8 @@ def id(mac: Mac, call: Call) -> Result:
         return Result(out=f"{name if 'n' in options else uid}\n")
     if "G" in options or "g" in options:
         chosen = groups if "G" in options else groups[:1]
-        shown = chosen if "n" in options else [str(users.GROUPS[group]) for group in chosen]
-        return Result(out=f"{' '.join(shown)}\n")
+        printed = chosen if "n" in options else [str(users.GROUPS[group]) for group in chosen]
+        return Result(out=f"{' '.join(printed)}\n")
     listed = ",".join(f"{users.GROUPS[group]}({group})" for group in groups)
     return Result(out=f"uid={uid}({name}) gid={listed.partition(',')[0]} groups={listed}\n")
 
@@ -89,21 +89,21 @@ def tail(mac: Mac, call: Call) -> Result:
     """Print the last bytes of one file; only -c is modelled."""
     if len(call.argv) != 4 or call.argv[1] != "-c" or not call.argv[2].isdigit():
         return not_modelled(call)
-    path, most = call.argv[3], int(call.argv[2])
+    path, count = call.argv[3], int(call.argv[2])
     content = _read(mac, call, path)
-    return Result(out=content[-most:].decode("utf-8", "replace") if most else "")
+    return Result(out=content[-count:].decode("utf-8", "replace") if count else "")
 
 
 def cmp(mac: Mac, call: Call) -> Result:
     """Compare two files, or one with stdin as -; only -s is modelled."""
-    words = [word for word in call.argv[1:] if word != "-s"]
-    if "-s" not in call.argv or len(words) != 2:
+    paths = [word for word in call.argv[1:] if word != "-s"]
+    if "-s" not in call.argv or len(paths) != 2:
         return not_modelled(call)
     try:
-        one, other = (call.stdin if path == "-" else _read(mac, call, path) for path in words)
+        first, second = (call.stdin if path == "-" else _read(mac, call, path) for path in paths)
     except Exit:
         return Result(_TROUBLE)
-    return Result(0 if one == other else 1)
+    return Result(0 if first == second else 1)
 
 
 def ls(mac: Mac, call: Call) -> Result:
@@ -121,7 +121,7 @@ def ls(mac: Mac, call: Call) -> Result:
 
 def chown(mac: Mac, call: Call) -> Result:
     """Change the owner of files, with -R of whole folders; root only."""
-    return _change(mac, call, lambda path, owner: mac.files.own(path, owner, follow=False))
+    return _change(mac, call, lambda path, owner: mac.files.chown(path, owner, follow=False))
 
 
 def chmod(mac: Mac, call: Call) -> Result:
@@ -158,16 +158,16 @@ def killall(mac: Mac, call: Call) -> Result:
     if len(names) != 1:
         return Result(1, err="usage: killall [-signal] name\n")
     with mac.change() as state:
-        found = [
+        targets = [
             (target, job)
             for target, job in state["launchd"]["jobs"].items()
             if "pid" in job and _name(job) == names[0]
         ]
-        if not found:
+        if not targets:
             return Result(1, err="No matching processes were found\n")
         if not call.is_root:
             return Result(1, err="No matching processes belonging to you were found\n")
-        for target, _ in found:
+        for target, _ in targets:
             launchd.hang_up(mac, state, target)
             if target == loginwindow.TARGET:
                 loginwindow.log_out(mac, state)
@@ -187,14 +187,14 @@ def pgrep(mac: Mac, call: Call) -> Result:
     except re.error:
         return Result(_USAGE, err="pgrep: Cannot compile regular expression\n")
     matches = pattern.fullmatch if "x" in options else pattern.search
-    found = []
+    pids = []
     for pid, command, user in processes(mac.state):
         name = command.partition(" ")[0].rpartition("/")[2]
-        whole = command if "f" in options else name
-        if matches(whole if call.is_root or user == call.user else name[:_MAX_NAME]):
-            found.append(pid)
-    out = "" if "q" in options else "".join(f"{pid}\n" for pid in found)
-    return Result(0 if found else 1, out=out)
+        text = command if "f" in options else name
+        if matches(text if call.is_root or user == call.user else name[:_MAX_NAME]):
+            pids.append(pid)
+    out = "" if "q" in options else "".join(f"{pid}\n" for pid in pids)
+    return Result(0 if pids else 1, out=out)
 
 
 def processes(state: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:
@@ -212,10 +212,10 @@ def _name(job: Mapping[str, Any]) -> str:
 
 def tar(mac: Mac, call: Call) -> Result:
     """Unpack an archive, `-x -z -f FILE -C FOLDER`."""
-    given = _arguments(list(call.argv[1:]))
-    if given is None:
+    arguments = _arguments(list(call.argv[1:]))
+    if arguments is None:
         return not_modelled(call)
-    archive, folder = given
+    archive, folder = arguments
     if not mac.files.is_file(archive):
         return Result(1, err=f"tar: Error opening archive: Failed to open '{archive}'\n")
     if not mac.files.is_folder(folder):

@@ -47,7 +47,7 @@ def test_any_sudoers_and_configurations_are_accepted_or_reported(text: str) -> N
 
 @pytest.fixture(scope="module")
 def mac(tmp_path_factory: pytest.TempPathFactory) -> Mac:
-    return Mac.make(tmp_path_factory.mktemp("mac"), clock=FixedClock())
+    return Mac.create(tmp_path_factory.mktemp("mac"), clock=FixedClock())
 
 
 CALLS = [

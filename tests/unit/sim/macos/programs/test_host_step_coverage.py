@@ -33,7 +33,7 @@ class RecordingMac(Mac):
 
 
 def recording_mac(folder: Path, clock: Clock) -> RecordingMac:
-    mac = RecordingMac.make(folder / "mac", clock=clock)
+    mac = RecordingMac.create(folder / "mac", clock=clock)
     assert isinstance(mac, RecordingMac)
     mac.not_modelled = []
     return mac

@@ -29,7 +29,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Settings], Mac]:
     clock: Clock = FixedClock()
 
     def made(settings: Settings) -> Mac:
-        return Mac.make(tmp_path_factory.mktemp("mac"), settings=settings, clock=clock)
+        return Mac.create(tmp_path_factory.mktemp("mac"), settings=settings, clock=clock)
 
     return made
 

@@ -29,7 +29,7 @@ def run(mac: Mac, *words: str) -> Result:
 
 @pytest.fixture
 def mac(tmp_path: Path) -> Mac:
-    return Mac.make(tmp_path / "mac", clock=FixedClock())
+    return Mac.create(tmp_path / "mac", clock=FixedClock())
 
 
 def test_same_version_gives_the_same_archive() -> None:
@@ -101,7 +101,7 @@ def test_unpacked_tailscale_needs_its_daemon(mac: Mac) -> None:
 
 
 def test_tokens_and_times_of_pf_are_not_in_a_snapshot(tmp_path: Path) -> None:
-    once, twice = (Mac.make(tmp_path / name, clock=FixedClock()) for name in ("once", "twice"))
+    once, twice = (Mac.create(tmp_path / name, clock=FixedClock()) for name in ("once", "twice"))
     run(once, "pfctl", "-E")
     run(twice, "pfctl", "-E")
     run(twice, "pfctl", "-E")
