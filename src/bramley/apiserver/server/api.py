@@ -26,7 +26,7 @@ from bramley.apiserver.http.exchange import (
     error_response,
     send_response,
 )
-from bramley.apiserver.http.request_info import RequestInfo, Target, target_of
+from bramley.apiserver.http.request_info import LONGEST_CACHED_PATH, RequestInfo, Target, target_of
 from bramley.apiserver.rest import (
     bootstrap,
     escalation,
@@ -51,8 +51,6 @@ _READS = frozenset({"GET", "HEAD"})
 # Subresources whose responses may last as long as a watch.
 _LONG_RUNNING = frozenset({"log"})
 _CACHED_TARGETS = 10_000
-# No path of an object is longer; caching longer ones would only use memory.
-_LONGEST_CACHED_PATH = 1024
 
 
 class Api:
@@ -183,7 +181,7 @@ class Api:
         target = self._targets.get(info.path)
         if target is None:
             target = target_of(info, catalog)
-            if len(info.path) <= _LONGEST_CACHED_PATH:
+            if len(info.path) <= LONGEST_CACHED_PATH:
                 self._targets[info.path] = target
         return target
 

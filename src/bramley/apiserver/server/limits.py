@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from bramley.apiserver.apimachinery.settings import Settings
@@ -107,12 +106,7 @@ class RequestSlot:
             self._limits.deadlines.start(tracked)
             self._limits.deadlines.add(tracked)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
         if self._limit is not None and self._user is not None:
             self._limit.release(self._user)
         tracked = self._tracked
