@@ -125,7 +125,7 @@ async def test_after_a_crash_the_next_manager_waits_only_for_the_lease() -> None
 
 @pytest.mark.parametrize("seed", range(5))
 def test_same_seed_gives_the_same_objects(seed: int) -> None:
-    async def story() -> tuple[bytes, ...]:
+    async def scenario() -> tuple[bytes, ...]:
         async with a_world(seed) as world, running(world.manager()):
             async with asyncio.TaskGroup() as group:
                 for number in range(10):
@@ -137,6 +137,6 @@ def test_same_seed_gives_the_same_objects(seed: int) -> None:
             await asyncio.sleep(60)
             return tuple(record.body for record in world.api.store.list("configmaps"))
 
-    runs = {virtual_time.run(story(), seed=seed) for _ in range(2)}
+    runs = {virtual_time.run(scenario(), seed=seed) for _ in range(2)}
 
     assert len(runs) == 1

@@ -32,11 +32,11 @@ from tests import virtual_time
 
 NAMESPACE = "default"
 BY_POOL = "pool"
-FINALIZER = "scenario.bramley.dev/shelf"
+FINALIZER = "scenario.bramley.dev/children"
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class PoolReconciler:
     """The reconciler of pools: one ConfigMap per replica."""
 
     kube: FencedKube
@@ -124,7 +124,7 @@ class World:
         )
         children = manager.informer(ConfigMap).cache
         children.index(BY_POOL, lambda child: [child.metadata.labels.get(labels.RUNNER_POOL)])
-        shelf = Shelf(manager.kube, children)
+        shelf = PoolReconciler(manager.kube, children)
         manager.add(Controller(shelf).for_kind(RunnerPool).owns(ConfigMap))
         return manager
 

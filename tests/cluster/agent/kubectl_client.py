@@ -36,7 +36,7 @@ class Kubectl:
         )
         async with asyncio.timeout(TIMEOUT_SECONDS):
             stdout, stderr = await process.communicate(stdin.encode())
-        assert process.returncode == 0, f"{stderr.decode()}\n{self.stage.last_words()}"
+        assert process.returncode == 0, f"{stderr.decode()}\n{self.stage.log_tail()}"
         return stdout.decode()
 
     async def pod(self, name: str) -> dict[str, Any]:

@@ -69,9 +69,9 @@ async def build(kube: Client) -> Scene:
     nodes = [await _node(kube, name) for name in (node, other)]
     await kube.create(Namespace(metadata=ObjectMeta(name=namespace)))
     await _values(kube, namespace)
-    mine = await pod(kube, namespace, "mine", spec=of_mine(node))
+    mine = await pod(kube, namespace, "mine", spec=a_spec_with_references(node))
     theirs = await pod(kube, namespace, "theirs", spec=of_theirs(other))
-    await pod(kube, namespace, "free", spec={"schedulerName": "none", **a_plain_one()})
+    await pod(kube, namespace, "free", spec={"schedulerName": "none", **a_plain_spec()})
     # The one on both nodes' account, so that the account alone does not distinguish the Pods.
     second = {"nodeName": other, "serviceAccountName": "shared", **a_container()}
     await pod(kube, namespace, "theirs-too", spec=second)
@@ -120,12 +120,12 @@ def a_container(**more: Any) -> Json:
     return {"containers": [{"name": "vm", "image": "vm", **more}], "tolerations": tolerations}
 
 
-def a_plain_one(**more: Any) -> Json:
+def a_plain_spec(**more: Any) -> Json:
     """Return the spec of a Pod whose account is there: the namespace's own comes only after a while."""
     return {"serviceAccountName": "plain", **a_container(**more)}
 
 
-def of_mine(node: str) -> Json:
+def a_spec_with_references(node: str) -> Json:
     """Return the spec of a Pod that refers to values in every way."""
     env = [
         {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s-env", "key": "k"}}},

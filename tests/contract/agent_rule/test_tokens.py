@@ -199,7 +199,9 @@ async def test_pod_recreated_on_another_node_is_out_of_reach(target: Target) -> 
         assert await code(server, scene.token, status_patch) == 200
 
         await removed(kube, scene, "mine")
-        again = await scenes.pod(kube, scene.namespace, "mine", spec=scenes.of_mine(scene.other))
+        again = await scenes.pod(
+            kube, scene.namespace, "mine", spec=scenes.a_spec_with_references(scene.other)
+        )
 
         # Writes of the agent are bound to its node at once, reads when the Roles are updated.
         assert await code(server, scene.token, status_patch) == 403
@@ -216,7 +218,7 @@ async def test_secret_is_readable_only_while_a_pod_refers_to_it(target: Target) 
         secret = Row("", "GET", f"/api/v1/namespaces/{scene.namespace}/secrets/s-unused", 200)
         assert await code(server, scene.token, secret) == 403
         env_from = [{"secretRef": {"name": "s-unused"}}]
-        spec = {"nodeName": scene.node, **scenes.a_plain_one(envFrom=env_from)}
+        spec = {"nodeName": scene.node, **scenes.a_plain_spec(envFrom=env_from)}
 
         await scenes.pod(server.kube, scene.namespace, "more", spec=spec)
         await server.eventually(scene.token, secret, 200)

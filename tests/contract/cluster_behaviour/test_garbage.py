@@ -45,11 +45,11 @@ async def test_foreground_deletion_waits_for_blocking_dependents(opening: Open) 
 
         await delete(world, "owner", "Foreground")
 
-        async def is_going() -> bool:
+        async def is_terminating() -> bool:
             found = await world.kube.get(ConfigMap, "blocking", namespace=world.namespace)
             return found.deleting
 
-        await eventually(is_going)
+        await eventually(is_terminating)
         waiting = await world.kube.get(ConfigMap, "owner", namespace=world.namespace)
         assert waiting.metadata.finalizers == ["foregroundDeletion"]
         await world.release("blocking")

@@ -204,16 +204,16 @@ class Stage:
         while not (result := await check()):
             self.expect_alive()
             is_late = time.monotonic() > max(began, self.began) + TIMEOUT_SECONDS
-            assert not is_late, f"timed out waiting for {what}:\n{self.last_words()}"
+            assert not is_late, f"timed out waiting for {what}:\n{self.log_tail()}"
             await asyncio.sleep(0.05)
         return result
 
     def expect_alive(self) -> None:
         """Check that an agent that exited was stopped by us."""
         if self.process is not None and (code := self.process.poll()) is not None:
-            assert code in {0, -signal.SIGKILL}, f"the agent ended with {code}: {self.last_words()}"
+            assert code in {0, -signal.SIGKILL}, f"the agent ended with {code}: {self.log_tail()}"
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """Return the end of the agents' log."""
         return "\n".join(self.mac.log.read_text(errors="replace").splitlines()[-40:])
 

@@ -82,7 +82,7 @@ def account_token(server: Bramley) -> str:
     return str(made["status"]["token"])
 
 
-def who(server: Bramley, token: str) -> str:
+def user_of(server: Bramley, token: str) -> str:
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     code, answer = server.request("POST", path, {}, token=token)
     assert code == 201, answer
@@ -138,7 +138,7 @@ def test_backup_under_load_restores_to_exactly_what_was_durable_at_one_moment(
         )
         # Existing tokens are still valid, with the same certificate authority.
         assert restored.token == server.token
-        assert who(restored, token) == "system:serviceaccount:default:default"
+        assert user_of(restored, token) == "system:serviceaccount:default:default"
         for seen in (backup["revision"], last):
             check_cannot_resume(restored, since=seen)
         made = restored.request("POST", CONFIG_MAPS, {"metadata": {"name": "next"}})[1]

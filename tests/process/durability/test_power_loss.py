@@ -64,7 +64,7 @@ class Acknowledged:
         return max((rv for rv, write in numbered if write[0] == resource), default=0)
 
 
-class Judge:
+class ImageChecker:
     """Opens disk images with the real code and compares them with what was acknowledged."""
 
     def __init__(self, scratch: Path, acknowledged: Acknowledged) -> None:
@@ -123,7 +123,7 @@ def scratch() -> Iterator[Path]:
 def lost_write(run_steps: list[Step], scratch: Path, rng: random.Random) -> str:
     """Simulate a power loss after every step; return the first acknowledged write that was lost."""
     disk, acknowledged = Disk(), Acknowledged()
-    judge = Judge(scratch, acknowledged)
+    checker = ImageChecker(scratch, acknowledged)
     safe = 0
     for number, step in enumerate(run_steps):
         if isinstance(step, Printed):
@@ -131,11 +131,11 @@ def lost_write(run_steps: list[Step], scratch: Path, rng: random.Random) -> str:
         else:
             disk.apply(step)
         if not isinstance(step, Printed | Written):
-            safe = judge.revision(disk.image())
+            safe = checker.revision(disk.image())
         if acknowledged.newest > safe:
             return f"step {number}: {acknowledged.newest} was acknowledged, {safe} is on the disk"
         if isinstance(step, Written) and rng.random() < TORN_SHARE:
-            torn = judge.revision(disk.torn_image(rng))
+            torn = checker.revision(disk.torn_image(rng))
             if acknowledged.newest > torn:
                 return f"step {number}: {acknowledged.newest} was acknowledged, {torn} is left of torn writes"
     return ""

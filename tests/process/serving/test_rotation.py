@@ -43,7 +43,7 @@ def key_of(token: str) -> str:
     return str(json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))["kid"])
 
 
-def is_good(server: Bramley, token: str) -> bool:
+def is_valid(server: Bramley, token: str) -> bool:
     return bool(server.request("POST", SELF, {}, token=token)[0] == 201)
 
 
@@ -54,14 +54,14 @@ def test_keys_rotate_while_the_server_runs_and_while_it_is_stopped(tmp_path: Pat
         keys = rotate("--kubeconfig", str(server.kubeconfig))
         second = minted(server)
         assert keys == [key_of(second), key_of(first)]
-        assert is_good(server, first)
+        assert is_valid(server, first)
         assert "--kubeconfig" in rotate(*place, code=2)
         server.stop()
     assert rotate(*place)[1:] == keys
 
     with running(tmp_path) as server:
-        assert is_good(server, first)
-        assert is_good(server, second)
+        assert is_valid(server, first)
+        assert is_valid(server, second)
         rotate("--kubeconfig", str(server.kubeconfig), "--revoke-old-keys")
-        assert not is_good(server, first)
-        assert not is_good(server, second)
+        assert not is_valid(server, first)
+        assert not is_valid(server, second)

@@ -183,7 +183,7 @@ def of_own_pods(store: Store) -> dict[Any, Any]:
 def test_no_sequence_of_writes_changes_objects_of_others(
     requests: list[tuple[str, str, Any, str]],
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with served("ns") as server:
             token = await a_scene(server)
             store = server.api.store
@@ -201,4 +201,4 @@ def test_no_sequence_of_writes_changes_objects_of_others(
                 for key, kept in of_own_pods(store).items():
                     assert kept == pods[key], (method, path, body)
 
-    virtual_time.run(story())
+    virtual_time.run(scenario())

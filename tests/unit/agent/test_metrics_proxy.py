@@ -36,7 +36,7 @@ class World:
     lookups: list[bytes] = field(default_factory=list)
     finds: int = 0
 
-    async def ask(self, line: str = "GET /metrics HTTP/1.1", sender: str = NODE) -> str:
+    async def send(self, line: str = "GET /metrics HTTP/1.1", sender: str = NODE) -> str:
         reader, writer = await asyncio.open_connection(NODE, self.port, local_addr=(sender, 0))
         writer.write(f"{line}\r\nHost: x\r\n\r\n".encode())
         async with asyncio.timeout(60):
@@ -78,7 +78,7 @@ async def test_guest_that_opts_in_is_scraped_through_the_node() -> None:
     async with a_world() as world:
         assert await world.proxy.pod_address(a_pod(world.port), "vm", GUEST) == NODE
 
-        answer = await world.ask()
+        answer = await world.send()
 
         assert answer.startswith("HTTP/1.1 200 OK")
         assert answer.endswith("up 1\n")
@@ -90,9 +90,9 @@ async def test_only_metrics_requests_are_forwarded() -> None:
     async with a_world() as world:
         await world.proxy.pod_address(a_pod(world.port), "vm", GUEST)
 
-        assert "404" in await world.ask("GET /etc/passwd HTTP/1.1")
-        assert "404" in await world.ask("GET /metrics/../x HTTP/1.1")
-        assert "405" in await world.ask("POST /metrics HTTP/1.1")
+        assert "404" in await world.send("GET /etc/passwd HTTP/1.1")
+        assert "404" in await world.send("GET /metrics/../x HTTP/1.1")
+        assert "405" in await world.send("POST /metrics HTTP/1.1")
         assert world.lookups == []
 
 
@@ -101,8 +101,8 @@ async def test_clients_outside_the_allowed_networks_are_refused() -> None:
     async with a_world(allowed=("127.0.0.1/32",)) as world:
         await world.proxy.pod_address(a_pod(world.port), "vm", GUEST)
 
-        assert "403" in await world.ask(sender="127.0.0.3")
-        assert "200" in await world.ask()
+        assert "403" in await world.send(sender="127.0.0.3")
+        assert "200" in await world.send()
 
 
 @pytest.mark.real_time
@@ -110,7 +110,7 @@ async def test_unreachable_guest_is_a_bad_gateway_without_details() -> None:
     async with a_world(has_guest=False) as world:
         await world.proxy.pod_address(a_pod(world.port), "vm", GUEST)
 
-        answer = await world.ask()
+        answer = await world.send()
 
         assert "502 Bad Gateway" in answer
         assert GUEST not in answer
@@ -121,7 +121,7 @@ async def test_address_of_the_guest_is_cached() -> None:
     async with a_world() as world:
         await world.proxy.pod_address(a_pod(world.port), "vm", GUEST)
         for _ in range(3):
-            await world.ask()
+            await world.send()
 
         assert world.finds == 1
 

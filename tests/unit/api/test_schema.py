@@ -162,7 +162,7 @@ def valid_text(part: dict[str, Any]) -> st.SearchStrategy[str]:
     return st.text(max_size=5)
 
 
-def odd(part: dict[str, Any]) -> st.SearchStrategy[Any]:
+def unusual_values(part: dict[str, Any]) -> st.SearchStrategy[Any]:
     """Draw something at or beyond the edge of the schema, or of another type."""
     junk: st.SearchStrategy[Any] = st.sampled_from([7, True, [], {}, [1], {"a": 1}, 1.5, "other"])
     if part["type"] == "integer":
@@ -197,7 +197,7 @@ def nearly_valid(draw: st.DrawFn, part: dict[str, Any]) -> dict[str, Any]:
         if isinstance(holder, dict) and draw(st.booleans()):
             del holder[key]
         else:
-            holder[key] = draw(odd(one))
+            holder[key] = draw(unusual_values(one))
     return body
 
 

@@ -23,7 +23,7 @@ def stored_kinds(catalog: Catalog) -> list[ServedResource]:
     return [each for each in catalog if not each.is_virtual and not each.is_computed]
 
 
-def misfits(resource: ServedResource) -> Iterator[Json]:
+def invalid_fields(resource: ServedResource) -> Iterator[Json]:
     """Yield the fields of objects of a kind of which each is wrong in another way: absent, whole, or one level down."""
     yield {}
     fields = _fields(resource)
@@ -66,6 +66,6 @@ async def put(store: Store, resource: ServedResource, name: str, fields: Json) -
 async def put_all(store: Store, catalog: Catalog) -> None:
     """Store every misfit of every kind."""
     for resource in stored_kinds(catalog):
-        for number, fields in enumerate(misfits(resource)):
+        for number, fields in enumerate(invalid_fields(resource)):
             suffix = f".{resource.plural}" if resource.kind == "CustomResourceDefinition" else ""
             await put(store, resource, f"wrong-{number}{suffix}", fields)

@@ -51,16 +51,16 @@ def test_timers_fire_in_order_and_each_at_its_time() -> None:
 
 
 def test_a_hang_names_the_task_and_where_it_waits() -> None:
-    async def waits_for_a_bus_that_never_comes() -> None:
+    async def waits_for_ever() -> None:
         await asyncio.Event().wait()
 
     async def scenario() -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(waits_for_a_bus_that_never_comes(), name="passenger")
+            group.create_task(waits_for_ever(), name="passenger")
 
     with pytest.raises(virtual_time.Hung, match="passenger") as caught:
         virtual_time.run(scenario())
-    assert "waits_for_a_bus_that_never_comes" in str(caught.value)
+    assert "waits_for_ever" in str(caught.value)
 
 
 def test_a_scenario_that_never_ends_is_stopped_at_its_limit() -> None:

@@ -147,7 +147,7 @@ def acknowledged_write_lost(history: History, rng: random.Random) -> None:
     )
 
 
-def object_back_from_the_dead(history: History, rng: random.Random) -> None:
+def deleted_object_reappears(history: History, rng: random.Random) -> None:
     end = history.listings[-1]
     gone = next(
         event.fact
@@ -247,7 +247,7 @@ CORRUPTIONS: list[tuple[Corruption, str]] = [
     (revision_given_out_twice, "one content each"),
     (revision_going_back, "growing revisions"),
     (acknowledged_write_lost, "acknowledged survive"),
-    (object_back_from_the_dead, "acknowledged survive"),
+    (deleted_object_reappears, "acknowledged survive"),
     (two_winners, "linearizable"),
     (stale_read, "linearizable"),
     (missing_read, "linearizable"),

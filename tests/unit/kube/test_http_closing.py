@@ -24,7 +24,7 @@ FLOOD = b"1000000\r\n" + bytes(0x1000000)
 
 
 @contextmanager
-def deaf(context: ssl.SSLContext, answer: bytes) -> Iterator[str]:
+def unresponsive(context: ssl.SSLContext, answer: bytes) -> Iterator[str]:
     """Serve in a thread: answer one request, then ignore the connection, even its closing."""
     done = threading.Event()
 
@@ -79,7 +79,7 @@ def test_connection_is_closed_with_its_transport_without_the_server(
         await leave(transport)
         await transport.close()
 
-    with deaf(authority.server_context(tmp_path, "127.0.0.1"), HEAD + FLOOD) as url:
+    with unresponsive(authority.server_context(tmp_path, "127.0.0.1"), HEAD + FLOOD) as url:
         asyncio.run(main(url))
 
     # What is still open is found now and reported as an error.

@@ -30,11 +30,11 @@ async def test_a_refused_token_is_read_again_and_the_request_repeated(tmp_path: 
     file = tmp_path / "token"
     file.write_text("old\n")
 
-    async def doorman(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+    async def check_token(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         good = received.header("authorization") == "Bearer new"
         plain(writer, b"welcome", "200 OK" if good else "401 Unauthorized")
 
-    async with serving(doorman) as server:
+    async with serving(check_token) as server:
         access = ClientConfig(server.url, credentials=TokenFile(file, clock=SystemClock()))
         transport = HttpTransport(access)
         before = await transport.send(Request("GET", "/"))
@@ -53,11 +53,11 @@ async def test_a_stream_with_a_refused_token_opens_with_the_new_one(tmp_path: Pa
     file = tmp_path / "token"
     file.write_text("old")
 
-    async def doorman(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+    async def check_token(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         good = received.header("authorization") == "Bearer new"
         plain(writer, b"x", "200 OK" if good else "401 Unauthorized")
 
-    async with serving(doorman) as server:
+    async with serving(check_token) as server:
         tokens = TokenFile(file, clock=SystemClock())
         await tokens.current()
         file.write_text("new")
@@ -69,12 +69,12 @@ async def test_a_stream_with_a_refused_token_opens_with_the_new_one(tmp_path: Pa
 
 
 async def test_the_token_is_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def rude(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+    async def send_no_http(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(b"this is no HTTP\r\n\r\n")
         await writer.drain()
         writer.close()
 
-    async with serving(rude) as server:
+    async with serving(send_no_http) as server:
         access = ClientConfig(
             server.url, credentials=StaticCredentials(Credential(bearer("hunter2", "test")))
         )

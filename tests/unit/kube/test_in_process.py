@@ -161,7 +161,7 @@ async def test_leaving_ends_a_starlette_stream() -> None:
 async def test_application_that_ignores_the_disconnect_is_cancelled() -> None:
     ended: list[str] = []
 
-    async def deaf(_scope: Scope, _receive: Receive, send: Send) -> None:
+    async def unresponsive(_scope: Scope, _receive: Receive, send: Send) -> None:
         await start(send)
         try:
             await asyncio.sleep(86_400)
@@ -169,7 +169,7 @@ async def test_application_that_ignores_the_disconnect_is_cancelled() -> None:
             ended.append("cancelled")
             raise
 
-    async with InProcessTransport(deaf).stream(Request("GET", "/")):
+    async with InProcessTransport(unresponsive).stream(Request("GET", "/")):
         pass
 
     assert ended == ["cancelled"]
@@ -212,7 +212,7 @@ async def test_cancelling_the_reader_ends_the_application() -> None:
 async def test_slow_reader_applies_backpressure() -> None:
     sent = 0
 
-    async def eager(_scope: Scope, _receive: Receive, send: Send) -> None:
+    async def send_much(_scope: Scope, _receive: Receive, send: Send) -> None:
         nonlocal sent
         await start(send)
         for _ in range(100):
@@ -220,7 +220,7 @@ async def test_slow_reader_applies_backpressure() -> None:
             sent += 65_536
         await piece(send, b"", more=False)
 
-    async with InProcessTransport(eager).stream(Request("GET", "/")) as stream:
+    async with InProcessTransport(send_much).stream(Request("GET", "/")) as stream:
         await asyncio.sleep(60)
         assert sent <= BUFFER_BYTES + 65_536
         total = sum([len(chunk) async for chunk in stream.chunks])

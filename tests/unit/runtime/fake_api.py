@@ -335,7 +335,7 @@ class _Opened(msgspec.Struct, frozen=True):
         while True:
             if stream.cut and not stream.silent:
                 raise errors.ApiUnavailable("the connection broke")
-            if not stream.silent and (batch := self._news()):
+            if not stream.silent and (batch := self._new_events()):
                 yield batch
                 continue
             if stream.ends and not stream.silent:
@@ -343,7 +343,7 @@ class _Opened(msgspec.Struct, frozen=True):
             stream.woken.clear()
             await stream.woken.wait()
 
-    def _news(self) -> list[WatchEvent[Any]]:
+    def _new_events(self) -> list[WatchEvent[Any]]:
         stream = self.stream
         entries = [
             entry

@@ -118,10 +118,10 @@ async def test_conflict_is_retried_at_once_from_a_fresh_read() -> None:
 
 
 async def test_repeated_conflicts_back_off() -> None:
-    async def fight(_thing: Thing) -> Outcome:
+    async def conflict(_thing: Thing) -> Outcome:
         raise errors.Conflict("stale")
 
-    server, reconciler = a_server("a"), RecordingReconciler(fight)
+    server, reconciler = a_server("a"), RecordingReconciler(conflict)
     async with controlled(server, reconciler):
         await asyncio.sleep(60)
 
@@ -157,12 +157,12 @@ async def test_rate_limited_object_waits_for_retry_after() -> None:
 async def test_bug_is_logged_with_its_trace_counted_and_ends_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def stumble(obj: Thing) -> Outcome:
+    async def fail_if_bad(obj: Thing) -> Outcome:
         if obj.name == "bad":
             raise ZeroDivisionError
         return Settled()
 
-    server, reconciler = a_server("bad", "good"), RecordingReconciler(stumble)
+    server, reconciler = a_server("bad", "good"), RecordingReconciler(fail_if_bad)
     with caplog.at_level(logging.ERROR):
         async with controlled(server, reconciler) as manager:
             await asyncio.sleep(10)
@@ -182,13 +182,13 @@ async def test_log_lines_of_a_reconcile_name_the_object() -> None:
     root = logging.getLogger()
     root.addHandler(handler)
 
-    async def say(obj: Thing) -> Outcome:
+    async def log_value(obj: Thing) -> Outcome:
         await asyncio.sleep(1)
         log.get("test").warning("Working", value=obj.spec.value)
         return Settled()
 
     server = a_server("a", "b", "c")
-    async with controlled(server, RecordingReconciler(say)):
+    async with controlled(server, RecordingReconciler(log_value)):
         await asyncio.sleep(5)
     root.removeHandler(handler)
 

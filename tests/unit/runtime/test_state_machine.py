@@ -262,7 +262,7 @@ class FollowingAServer(RuleBasedStateMachine):
         assert not self.reconciler.overlaps
 
     @invariant()
-    def no_view_goes_back_in_time(self) -> None:
+    def views_never_go_backwards(self) -> None:
         assert not self.backwards
 
     @invariant()

@@ -271,7 +271,7 @@ async def test_image_that_is_being_pulled_is_kept(world: CollectorWorld) -> None
     await world.image_world.tart.delete(golden)
     await asyncio.sleep(2 * DAY)
     world.image_world.mac.settings.timings(clone=60)
-    world.image_world.ask(A, "pod-2")
+    world.image_world.request(A, "pod-2")
     await asyncio.sleep(1)
     assert not await world.collector.reclaim()
 

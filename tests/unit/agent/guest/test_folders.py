@@ -163,7 +163,7 @@ async def test_remove_follows_no_link(folders: UserData, tmp_path: Path) -> None
 DEPTH, FRAMES = 400, 100
 
 
-def dig(folder: Path) -> None:
+def create_deep_folders(folder: Path) -> None:
     """Create nested folders, deeper than the longest path."""
     number = os.open(folder, os.O_RDONLY)
     for _ in range(DEPTH):
@@ -185,7 +185,7 @@ def low_stack() -> Iterator[None]:
 
 
 async def test_tree_deeper_than_a_path_is_removed(folders: UserData) -> None:
-    dig(folders.prepare(VM).status)
+    create_deep_folders(folders.prepare(VM).status)
 
     with low_stack():
         await folders.remove(VM)

@@ -39,7 +39,7 @@ def guests_of(root: Path, *, issuer: Issuer, objects: Objects | None = None) -> 
     return Guests(objects or Objects(), folders, tokens, node_facts=node_facts)
 
 
-def wanting_a_token(pod: Pod, wants: bool | None) -> Pod:
+def with_automount(pod: Pod, wants: bool | None) -> Pod:
     spec = msgspec.structs.replace(pod.spec, automount_service_account_token=wants)
     return msgspec.structs.replace(pod, spec=spec)
 
@@ -49,7 +49,7 @@ def variable(source: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def test_guest_gets_its_variables_and_its_token(tmp_path: Path) -> None:
-    pod = wanting_a_token(a_pod(env=[{"name": "A", "value": "1\n2"}]), wants=True)
+    pod = with_automount(a_pod(env=[{"name": "A", "value": "1\n2"}]), wants=True)
 
     shares = await guests_of(tmp_path, issuer=Issuer()).prepare(pod, VM)
 
@@ -62,7 +62,7 @@ async def test_guest_gets_its_variables_and_its_token(tmp_path: Path) -> None:
 async def test_guest_without_automount_gets_no_token(tmp_path: Path, wants: bool | None) -> None:
     issuer = Issuer()
     all_guests = guests_of(tmp_path, issuer=issuer)
-    pod = wanting_a_token(a_pod(), wants=wants)
+    pod = with_automount(a_pod(), wants=wants)
 
     shares = await all_guests.prepare(pod, VM)
     all_guests.renew_token(pod, VM)
@@ -102,7 +102,7 @@ async def test_address_that_no_variable_uses_is_not_written(tmp_path: Path) -> N
 
 async def test_report_of_an_ended_guest_is_read_and_its_data_removed(tmp_path: Path) -> None:
     all_guests = guests_of(tmp_path, issuer=Issuer())
-    shares = await all_guests.prepare(wanting_a_token(a_pod(), wants=True), VM)
+    shares = await all_guests.prepare(with_automount(a_pod(), wants=True), VM)
     (shares.status / "runner-rc").write_text("3")
     (shares.status / "runner.log").write_text("bye\n")
 

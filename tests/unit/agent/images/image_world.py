@@ -64,7 +64,7 @@ class ImageWorld:
     calls: list[str]
     changes: list[str] = field(default_factory=list)
 
-    def ask(self, image: str, owner: str = "pod-1", **more: Any) -> ImageState:
+    def request(self, image: str, owner: str = "pod-1", **more: Any) -> ImageState:
         request = ImageRequest(image, owner, **more)
         return self.images.request(request, on_change=lambda: self.changes.append(owner))
 
@@ -72,7 +72,7 @@ class ImageWorld:
         """Request the image until it is there."""
         async with asyncio.timeout(24 * 3600):
             while True:
-                answer = self.ask(image, owner, **more)
+                answer = self.request(image, owner, **more)
                 if isinstance(answer, Ready):
                     return answer
                 await asyncio.sleep(1)
@@ -80,7 +80,7 @@ class ImageWorld:
     async def failed(self, image: str, owner: str = "pod-1", **more: Any) -> Failed:
         async with asyncio.timeout(24 * 3600):
             while True:
-                answer = self.ask(image, owner, **more)
+                answer = self.request(image, owner, **more)
                 if isinstance(answer, Failed):
                     return answer
                 await asyncio.sleep(1)

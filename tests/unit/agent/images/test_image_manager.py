@@ -39,23 +39,23 @@ B = pinned("b")
 
 
 async def test_image_is_pulled_and_cloned_to_a_golden_base_once(world: ImageWorld) -> None:
-    first = world.ask(B)
+    first = world.request(B)
     assert isinstance(first, Pulling)
     answer = await world.ready(B)
 
     assert answer == Ready(agent.golden_vm(B), digest("b"), is_warm=False)
-    assert world.ask(B, "pod-2") == Ready(answer.golden, digest("b"), is_warm=True)
+    assert world.request(B, "pod-2") == Ready(answer.golden, digest("b"), is_warm=True)
     assert world.vms() == {answer.golden}
     assert [record.digest for record in world.images.present()] == [digest("b")]
 
 
 async def test_request_never_waits_and_returns_progress(world: ImageWorld) -> None:
     began = asyncio.get_running_loop().time()
-    world.ask(B)
+    world.request(B)
     assert asyncio.get_running_loop().time() == began
 
     await asyncio.sleep(60)
-    answer = world.ask(B)
+    answer = world.request(B)
     assert isinstance(answer, Pulling)
     assert answer.percent is not None
     assert 0 < answer.percent < 100
@@ -63,8 +63,8 @@ async def test_request_never_waits_and_returns_progress(world: ImageWorld) -> No
 
 
 async def test_two_pods_of_one_image_cause_one_pull(world: ImageWorld) -> None:
-    world.ask(B, "pod-1")
-    world.ask(B, "pod-2")
+    world.request(B, "pod-1")
+    world.request(B, "pod-2")
     await asyncio.gather(world.ready(B, "pod-1"), world.ready(B, "pod-2"))
 
     assert len(world.called("pull")) == 1
@@ -75,11 +75,11 @@ async def test_second_registry_does_not_wait_for_the_first(tmp_path: Path) -> No
     other = pinned("c", "quay.io/tuist/runner")
     async with image_world(tmp_path) as world:
         world.mac.settings.image(other, size_bytes=GB)
-        world.ask(B)
+        world.request(B)
         await asyncio.sleep(1)
         await world.ready(other, "pod-2")
 
-        assert isinstance(world.ask(B), Pulling)
+        assert isinstance(world.request(B), Pulling)
 
 
 async def test_tag_is_one_name_of_its_digest(world: ImageWorld) -> None:
@@ -118,17 +118,17 @@ async def test_always_queries_the_registry_once_per_pod(world: ImageWorld) -> No
 async def test_resolving_a_present_tag_waits_for_no_pull(world: ImageWorld) -> None:
     await world.ready(TAGGED)
     world.mac.settings.image(B, size_bytes=2000 * GB)
-    assert isinstance(world.ask(B, "pod-2"), Pulling)
+    assert isinstance(world.request(B, "pod-2"), Pulling)
     await asyncio.sleep(60)
     async with asyncio.timeout(30):
         await world.ready(TAGGED, "pod-3", policy=PullPolicy.ALWAYS)
 
-    assert isinstance(world.ask(B, "pod-2"), Pulling)
+    assert isinstance(world.request(B, "pod-2"), Pulling)
 
 
 async def test_moved_tag_is_pulled_in_turn(world: ImageWorld) -> None:
     await world.ready(TAGGED)
-    assert isinstance(world.ask(B, "pod-2"), Pulling)
+    assert isinstance(world.request(B, "pod-2"), Pulling)
     await asyncio.sleep(1)
     world.mac.settings.image(TAGGED, digest=digest("e"))
     fresh = await world.ready(TAGGED, "pod-3", policy=PullPolicy.ALWAYS)
@@ -146,12 +146,12 @@ async def test_always_does_not_resolve_a_digest_again(world: ImageWorld) -> None
 
 
 async def test_never_uses_a_present_image_and_fails_otherwise(world: ImageWorld) -> None:
-    answer = world.ask(B, policy=PullPolicy.NEVER)
+    answer = world.request(B, policy=PullPolicy.NEVER)
     assert isinstance(answer, Failed)
     assert isinstance(answer.error, NotPresent)
     await world.ready(B, "pod-2")
 
-    assert isinstance(world.ask(B, policy=PullPolicy.NEVER), Ready)
+    assert isinstance(world.request(B, policy=PullPolicy.NEVER), Ready)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_default_policy_follows_the_tag(image: str, given: str, expected: PullPo
 
 
 async def test_local_name_is_no_image(world: ImageWorld) -> None:
-    answer = world.ask("my-vm")
+    answer = world.request("my-vm")
 
     assert isinstance(answer, Failed)
     assert isinstance(answer.error, errors.InvalidSpec)
@@ -207,7 +207,7 @@ async def test_another_pods_credentials_are_tried_although_the_first_ones_failed
     await world.failed(B, namespace="poor")
     world.keys.found = Credentials("ghcr.io", "robot", Secret("hunter2"))
 
-    assert isinstance(world.ask(B, namespace="poor"), Failed)
+    assert isinstance(world.request(B, namespace="poor"), Failed)
     await world.ready(B, "pod-2", namespace="rich")
 
 
@@ -216,10 +216,10 @@ async def test_failed_pull_backs_off(world: ImageWorld) -> None:
     assert timedelta() < answer.retry_after <= timedelta(seconds=10)
     pulls = len(world.called("pull"))
 
-    world.ask("ghcr.io/tuist/none:1")
+    world.request("ghcr.io/tuist/none:1")
     assert len(world.called("pull")) == pulls
     await asyncio.sleep(answer.retry_after.total_seconds())
-    assert isinstance(world.ask("ghcr.io/tuist/none:1"), Pulling)
+    assert isinstance(world.request("ghcr.io/tuist/none:1"), Pulling)
 
 
 async def test_manually_deleted_golden_base_is_created_again_without_a_pull(
@@ -270,7 +270,7 @@ async def test_pull_by_tag_that_outlived_its_agent_is_still_owned(tmp_path: Path
 
     async with image_world(tmp_path) as world:
         world.side.on_checkpoint = die_after_the_pull
-        world.ask(TAGGED)
+        world.request(TAGGED)
         await until(lambda: not world.side.is_alive)
         successor = assemble(world.mac)
         assert successor.ledger.image(digest("a")) is None
@@ -291,7 +291,7 @@ async def test_present_image_is_used_when_its_record_cannot_be_written(tmp_path:
         await asyncio.sleep(3600)
         world.ledger.put_image = refuse  # type: ignore[method-assign]
 
-        assert isinstance(world.ask(B, "pod-2"), Ready)
+        assert isinstance(world.request(B, "pod-2"), Ready)
         failed = await world.failed(pinned("c"), "pod-3")
         assert isinstance(failed.error, LedgerUnavailable)
 
@@ -311,7 +311,7 @@ async def test_failed_clone_keeps_the_golden_base(world: ImageWorld, do: str) ->
         await world.images.clone(answer.golden, "vm-1")
 
     assert world.store.is_complete(answer.golden)
-    assert isinstance(world.ask(B), Ready)
+    assert isinstance(world.request(B), Ready)
 
 
 async def test_clone_without_space_frees_space_and_retries_once(tmp_path: Path) -> None:

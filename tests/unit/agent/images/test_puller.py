@@ -105,8 +105,8 @@ async def test_full_disk_without_a_collector_is_a_failure(tmp_path: Path) -> Non
 
 
 async def test_pulls_from_one_registry_take_turns(world: ImageWorld) -> None:
-    world.ask(B, "pod-1")
-    world.ask(C, "pod-2")
+    world.request(B, "pod-1")
+    world.request(C, "pod-2")
     await asyncio.sleep(5)
 
     assert len(world.called("pull")) == 1
@@ -204,7 +204,7 @@ async def test_cancelled_stage_leaves_no_process_and_no_files(world: ImageWorld)
 async def test_stage_that_a_pod_waits_for_is_not_cancelled(world: ImageWorld) -> None:
     stage(world, B, 20e6)
     await asyncio.sleep(10)
-    world.ask(B, "pod-1")
+    world.request(B, "pod-1")
     await world.images.cancel(B)
 
     await world.ready(B, "pod-1")

@@ -108,7 +108,7 @@ async def test_requested_images_are_staged_one_after_the_other_with_progress(wor
         digest("c"),
     ]
     assert all(record.is_staged for record in world.image_world.images.present())
-    assert isinstance(world.image_world.ask(B), Ready)
+    assert isinstance(world.image_world.request(B), Ready)
 
 
 @pytest.mark.parametrize(("own", "wished", "rate"), [(20, None, 20), (None, 10, 10), (10, 40, 10)])

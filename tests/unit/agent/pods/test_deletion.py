@@ -138,7 +138,7 @@ async def test_504_pods_finished_and_deleted_are_gone(tmp_path: Path) -> None:
         await world.until_phase("Succeeded")
         await world.until(world.nothing_left)
         await asyncio.sleep(5)
-        left = await world.see()
+        left = await world.get_pod()
         await world.free()
         await world.until_gone(within=5)
 
@@ -232,7 +232,7 @@ async def test_pod_with_a_foreign_finalizer_is_left_alone(tmp_path: Path) -> Non
         await world.delete()
         await world.until(world.nothing_left)
         await asyncio.sleep(10)
-        version = (await world.see()).metadata.resource_version
+        version = (await world.get_pod()).metadata.resource_version
         await asyncio.sleep(1500)
 
-        assert (await world.see()).metadata.resource_version == version
+        assert (await world.get_pod()).metadata.resource_version == version

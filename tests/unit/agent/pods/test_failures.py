@@ -38,7 +38,7 @@ async def test_pod_that_cannot_be_created_stays_pending_with_a_reason(tmp_path: 
         world.mac.faults.add("tart clone", "fail", target="default-*", stderr="the disk is upset")
         await world.pod()
         await asyncio.sleep(300)
-        pod = await world.see()
+        pod = await world.get_pod()
         tries = len(await world.event_messages(events.CREATE_FAILED))
 
     assert (pod.status.phase, pod.status.reason) == ("Pending", agent.CREATE_FAILED)
@@ -97,7 +97,7 @@ async def test_refused_size_fails_the_creation(tmp_path: Path) -> None:
         small = ResourceRequirements(limits={"cpu": "1", "memory": "4Gi"})
         await world.pod(containers=[Container(name="runner", image=IMAGE, resources=small)])
         await asyncio.sleep(30)
-        pod = await world.see()
+        pod = await world.get_pod()
 
     assert pod.status.reason == agent.CREATE_FAILED
     assert "at minimum" in pod.status.message
@@ -110,7 +110,7 @@ async def test_late_secret_is_waited_for(tmp_path: Path) -> None:
         variable = EnvVar(name="TOKEN", value_from=ref)
         await world.pod(containers=[Container(name="runner", image=IMAGE, env=[variable])])
         await asyncio.sleep(60)
-        pod = await world.see()
+        pod = await world.get_pod()
         metadata = ObjectMeta(name="late", namespace=NAMESPACE)
         await world.kube.create(Secret(metadata=metadata, data={"token": b"canary"}))
         await world.until_phase("Running", within=120)
@@ -123,7 +123,7 @@ async def test_missing_image_is_reported_with_its_name(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         await world.pod(image="registry.example/none@sha256:" + "c" * 64)
         await asyncio.sleep(120)
-        pod = await world.see()
+        pod = await world.get_pod()
 
     assert pod.status.reason == agent.CREATE_FAILED
     assert "404" in pod.status.message
@@ -280,7 +280,7 @@ async def test_late_permission_is_waited_for(tmp_path: Path) -> None:
         world.start()
         await world.pod()
         await asyncio.sleep(30)
-        pending = await world.see()
+        pending = await world.get_pod()
         lacks[:] = ["/status"]
         await world.until(lambda: world.boots == 1, within=120)
         await asyncio.sleep(300)

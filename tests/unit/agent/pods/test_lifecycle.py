@@ -28,7 +28,7 @@ async def test_ended_pod_loses_its_finalizer(tmp_path: Path) -> None:
         running = await world.until_phase("Running")
         await world.until_phase("Succeeded")
         await world.until(world.nothing_left)
-        ended = await world.see()
+        ended = await world.get_pod()
 
     assert finalizers.VM_CLEANUP in running.metadata.finalizers
     assert finalizers.VM_CLEANUP not in ended.metadata.finalizers

@@ -20,7 +20,7 @@ async def until_cloned(world: World) -> PodContext:
     await world.pod()
     states = world.deps.ledger.vms
     await world.until(lambda: any(each.state is VmState.CLONED for each in states().values()))
-    pod = await world.see()
+    pod = await world.get_pod()
     return PodContext(world.deps, context.pod_ref(pod, world.deps.ledger))
 
 

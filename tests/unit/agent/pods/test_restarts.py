@@ -27,7 +27,7 @@ async def test_restarted_agent_adopts_the_vm_and_changes_nothing(tmp_path: Path)
         await world.kill()
         world.start()
         await asyncio.sleep(120)
-        after = await world.see()
+        after = await world.get_pod()
 
         assert world.boots == 1
         assert after.metadata.resource_version == before.metadata.resource_version

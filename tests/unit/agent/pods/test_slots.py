@@ -23,7 +23,7 @@ async def test_third_pod_waits_for_a_slot_with_a_reason(tmp_path: Path) -> None:
         await asyncio.sleep(60)
         phases = {name: await world.phase(name) for name in ("one", "two", "three")}
         waiting = next(name for name, phase in phases.items() if phase == "Pending")
-        state = (await world.see(waiting)).status.container_statuses[0].state
+        state = (await world.get_pod(waiting)).status.container_statuses[0].state
         loser = next(name for name, phase in phases.items() if phase == "Running")
         await world.delete(loser)
         await world.until_phase("Running", name=waiting, within=60)

@@ -170,7 +170,7 @@ async def test_status_of_a_running_pod_is_written_once(tmp_path: Path) -> None:
         await world.pod()
         await world.until_phase("Running")
         await asyncio.sleep(30)
-        before = (await world.see()).metadata.resource_version
+        before = (await world.get_pod()).metadata.resource_version
         await asyncio.sleep(3600)
 
-        assert (await world.see()).metadata.resource_version == before
+        assert (await world.get_pod()).metadata.resource_version == before

@@ -130,7 +130,7 @@ class World:
         except errors.NotFound:
             return None
 
-    async def see(self, name: str = "runner") -> Pod:
+    async def get_pod(self, name: str = "runner") -> Pod:
         return await self.kube.get(Pod, name, namespace=NAMESPACE)
 
     async def delete(self, name: str = "runner", *, grace: timedelta | None = None) -> None:

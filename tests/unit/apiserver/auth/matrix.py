@@ -76,8 +76,8 @@ class Scene:
 async def a_scene() -> AsyncIterator[Scene]:
     """Give the scene; an hour has passed in it, and with it the token of one of the people."""
     async with served("ns", "far") as server:
-        await _furnish(server)
-        people = await _people(server.kube)
+        await _create_objects(server)
+        people = await _tokens_of_users(server.kube)
         await asyncio.sleep(timedelta(hours=1).total_seconds())
         questions = [
             question
@@ -87,7 +87,7 @@ async def a_scene() -> AsyncIterator[Scene]:
         yield Scene(server, people, questions)
 
 
-async def _furnish(server: Served) -> None:
+async def _create_objects(server: Served) -> None:
     kube = server.kube
     for place, node in NODES.items():
         name = NAMES[place]
@@ -114,7 +114,7 @@ async def _create_event(server: Served, event: Json) -> None:
     assert answer.status == 201, answer.body
 
 
-async def _people(kube: Client) -> dict[str, secret.Secret | None]:
+async def _tokens_of_users(kube: Client) -> dict[str, secret.Secret | None]:
     people: dict[str, secret.Secret | None] = {"anonymous": None}
     people["wrong audience"] = await _token(kube, "astray", "admin", audiences=["elsewhere"])
     people["expired"] = await _token(kube, "late", "admin", expires=timedelta(minutes=10))
@@ -155,7 +155,7 @@ async def _questions(server: Served, resource: ServedResource) -> list[Question]
             if verb in resource.verbs and not resource.is_virtual
         ]
         for name, verb in _parts(resource):
-            spoken = await _spoken(server.kube, place) if name == "token" else body
+            spoken = await _token_request(server.kube, place) if name == "token" else body
             request = _one(verb, f"{path}/{name}", spoken)
             found.append(Question(f"{resource.qualified}/{name}", verb, place, request))
     return found
@@ -263,7 +263,7 @@ def _as_core(event: Json) -> Json:
     return {"metadata": event["metadata"], "involvedObject": event["regarding"]}
 
 
-async def _spoken(kube: Client, place: str) -> Json:
+async def _token_request(kube: Client, place: str) -> Json:
     if place not in NODES:
         return {}
     pod = await kube.get(Pod, NAMES[place], namespace="ns")

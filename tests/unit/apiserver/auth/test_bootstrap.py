@@ -14,7 +14,7 @@ ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 BASIC = f"{CLUSTER_ROLES}/system:basic-user"
 
 
-async def mend(world: World) -> int:
+async def bootstrap_again(world: World) -> int:
     """Do what the next start does, and return how many writes that took."""
     before = world.store.revision
     await bootstrap.ensure(world.store, world.app.api._server.clock, uuid.uuid4)
@@ -81,7 +81,7 @@ async def test_built_in_controllers_are_authorized(
 
 
 async def test_a_second_start_writes_nothing(world: World) -> None:
-    assert await mend(world) == 0
+    assert await bootstrap_again(world) == 0
 
 
 async def test_removed_rules_are_restored_and_added_ones_stay(world: World) -> None:
@@ -89,7 +89,7 @@ async def test_removed_rules_are_restored_and_added_ones_stay(world: World) -> N
     own = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     await world.merge(BASIC, {"rules": [whole["rules"][0], own]})
 
-    writes = await mend(world)
+    writes = await bootstrap_again(world)
 
     rules = (await world.get(BASIC)).json["rules"]
     assert writes == 1
@@ -106,7 +106,7 @@ async def test_removed_subjects_are_restored_and_added_ones_stay(world: World) -
     eve = {"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}
     await world.merge(path, {"subjects": [eve]})
 
-    await mend(world)
+    await bootstrap_again(world)
 
     names = [each["name"] for each in (await world.get(path)).json["subjects"]]
     assert names == ["eve", "system:authenticated"]
@@ -115,7 +115,7 @@ async def test_removed_subjects_are_restored_and_added_ones_stay(world: World) -
 async def test_deleted_objects_are_created_again(world: World) -> None:
     await world.delete(BASIC)
 
-    assert await mend(world) == 1
+    assert await bootstrap_again(world) == 1
     assert (await world.get(BASIC)).code == 200
 
 
@@ -123,11 +123,11 @@ async def test_objects_without_autoupdate_are_left_alone(world: World) -> None:
     body = {"metadata": {"annotations": {bootstrap.AUTOUPDATE: "false"}}, "rules": []}
     await world.merge(BASIC, body)
 
-    assert await mend(world) == 0
+    assert await bootstrap_again(world) == 0
     assert not (await world.get(BASIC)).json["rules"]
 
 
 async def test_rules_of_an_aggregated_role_are_not_restored(world: World) -> None:
     await world.merge(f"{CLUSTER_ROLES}/view", {"rules": []})
 
-    assert await mend(world) == 0
+    assert await bootstrap_again(world) == 0

@@ -37,7 +37,7 @@ async def owner(world: World, token: str) -> str:
     return str(reply.json["status"]["userInfo"]["username"] if reply.code == 201 else reply.code)
 
 
-async def complaint(world: World, token: str, *audiences: str) -> str:
+async def review_error(world: World, token: str, *audiences: str) -> str:
     body = {"spec": {"token": token, "audiences": list(audiences)}}
     status = (await world.request("POST", REVIEWS, body)).json["status"]
     assert status.get("authenticated", False) is ("error" not in status)
@@ -97,15 +97,15 @@ async def test_token_expires_after_its_lifetime_and_a_minute_of_leeway(world: Wo
     await asyncio.sleep(3)
 
     assert (before, await owner(world, token)) == (ROBOT, "401")
-    assert (await complaint(world, token)).endswith("service account token has expired]")
+    assert (await review_error(world, token)).endswith("service account token has expired]")
 
 
 async def test_token_for_another_audience_is_refused(world: World) -> None:
     token = await minted(world, audiences=["vault"])
 
     assert await owner(world, token) == "401"
-    assert await complaint(world, token, "vault") == ""
-    wrong = await complaint(world, token)
+    assert await review_error(world, token, "vault") == ""
+    wrong = await review_error(world, token)
     assert f'token audiences ["vault"] is invalid for the target audiences ["{ISSUER}"]' in wrong
 
 
@@ -121,9 +121,9 @@ async def test_token_is_invalid_once_its_bound_object_is_deleted(world: World, k
     alive = await owner(world, token)
 
     await world.delete(f"{place}/x")
-    gone = await complaint(world, token)
+    gone = await review_error(world, token)
     await world.create(place, body)
-    again = await complaint(world, token)
+    again = await review_error(world, token)
 
     assert alive == ROBOT
     assert gone.endswith("service account token has been invalidated]")
@@ -140,7 +140,7 @@ async def test_token_is_invalid_once_its_account_is_deleted_or_recreated(world: 
     await world.create(ACCOUNTS, {"metadata": {"name": "robot"}})
 
     assert (alive, gone, await owner(world, token)) == (ROBOT, "401", "401")
-    assert "service account UID (" in await complaint(world, token)
+    assert "service account UID (" in await review_error(world, token)
 
 
 async def test_token_of_a_terminating_pod_is_valid_for_its_grace_period_and_a_minute(
@@ -216,7 +216,7 @@ async def test_a_forged_token_is_refused(world: World, forge: Callable[[str], st
     forged = forge(token)
 
     assert (await owner(world, token), await owner(world, forged)) == (ROBOT, "401")
-    assert "invalid" in await complaint(world, forged)
+    assert "invalid" in await review_error(world, forged)
 
 
 async def test_a_token_of_another_issuer_is_refused_whatever_its_key(world: World) -> None:
@@ -283,7 +283,7 @@ async def test_static_tokens_are_reviewed_for_this_api_only(world: World) -> Non
     status = (await world.request("POST", REVIEWS, body)).json["status"]
 
     assert (status["authenticated"], status["user"]["username"]) == (True, "admin")
-    assert await complaint(world, "let-me-in", "vault") == "invalid bearer token"
+    assert await review_error(world, "let-me-in", "vault") == "invalid bearer token"
 
 
 async def test_only_service_accounts_may_read_the_issuer_discovery(world: World) -> None:

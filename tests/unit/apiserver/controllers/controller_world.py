@@ -75,8 +75,8 @@ class World:
             whole = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease}
             await self.kube.create_wire(Lease.resource, whole, namespace=LEASES)
 
-    async def beats(self) -> None:
-        """Renew the Leases of those who live, for ever."""
+    async def renew_leases(self) -> None:
+        """Renew the Leases of the living Nodes for ever."""
         while True:
             await asyncio.sleep(10)
             for name in sorted(self.alive):
@@ -166,7 +166,7 @@ async def a_world() -> AsyncIterator[World]:
         world = World(kube, api)
         with suppress(errors.AlreadyExists):
             await kube.create(Namespace(metadata=ObjectMeta(name=LEASES)))
-        beats = group.create_task(world.beats())
+        beats = group.create_task(world.renew_leases())
         yield world
         beats.cancel()
 

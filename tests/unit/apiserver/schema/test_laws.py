@@ -140,7 +140,7 @@ def test_defaults_are_copied_so_that_objects_share_nothing(schema: Json, value: 
     compiled.apply_defaults(first)
     before = copy.deepcopy(schema)
 
-    _scribble(first)
+    _mutate(first)
     compiled.apply_defaults(second)
 
     assert before == schema
@@ -153,14 +153,14 @@ def settled_defaults(schema: Json, value: Json) -> Json:
     return fresh
 
 
-def _scribble(value: Any) -> None:
+def _mutate(value: Any) -> None:
     if isinstance(value, dict):
         for item in list(value.values()):
-            _scribble(item)
+            _mutate(item)
         value["scribbled"] = True
     elif isinstance(value, list):
         for item in value:
-            _scribble(item)
+            _mutate(item)
         value.append("scribbled")
 
 

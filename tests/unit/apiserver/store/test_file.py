@@ -150,22 +150,24 @@ async def test_a_text_that_the_file_cannot_hold_fails_its_write_only(tmp_path: P
 async def test_commit_with_an_unknown_result_stops_writes_until_a_restart(tmp_path: Path) -> None:
     """The disk may report a failure and have stored the group all the same."""
 
-    class Liar(sqlite3.Connection):
-        lies = False
+    class FailingAfterCommit(sqlite3.Connection):
+        fails = False
 
         def execute(self, statement: str, values: Any = (), /) -> sqlite3.Cursor:
             cursor = super().execute(statement, values)
-            if statement == sql.COMMIT and self.lies:
+            if statement == sql.COMMIT and self.fails:
                 raise sqlite3.OperationalError("disk I/O error")
             return cursor
 
     SqliteFile.open(tmp_path / DATABASE, Settings()).close()
-    connection = sqlite3.connect(tmp_path / DATABASE, isolation_level=None, factory=Liar)
+    connection = sqlite3.connect(
+        tmp_path / DATABASE, isolation_level=None, factory=FailingAfterCommit
+    )
     disk = SqliteFile(connection)
-    connection.lies = True
+    connection.fails = True
     with pytest.raises(StorageUnavailable, match="I/O"):
         disk.commit([Change("ADDED", Record(POD, 1, b"{}"), None)])
-    connection.lies = False
+    connection.fails = False
 
     for _ in range(2):
         with pytest.raises(StorageUnavailable, match="restart"):

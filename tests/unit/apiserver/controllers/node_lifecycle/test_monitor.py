@@ -277,7 +277,7 @@ async def test_the_end_of_a_pod_cancels_its_eviction(world: World) -> None:
     assert ("TaintManagerEviction", "Cancelling deletion of Pod default/p") in events
 
 
-async def goes(world: World) -> bool:
+async def is_deleting(world: World) -> bool:
     pod = await world.find("p")
     assert pod is not None
     return pod.deleting
@@ -296,10 +296,10 @@ async def test_a_second_tolerated_taint_does_not_change_the_deadline(world: Worl
     both = [{"key": key, "effect": "NoExecute"} for key in ("k", "soon")]
     await world.kube.merge_patch(Node, "mac-1", {"spec": {"taints": both}})
     await asyncio.sleep(25)
-    assert not await goes(world)
+    assert not await is_deleting(world)
 
     await asyncio.sleep(10)
-    assert await goes(world)
+    assert await is_deleting(world)
 
 
 async def test_a_second_untolerated_taint_evicts_at_once(world: World) -> None:
@@ -312,4 +312,4 @@ async def test_a_second_untolerated_taint_evicts_at_once(world: World) -> None:
     await world.kube.merge_patch(Node, "mac-1", {"spec": {"taints": both}})
     await asyncio.sleep(2)
 
-    assert await goes(world)
+    assert await is_deleting(world)

@@ -28,10 +28,10 @@ def fits(pod: Wire, node: Wire, pods: list[Wire], nodes: list[Wire]) -> bool:
     here = [each for each in pods if each["spec"]["nodeName"] == node["metadata"]["name"]]
     return (
         has_room(pod, node, here)
-        and welcomes(pod, node)
+        and tolerates_taints(pod, node)
         and is_selected(pod, node)
         and no_port_twice(pod, here)
-        and neighbours_agree(pod, node, pods, nodes)
+        and pod_affinity_fits(pod, node, pods, nodes)
     )
 
 
@@ -48,7 +48,7 @@ def has_room(pod: Wire, node: Wire, here: list[Wire]) -> bool:
     )
 
 
-def welcomes(pod: Wire, node: Wire) -> bool:
+def tolerates_taints(pod: Wire, node: Wire) -> bool:
     tolerations = pod["spec"].get("tolerations", [])
     taints = [
         each for each in node["spec"].get("taints", []) if each["effect"] != "PreferNoSchedule"
@@ -108,7 +108,7 @@ def ports(pod: Wire) -> set[int]:
     }
 
 
-def neighbours_agree(pod: Wire, node: Wire, pods: list[Wire], nodes: list[Wire]) -> bool:
+def pod_affinity_fits(pod: Wire, node: Wire, pods: list[Wire], nodes: list[Wire]) -> bool:
     labels_of = {each["metadata"]["name"]: each["metadata"]["labels"] for each in nodes}
     labels = node["metadata"]["labels"]
 
@@ -124,10 +124,12 @@ def neighbours_agree(pod: Wire, node: Wire, pods: list[Wire], nodes: list[Wire])
             if means(term, other, pod) and same_place(other, term["topologyKey"]):
                 return False
     required = terms(pod, "podAffinity")
-    return not required or company_agrees(pod, required, node, pods=pods, labels_of=labels_of)
+    return not required or required_affinity_fits(
+        pod, required, node, pods=pods, labels_of=labels_of
+    )
 
 
-def company_agrees(
+def required_affinity_fits(
     pod: Wire, required: list[Wire], node: Wire, *, pods: list[Wire], labels_of: dict[str, Wire]
 ) -> bool:
     labels = node["metadata"]["labels"]

@@ -191,7 +191,7 @@ def test_pod_gets_the_expected_node(case: str) -> None:
     assert decision(pod, nodes, pods) == Selected(expected)
 
 
-def unhelpful(count: int, text: str) -> str:
+def preemption_does_not_help(count: int, text: str) -> str:
     rest = f"no new claims to deallocate, preemption: 0/{count} nodes are available: {count} {NOT_HELPFUL}."
     return f"0/{count} nodes are available: {text}. {rest}"
 
@@ -215,25 +215,25 @@ UNFIT: dict[str, tuple[Pod, list[Node], list[Pod], str]] = {
         PLAIN,
         [a_node("a", unschedulable=True)],
         [],
-        unhelpful(1, "1 node(s) were unschedulable"),
+        preemption_does_not_help(1, "1 node(s) were unschedulable"),
     ),
     "tainted": (
         PLAIN,
         [a_node("a", taints=[MAC])],
         [],
-        unhelpful(1, "1 node(s) had untolerated taint(s)"),
+        preemption_does_not_help(1, "1 node(s) had untolerated taint(s)"),
     ),
     "tainted, and another value is tolerated": (
         a_pod("p", tolerations=[{"key": "tuist.dev/macos", "value": "false"}]),
         [a_node("a", taints=[MAC])],
         [],
-        unhelpful(1, "1 node(s) had untolerated taint(s)"),
+        preemption_does_not_help(1, "1 node(s) had untolerated taint(s)"),
     ),
     "not selected": (
         a_pod("p", nodeSelector={"os": "mac"}),
         [a_node("a"), a_node("b", labels={"os": "linux"})],
         [],
-        unhelpful(2, "2 node(s) didn't match Pod's node affinity/selector"),
+        preemption_does_not_help(2, "2 node(s) didn't match Pod's node affinity/selector"),
     ),
     "no node of that name": (
         a_pod(
@@ -244,13 +244,13 @@ UNFIT: dict[str, tuple[Pod, list[Node], list[Pod], str]] = {
         ),
         [a_node("a"), a_node("b")],
         [],
-        unhelpful(2, "2 node(s) didn't satisfy plugin(s) [NodeAffinity]"),
+        preemption_does_not_help(2, "2 node(s) didn't satisfy plugin(s) [NodeAffinity]"),
     ),
     "too big for any node": (
         a_pod("p", requests={"cpu": "5", "memory": "1Gi"}),
         [a_node("a")],
         [],
-        unhelpful(1, "1 Insufficient cpu"),
+        preemption_does_not_help(1, "1 Insufficient cpu"),
     ),
     "short of two things": (
         a_pod("p", requests={"cpu": "2", "memory": "6Gi"}),
@@ -268,7 +268,7 @@ UNFIT: dict[str, tuple[Pod, list[Node], list[Pod], str]] = {
         a_pod("p", requests={"tuist.dev/vm": "1"}),
         [a_node("a")],
         [],
-        unhelpful(1, "1 Insufficient tuist.dev/vm"),
+        preemption_does_not_help(1, "1 Insufficient tuist.dev/vm"),
     ),
     "a taken port": (
         a_pod("p", ports=[{"containerPort": 1, "hostPort": 80, "hostIP": "10.0.0.1"}]),
@@ -280,7 +280,7 @@ UNFIT: dict[str, tuple[Pod, list[Node], list[Pod], str]] = {
         a_pod("p", affinity=affinity_to(affinity_term(app="x"))),
         [a_node("a")],
         [],
-        unhelpful(1, "1 node(s) didn't match pod affinity rules"),
+        preemption_does_not_help(1, "1 node(s) didn't match pod affinity rules"),
     ),
     "too near": (
         a_pod("p", affinity=anti_affinity_to(affinity_term(app="x"))),
