@@ -16,7 +16,7 @@ START = """\
 
 <!-- Written by `python -m tools.cli_reference` from what `--help` prints; edit the help texts instead. -->
 
-A flag wins over its environment variable, which wins over the default; `--show-settings` prints where each value comes from.
+A flag overrides its environment variable, which overrides the default; `--show-settings` prints where each value comes from.
 A failure is one line on standard error with the problem and the remedy; `--log-level debug` adds the traceback, and so does
 `BRAMLEY_LOG_LEVEL=debug`, also where a command has no such flag.
 """

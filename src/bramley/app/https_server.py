@@ -59,7 +59,7 @@ class ConnectionBounds:
             await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
             closed = self.close_surplus(connections, loop.time())
             if closed:
-                logger.warning("Closed connections", count=closed, reason="slow or too many")
+                logger.warning("Closed client connections", count=closed, reason="slow or too many")
 
     def close_surplus(self, connections: Iterable[Any], now: float) -> int:
         """Close overdue connections, then the longest waiting ones above the limit; return how many were closed."""
@@ -178,7 +178,7 @@ class HttpsServer:
 
     async def _close_when_forced(self, stop: Stop) -> None:
         await stop.forced.wait()
-        logger.warning("Stopping server at once", reason="stop requested twice")
+        logger.warning("Stopping server without drain", reason="stop requested twice")
         self._server.force_exit = True
         self._in_flight.cancel_wait()
 

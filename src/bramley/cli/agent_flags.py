@@ -1,6 +1,6 @@
 """The flags of `tart-kubelet` with their environment variables and defaults, and their parser.
 
-A flag wins over its environment variable, which wins over the default. Flags of older agents without effect here are accepted,
+A flag overrides its environment variable, which overrides the default. Flags of older agents without effect here are accepted,
 so that the property lists of existing Macs still start the agent; a warning is logged for each.
 """
 
@@ -25,8 +25,8 @@ Examples:
   {agent.NAME} --show-settings
   {agent.NAME} lease -- tart push my-vm ghcr.io/example/my-vm:latest
 
-A flag wins over its environment variable, which wins over the default. SIGTERM stops the agent; VMs keep running.
-Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage or unusable configuration, 70 a bug of ours.
+A flag overrides its environment variable, which overrides the default. SIGTERM stops the agent; VMs keep running.
+Exit codes: 0 stopped by a signal, 1 failed, 2 invalid usage or configuration, 70 a bug in Bramley.
 """
 
 

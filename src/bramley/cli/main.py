@@ -1,6 +1,6 @@
 """`bramley`: runs one command line and reports a failure in one line.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or unusable configuration, 70 a bug of ours, 130 stopped by Ctrl-C. Commands are
+Exit codes: 0 success, 1 failed, 2 invalid usage or configuration, 70 a bug in Bramley, 130 interrupted by Ctrl-C. Commands are
 imported by `command_line`, not by this module: Ctrl-C during the imports must not print a traceback.
 """
 
@@ -57,7 +57,7 @@ def command_line() -> typer.Typer:
     program = typer.Typer(
         name="bramley",
         help=options.bramley.__doc__,
-        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or unusable configuration, 70 a bug of ours, 130 stopped by Ctrl-C.",
+        epilog="Exit codes: 0 success, 1 failed, 2 invalid usage or configuration, 70 a bug in Bramley, 130 interrupted by Ctrl-C.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

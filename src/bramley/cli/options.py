@@ -1,6 +1,6 @@
 """Options that several commands share, their defaults, output formats, and what `--show-settings` prints.
 
-A flag wins over its environment variable, which wins over the default.
+A flag overrides its environment variable, which overrides the default.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ Kubeconfig = Annotated[
     typer.Option(
         "--kubeconfig",
         help="Administrator's kubeconfig.",
-        show_default="as kubectl: $KUBECONFIG, the Pod's own, ~/.kube/config",
+        show_default="as kubectl: $KUBECONFIG, the Pod's ServiceAccount, ~/.kube/config",
         metavar="FILE",
     ),
 ]

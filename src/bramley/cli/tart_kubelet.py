@@ -1,6 +1,6 @@
 """`tart-kubelet`: the agent on a Mac. To keep the agent small, each command line imports only what it needs.
 
-Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage or unusable configuration, 70 a bug of ours.
+Exit codes: 0 stopped by a signal, 1 failed, 2 invalid usage or configuration, 70 a bug in Bramley.
 """
 
 from __future__ import annotations

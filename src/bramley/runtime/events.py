@@ -227,7 +227,7 @@ class Recorder:
             async with asyncio.timeout(within.total_seconds()):
                 await self._queue.join()
         except TimeoutError:
-            logger.warning("Events not written before the stop", count=self._queue.qsize())
+            logger.warning("Dropping events at shutdown", count=self._queue.qsize())
 
     async def _next(self) -> _Attempt:
         """Return what to write next: a postponed event that is due, or a queued one."""

@@ -192,7 +192,7 @@ class Workers(Generic[K]):
             if captured.error is not None:
                 self._metrics.mapping_bugs.of(self.name).inc()
                 logger.error(
-                    "Mapping to keys failed", exc=captured.error, kind=kind, object=str(key)
+                    "Mapping object to keys failed", exc=captured.error, kind=kind, object=str(key)
                 )
                 # The keys of this change are unknown.
                 self.enqueue_all()
@@ -304,8 +304,8 @@ def _priority(new: Object | None, *, is_synced: bool) -> Priority:
 
 def _log(result: Result, error: Exception | None) -> None:
     if result.is_bug:
-        logger.error("Reconcile failed by a bug", exc=error, reason=result.reason)
+        logger.error("Reconcile raised an unexpected error", exc=error, reason=result.reason)
     elif result.outcome in {"unavailable", "refused", "failed"}:
         logger.warning("Reconcile failed", reason=result.reason, error=result.why)
     else:
-        logger.debug("Reconcile will be repeated", outcome=result.outcome, why=result.why)
+        logger.debug("Requeueing object", outcome=result.outcome, why=result.why)

@@ -67,7 +67,7 @@ class Backups:
                 async with asyncio.timeout(settings.send_deadline.total_seconds()):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
-            logger.info("Sent a backup", revision=archive.manifest.revision, bytes=length.decode())
+            logger.info("Sent backup", revision=archive.manifest.revision, bytes=length.decode())
 
     @contextlib.asynccontextmanager
     async def _archive(self) -> AsyncIterator[Archive]:

@@ -1,4 +1,4 @@
-"""The agent's rule on the embedded API, as kube-apiserver's node authorizer and NodeRestriction are for kubelets.
+"""Authorization of agents on the embedded API, as kube-apiserver's node authorizer and NodeRestriction are for kubelets.
 
 For an agent the rule alone decides, whatever other roles it has; only the binding that enrolls it must exist. The rule is
 loaded at the first request of a ServiceAccount: a server starts without it.
@@ -54,7 +54,7 @@ class NodeAuthorizer:
                 request, None if request.verb == "delete" else new, old, graph
             )
             if reason is not None:
-                raise refusal(attributes, f"the agent's rule: {reason}")
+                raise refusal(attributes, f"agent authorization: {reason}")
 
         return guard
 

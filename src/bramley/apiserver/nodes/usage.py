@@ -128,7 +128,7 @@ class UsageCache(msgspec.Struct):
             reason = f"status {response.status}"
         except (errors.BramleyError, msgspec.DecodeError) as error:
             reason = str(error)
-        logger.warning("Agent does not report usage", address=url, reason=reason[:200])
+        logger.warning("Reading usage from agent failed", address=url, reason=reason[:200])
         return None
 
 

@@ -108,7 +108,7 @@ class _LogChunks(msgspec.Struct):
             async with asyncio.timeout(self.silence):
                 return await anext(self.chunks)
         except (errors.BramleyError, TimeoutError) as error:
-            logger.info("Pod log ended early", reason=str(error) or "the agent sent nothing")
+            logger.info("Pod log stream failed", reason=str(error) or "the agent sent nothing")
             raise StopAsyncIteration from error
 
     async def aclose(self) -> None:

@@ -241,7 +241,7 @@ def _api_error(error: Exception, request: Request) -> ApiError:
         return status.unavailable("the server is shutting down")
     if isinstance(error, RecursionError):
         return status.bad_request("the request is nested too deeply: exceeded max depth")
-    logger.error("Request failed", exc=error, method=request.method, path=request.path)
+    logger.error("API request failed", exc=error, method=request.method, path=request.path)
     return status.internal(type(error).__name__)
 
 

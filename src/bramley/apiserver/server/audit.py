@@ -257,7 +257,7 @@ class _RotatingFiles:
                 os.fsync(self._out.fileno())
                 self._out.close()
             except OSError as error:
-                logger.warning("Audit log is not durable", reason=str(error))
+                logger.warning("Syncing audit log failed", reason=str(error))
             self._out = None
 
     def _file_for(self, size_bytes: int) -> IO[bytes]:

@@ -232,7 +232,7 @@ class ThreadedJournal:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
             # The loop ended without closing the store.
-            logger.warning("Store writer outlived its event loop")
+            logger.warning("Event loop ended before the store was closed")
 
 
 def _stopped() -> StorageUnavailable:
