@@ -1,4 +1,4 @@
-"""Lists: pages, selectors and the version that a watch goes on from."""
+"""Lists: pages, selectors and the version from which a watch continues."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def test_disks_are_sparse(tart: Tart) -> None:
 
 
 @both
-async def test_half_a_vm_is_neither_listed_nor_usable(tart: Tart) -> None:
+async def test_incomplete_vm_is_neither_listed_nor_usable(tart: Tart) -> None:
     bundle = await tart.a_vm()
     (bundle / "disk.img").unlink()
 
@@ -63,7 +63,7 @@ async def test_half_a_vm_is_neither_listed_nor_usable(tart: Tart) -> None:
 
 
 @both
-async def test_half_a_vm_without_config_cannot_even_be_deleted(tart: Tart) -> None:
+async def test_incomplete_vm_without_config_cannot_be_deleted(tart: Tart) -> None:
     bundle = await tart.a_vm()
     (bundle / "config.json").unlink()
 
@@ -86,7 +86,7 @@ async def test_lock_of_a_running_vm_names_the_process_that_runs_it(tart: Tart) -
 
 
 @both
-async def test_guest_is_no_child_of_tart_s_group(tart: Tart) -> None:
+async def test_guest_is_not_in_the_process_group_of_tart(tart: Tart) -> None:
     await tart.a_vm()
     run = await tart.running("one")
 

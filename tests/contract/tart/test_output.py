@@ -107,7 +107,7 @@ async def test_wrong_usage_has_code_64_and_a_hint(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_version_is_bare(tart: Tart) -> None:
+async def test_version_is_printed_alone(tart: Tart) -> None:
     tart.configure(version="2.28.6")
 
     assert await tart.done("--version") == "2.28.6\n"
@@ -126,7 +126,7 @@ async def test_empty_list_is_an_empty_line_or_an_empty_array(tart: Tart) -> None
 
 
 @both
-async def test_json_is_swift_s(tart: Tart) -> None:
+async def test_json_has_the_format_of_swift(tart: Tart) -> None:
     await tart.done("pull", IMAGE)
 
     stdout = await tart.done("list", "--format", "json")
@@ -135,7 +135,7 @@ async def test_json_is_swift_s(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_keys_come_in_no_order(tart: Tart) -> None:
+async def test_keys_have_no_order(tart: Tart) -> None:
     await tart.a_vm()
 
     orders = {tuple(json.loads(await tart.done("get", "one", "--format", "json"))) for _ in "1234"}
@@ -173,7 +173,7 @@ FIELDS = {
 
 
 @on(VIRTUAL)
-async def test_fields_come_and_go_with_releases(tart: Tart) -> None:
+async def test_fields_depend_on_the_release(tart: Tart) -> None:
     await tart.a_vm()
 
     for version, (source, fields, has_system) in FIELDS.items():

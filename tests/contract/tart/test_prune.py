@@ -25,7 +25,7 @@ async def two_images(tart: Tart) -> None:
 
 
 @both
-async def test_pull_deletes_what_was_not_used_for_longest(tart: Tart) -> None:
+async def test_pull_deletes_the_longest_unused_image(tart: Tart) -> None:
     await two_images(tart)
     assert await cached(tart) == [A, B]  # and a moment later
     await tart.done("clone", B, "one")
@@ -36,7 +36,7 @@ async def test_pull_deletes_what_was_not_used_for_longest(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_no_room_even_without_the_cache_deletes_nothing(tart: Tart) -> None:
+async def test_nothing_is_deleted_if_it_would_not_free_enough_space(tart: Tart) -> None:
     await two_images(tart)
     tart.configure(images={A: SIZED, B: SIZED, C: {"disk_bytes": 50 * GB, "size_bytes": 9 * GB}})
 

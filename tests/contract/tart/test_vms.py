@@ -72,7 +72,7 @@ async def test_set_refuses_less_than_the_image_needs(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_disk_grows(tart: Tart) -> None:
+async def test_disk_can_be_enlarged(tart: Tart) -> None:
     await tart.a_vm()
 
     await tart.done("set", "one", "--disk-size", "60")
@@ -126,7 +126,7 @@ async def test_later_release_refuses_to_replace(tart: Tart) -> None:
 
 
 @both
-async def test_half_a_clone_can_be_left_behind(tart: Tart) -> None:
+async def test_incomplete_clone_can_be_left_behind(tart: Tart) -> None:
     tart.fault("clone", "half", times=1)
     await tart.done("pull", IMAGE)
 
@@ -246,7 +246,7 @@ async def test_address_pool_can_be_exhausted(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
-async def test_agent_knows_its_address_too(tart: Tart) -> None:
+async def test_guest_agent_returns_its_address(tart: Tart) -> None:
     await tart.a_vm()
     await tart.running("one")
     address = await tart.done("ip", "one", "--wait", "60", "--resolver", "agent")

@@ -72,7 +72,7 @@ def test_only_root_may_kickstart_and_root_has_only_programs_of_this_mac(mac: Mac
     assert "reached" not in refused.stdout
 
 
-def test_its_programs_hide_those_of_the_machine_they_run_on(mac: MacFolder) -> None:
+def test_programs_of_the_mac_hide_those_of_the_machine(mac: MacFolder) -> None:
     path = mac.environment()["PATH"]
 
     found = {name: shutil.which(name, path=path) for name in (*shim.NAMES, "tart")}
@@ -84,7 +84,7 @@ def test_its_programs_hide_those_of_the_machine_they_run_on(mac: MacFolder) -> N
     assert run(mac, "tailscale", "ip", "-4").stdout == "100.64.0.11\n"
 
 
-def test_its_tart_keeps_to_its_own_home(mac: MacFolder) -> None:
+def test_tart_of_the_mac_uses_its_own_home(mac: MacFolder) -> None:
     assert run(mac, "tart", "create", "--linux", "vm").returncode == 0
 
     assert run(mac, "tart", "list", "-q").stdout == "vm\n"

@@ -65,7 +65,7 @@ async def granted(kube: Client, namespace: str, name: str = NAME) -> dict[str, l
     }
 
 
-async def test_agent_may_read_what_its_pods_refer_to_and_no_more_once_they_go() -> None:
+async def test_agent_may_read_what_its_current_pods_refer_to() -> None:
     async with kept("ns") as server:
         env = [{"name": "vm", "image": "vm", "envFrom": [{"configMapRef": {"name": "c"}}]}]
         await bind_pod(server.kube, "p", "mac-1", imagePullSecrets=[{"name": "s"}], containers=env)

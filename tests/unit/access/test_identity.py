@@ -177,7 +177,7 @@ async def test_changed_permissions_are_restored(server: Served) -> None:
 
 
 @pytest.mark.parametrize("node", ["Mac", "mac_1", "", "-mac", "mac/1", "mac..1", "m" * 230])
-async def test_name_that_no_agents_node_can_have_is_refused_before_anything_is_made(
+async def test_invalid_node_name_is_refused_before_anything_is_created(
     server: Served, node: str
 ) -> None:
     with pytest.raises(errors.BadConfiguration, match="name"):
@@ -186,13 +186,13 @@ async def test_name_that_no_agents_node_can_have_is_refused_before_anything_is_m
         await identity.revoke(server.cut_after(0), node)
 
 
-async def test_longest_name_makes_an_agent(server: Served) -> None:
+async def test_agent_with_the_longest_name_is_created(server: Served) -> None:
     node = "m" * access.LONGEST_NODE
 
     assert (await identity.create(server.kube, node, expires=HOUR)).node == node
 
 
-async def test_token_that_would_live_too_short_is_refused_before_anything_is_made(
+async def test_too_short_token_lifetime_is_refused_before_anything_is_created(
     server: Served,
 ) -> None:
     with pytest.raises(errors.BadConfiguration, match="10 minutes"):

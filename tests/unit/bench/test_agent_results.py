@@ -44,7 +44,7 @@ def test_each_goal_can_be_missed() -> None:
     assert not any(slow.report().met.values())
 
 
-def test_the_last_line_is_one_object_for_programs() -> None:
+def test_last_line_is_one_json_object() -> None:
     line = json.loads(FOUND.report().line())
 
     assert line["bench"] == "agent"

@@ -37,9 +37,7 @@ def test_lines_do_not_depend_on_the_chunks(lines: list[bytes], places: list[int]
     st.lists(st.integers(0, 40), min_size=1, max_size=8),
     st.lists(st.integers(0, 10_000), max_size=12),
 )
-def test_long_lines_are_cut_short_and_the_others_are_whole(
-    sizes: list[int], places: list[int]
-) -> None:
+def test_long_lines_are_truncated_and_others_are_not(sizes: list[int], places: list[int]) -> None:
     lines = [bytes([97 + number]) * size for number, size in enumerate(sizes)]
     framing = Lines(longest=10)
 

@@ -211,7 +211,7 @@ async def test_finalizer_is_added_once_beside_those_of_others() -> None:
     assert server.calls == ["patch"]
 
 
-async def test_removing_the_last_finalizer_lets_the_object_go() -> None:
+async def test_removing_the_last_finalizer_deletes_the_object() -> None:
     server = FakeApi()
     obj = server.put(a_thing("a", finalizers=[HOLD], deletion_timestamp=DELETED_AT))
 

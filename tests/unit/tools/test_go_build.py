@@ -84,7 +84,7 @@ def test_builders_at_the_same_time_build_once(go: FakeGo) -> None:
     assert len(go.calls.read_text().splitlines()) == 1
 
 
-def test_a_go_that_may_not_fetch_a_newer_one_is_too_old(go: FakeGo) -> None:
+def test_go_that_may_not_fetch_a_newer_toolchain_is_too_old(go: FakeGo) -> None:
     go.install(version="go1.22.1", toolchain="local")
 
     assert go_build.missing(["etcd"]).startswith(f"Go 1.22.1 at {go.folder / 'go'} is older than ")
@@ -92,13 +92,13 @@ def test_a_go_that_may_not_fetch_a_newer_one_is_too_old(go: FakeGo) -> None:
         go_build.ensure(["etcd"], silent())
 
 
-def test_a_go_that_may_fetch_a_newer_one_is_good_enough(go: FakeGo) -> None:
+def test_go_that_may_fetch_a_newer_toolchain_is_accepted(go: FakeGo) -> None:
     go.install(version="go1.22.1", toolchain="auto")
 
     assert go_build.missing(["etcd"]) == ""
 
 
-def test_a_go_from_before_toolchains_is_too_old(go: FakeGo) -> None:
+def test_go_without_toolchains_is_too_old(go: FakeGo) -> None:
     go.install(version="go1.19", toolchain="")
 
     assert "is older than" in go_build.missing(["etcd"])
@@ -111,7 +111,7 @@ def test_nothing_is_missing_once_all_is_built(go: FakeGo) -> None:
     assert go_build.missing(["etcd"]) == ""
 
 
-def test_without_go_the_message_says_how_to_get_it(
+def test_error_without_go_has_the_install_command(
     go: FakeGo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(go_build, "find_go", lambda: None)
@@ -129,7 +129,7 @@ def test_built_programs_can_be_run(go: FakeGo) -> None:
     assert programs.path_of("load").stat().st_mode & stat.S_IXUSR
 
 
-def test_progress_says_which_program_and_how_long(go: FakeGo) -> None:
+def test_progress_has_program_and_duration(go: FakeGo) -> None:
     lines: list[str] = []
 
     go_build.ensure(["etcd", "load"], Progress(write=lines.append, terminal=False))

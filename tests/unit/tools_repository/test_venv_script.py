@@ -52,7 +52,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_without_a_python_the_message_says_how_to_get_one(machine: Machine) -> None:
+def test_error_without_python_has_the_install_command(machine: Machine) -> None:
     made = machine.make()
 
     assert made.returncode == 1

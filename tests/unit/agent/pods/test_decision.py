@@ -112,7 +112,7 @@ def row_for(seen: Observation) -> int:
     return next(index for index, (row, _) in enumerate(TABLE) if fits(seen, row))
 
 
-def test_every_combination_is_decided_as_the_table_says() -> None:
+def test_every_combination_has_the_decision_of_the_table() -> None:
     wrong = [
         (seen, decide(seen), TABLE[row_for(seen)][1])
         for seen in map(plausible, every_core())

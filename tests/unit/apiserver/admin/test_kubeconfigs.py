@@ -88,7 +88,7 @@ def test_file_that_is_not_ours_is_left_alone(content: str, tmp_path: Path) -> No
         kubeconfigs.refuse_foreign(path)
 
 
-def test_our_own_file_an_empty_one_and_none_are_fine(tmp_path: Path) -> None:
+def test_own_empty_or_missing_file_is_accepted(tmp_path: Path) -> None:
     written(tmp_path / "ours")
     (tmp_path / "empty").touch()
 

@@ -72,7 +72,7 @@ def content(value: Any) -> Any:
         found = {key: content(each) for key, each in sorted(value.items())}
         return {key: each for key, each in found.items() if each not in ({}, [])}
     if isinstance(value, list):
-        # Not by repr, which tells the order of keys.
+        # Not by repr, which depends on the order of keys.
         return sorted((content(each) for each in value), key=partial(json.dumps, sort_keys=True))
     return value
 

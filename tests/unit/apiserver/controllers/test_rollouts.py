@@ -175,12 +175,11 @@ amount = st.one_of(st.integers(0, 5), st.integers(0, 100).map(lambda part: f"{pa
     surge=amount,
     unavailable=amount,
     split=st.lists(st.integers(0, 20), max_size=3),
-    chance=st.randoms(use_true_random=False),
+    rng=st.randoms(use_true_random=False),
 )
 def test_a_rollout_keeps_its_bounds_and_ends(
-    replicas: int, surge: IntOrPercent, unavailable: IntOrPercent, split: list[int], chance: object
+    replicas: int, surge: IntOrPercent, unavailable: IntOrPercent, split: list[int], rng: object
 ) -> None:
-    rng = chance
     deployment = a_deployment(replicas, surge, unavailable)
     olds = [replicas, *[0 for _ in split]]
     world = World(deployment, olds)

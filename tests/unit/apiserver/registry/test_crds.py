@@ -181,7 +181,7 @@ def test_spec_of_the_wrong_shape_is_a_bad_request(spec: Any) -> None:
         ({"names": {"plural": "apples", "kind": "Pear"}}, "spec.names.kind"),
     ],
 )
-def test_what_storage_depends_on_cannot_change(change: Json, field: str) -> None:
+def test_fields_that_storage_depends_on_are_immutable(change: Json, field: str) -> None:
     old = admitted(a_crd())
 
     causes = {cause.field: cause.message for cause in refusal(a_crd(**change), old).causes}
@@ -236,7 +236,7 @@ def test_names_that_another_definition_of_the_group_has_are_not_accepted() -> No
     assert crds.served_resources(second) == []
 
 
-def test_same_names_in_another_group_are_fine() -> None:
+def test_same_names_in_another_group_are_accepted() -> None:
     first = admitted(a_crd())
     second = a_crd(group="garden.example.com")
     second["metadata"]["name"] = "apples.garden.example.com"

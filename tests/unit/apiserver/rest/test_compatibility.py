@@ -20,8 +20,8 @@ async def test_a_body_of_another_kind_deletes_nothing(world: World) -> None:
 
     assert (refused.code, refused.message) == (500, 'no kind "Foo" is registered for version "v1"')
     assert (await world.get(f"{MAPS}/a")).code == 200
-    meant = await world.delete(f"{MAPS}/a", {"kind": "DeleteOptions", "apiVersion": "v1"})
-    assert meant.code == 200
+    deleted = await world.delete(f"{MAPS}/a", {"kind": "DeleteOptions", "apiVersion": "v1"})
+    assert deleted.code == 200
 
 
 async def test_requests_for_a_deprecated_version_get_a_warning() -> None:

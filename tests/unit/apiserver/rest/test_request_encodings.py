@@ -88,7 +88,7 @@ async def test_a_custom_kind_named_like_a_built_in_one_has_no_merge_keys(world: 
     assert refused.code == 415
 
 
-async def test_a_strategic_patch_that_misfits_is_shown_as_go_prints_it(world: World) -> None:
+async def test_mismatched_strategic_patch_is_reported_as_go_prints_it(world: World) -> None:
     await world.create(CONFIG_MAPS, a_config_map("a"))
 
     patch = {"data": {"k": 5}}

@@ -1,4 +1,4 @@
-"""Laws that hold for every schema and every value, looked for with random ones."""
+"""Properties of every schema and every value, tested with random ones."""
 
 from __future__ import annotations
 

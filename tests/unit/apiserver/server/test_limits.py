@@ -73,7 +73,7 @@ async def test_user_with_too_many_requests_gets_429_with_retry_after() -> None:
             assert refused.json["reason"] == "TooManyRequests"
             assert refused.json["details"] == {"retryAfterSeconds": 1}
 
-        # Who left is not counted any more, however often this goes on.
+        # Disconnected clients are no longer counted, however often this is repeated.
         for _ in range(5):
             async with slow_writers(world, 2):
                 pass
@@ -130,7 +130,7 @@ async def test_external_cancellation_is_propagated() -> None:
 
 
 class Connection:
-    """As much of a connection as is looked at."""
+    """The attributes of a connection that the limits read."""
 
     def __init__(self, since: float, *, has_requested: bool = True) -> None:
         self.waiting_since = since

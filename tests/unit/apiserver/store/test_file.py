@@ -81,7 +81,7 @@ async def test_after_a_restart_only_current_watches_may_resume(tmp_path: Path) -
             assert [change.rv for change in await subscription.next(1)] == [4]
 
 
-async def test_a_restart_knows_the_floor_of_a_resource_that_is_empty(tmp_path: Path) -> None:
+async def test_floor_of_an_empty_resource_survives_a_restart(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.write(POD, put)
         await store.write(POD, remove)
@@ -92,7 +92,7 @@ async def test_a_restart_knows_the_floor_of_a_resource_that_is_empty(tmp_path: P
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 127, 128, 129, 300])
-def test_a_group_of_any_size_is_stored_whole(tmp_path: Path, count: int) -> None:
+def test_commit_group_of_any_size_is_stored(tmp_path: Path, count: int) -> None:
     disk = SqliteFile.open(tmp_path / DATABASE, Settings())
     keys = [Key("pods", "default", f"{number}") for number in range(count)]
     added = [Change("ADDED", Record(key, rv, b"{}"), None) for rv, key in enumerate(keys, 1)]

@@ -179,7 +179,7 @@ async def test_a_refused_build_leaves_no_trace() -> None:
 
 
 async def test_refusal_based_on_a_pending_write_waits_for_it() -> None:
-    """Else a client hears "already exists" of something that the next crash takes away."""
+    """Otherwise a client gets "already exists" for an object that the next crash loses."""
     store, journal = stepped_store()
     await started(store.write(POD, put))
 

@@ -99,7 +99,7 @@ async def test_filtered_changes_do_not_wake_a_watcher() -> None:
     assert events(await subscription.next(1)) == [("ADDED", 2)]
 
 
-async def test_the_revision_of_a_watch_covers_only_what_was_handed_out() -> None:
+async def test_revision_of_a_watch_covers_only_delivered_changes() -> None:
     store = Store.in_memory()
     subscription = store.watch("pods", since=0)
     await store.write(POD, put)

@@ -51,7 +51,7 @@ async def test_a_store_that_writes_again_is_healthy_again() -> None:
     assert store.write_error is None
 
 
-async def test_the_error_says_when_a_restart_is_needed() -> None:
+async def test_error_reports_when_a_restart_is_needed() -> None:
     store, journal = stepped_store()
     await fail(store, journal)
     await started(store.write(POD, put))

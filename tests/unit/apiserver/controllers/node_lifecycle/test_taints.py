@@ -48,7 +48,7 @@ MINE = ("mine", "NoSchedule")
 STALE = ("node.kubernetes.io/disk-pressure", "NoSchedule")
 NO_SCHEDULE = {
     "well": (a_node({"Ready": "True"}), []),
-    "never heard of": (a_node({}), []),
+    "no conditions": (a_node({}), []),
     "not ready": (a_node({"Ready": "False"}), [("not-ready", "NoSchedule")]),
     "silent": (a_node({"Ready": "Unknown"}), [("unreachable", "NoSchedule")]),
     "short of everything": (
