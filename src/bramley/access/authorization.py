@@ -84,12 +84,12 @@ def node_of(user_name: str, extra: Mapping[str, Sequence[str]]) -> str | None:
 def authorize(request: AgentRequest, graph: Graph) -> Decision:
     """Decide whether an agent may make this request, before the object is read."""
     if not request.node:
-        return _refused("its token is bound to another node")
+        return _refused("the agent's token is bound to another node")
     if not graph.is_enrolled(request.node):
-        return _refused(f"it is not enrolled as the agent of node {request.node!r}")
+        return _refused(f"the user is not enrolled as the agent of node {request.node!r}")
     permission = _PERMISSIONS.get((request.group, request.resource, request.subresource))
     if permission is None or request.verb not in permission.verbs:
-        return _refused("agents may not do this")
+        return _refused("agents may not make this request")
     refusal = permission.check(request, graph)
     return _refused(refusal) if refusal else Decision(allowed=True)
 
@@ -98,7 +98,7 @@ def admit(request: AgentRequest, new: Json | None, old: Json | None, graph: Grap
     """Return why an agent's write must not happen, or None; `new` is None for a deletion, `old` for a creation."""
     permission = _PERMISSIONS.get((request.group, request.resource, request.subresource))
     if not request.node or permission is None or request.verb not in permission.verbs:
-        return "agents may not do this"
+        return "agents may not make this request"
     return permission.admit(request, new, old, graph) if permission.admit else None
 
 
@@ -113,7 +113,7 @@ class _Permission(msgspec.Struct, frozen=True):
 
 
 def _refused(reason: str) -> Decision:
-    return Decision(allowed=False, reason=f"the agent's rule: {reason}")
+    return Decision(allowed=False, reason=f"agent authorization: {reason}")
 
 
 def _allow(_request: AgentRequest, _graph: Graph) -> str | None:
@@ -124,30 +124,31 @@ def _check_own_name(request: AgentRequest, _graph: Graph) -> str | None:
     # The name of what is created is in the body, so `admit` checks it.
     if request.name == request.node or request.verb == "create":
         return None
-    return f"only {request.resource} {request.node!r} is accessible to it"
+    return f"an agent may access only {request.resource}/{request.node}"
 
 
 def _check_own_lease(request: AgentRequest, graph: Graph) -> str | None:
     if request.namespace != groups.NODE_LEASE_NAMESPACE:
-        return f"it may access only a lease in {groups.NODE_LEASE_NAMESPACE}"
+        return f"an agent may access only a lease in {groups.NODE_LEASE_NAMESPACE}"
     return _check_own_name(request, graph)
 
 
 def _check_own_pod(request: AgentRequest, graph: Graph) -> str | None:
     if request.verb in {"list", "watch"}:
-        message = "it may list pods only with a field selector on spec.nodeName for its own node"
+        message = "an agent may list pods only with a field selector spec.nodeName=<its own node>"
         return None if request.selected_node == request.node else message
     pod = graph.pod(request.namespace, request.name)
     # A Pod that is gone must lead to 404 and not 403, or the agent would wait for it forever.
-    return None if pod is None or pod.node == request.node else "the pod is not bound to its node"
+    is_own = pod is None or pod.node == request.node
+    return None if is_own else "the pod is not bound to the agent's node"
 
 
 def _check_used(request: AgentRequest, graph: Graph) -> str | None:
     if request.name and graph.uses(request.node, request.resource, request.namespace, request.name):
         return None
     if not request.name:
-        return f"it may read {request.resource} only by name"
-    return "no pod on its node refers to it"
+        return f"an agent may read {request.resource} only by name"
+    return "no pod on the agent's node refers to it"
 
 
 def _check_own_account(request: AgentRequest, graph: Graph) -> str | None:

@@ -24,15 +24,14 @@ _NODE_EVENTS_NAMESPACE = "default"
 
 def check_name(node: str, new: Json | None) -> str | None:
     """Check that an object has the Node's name."""
-    return (
-        None if _metadata(new).get("name") == node else f"it may access only the one named {node!r}"
-    )
+    is_own = _metadata(new).get("name") == node
+    return None if is_own else f"an agent may access only the object named {node!r}"
 
 
 def check_pod(node: str, new: Json | None, old: Json | None) -> str | None:
     """Check a change or deletion of a Pod: it is bound to the Node, and only finalizer and status change."""
     if old is None or _mapping(old, "spec").get("nodeName") != node:
-        return "the pod is not bound to its node"
+        return "the pod is not bound to the agent's node"
     if new is None:
         return None
     if _mapping(new, "spec") != _mapping(old, "spec"):
@@ -72,7 +71,8 @@ def check_event(
         return None
     kind, name = subject
     if kind == "Pod" and isinstance(name, str) and involved.get("namespace") == namespace:
-        return None if is_own_pod(namespace, name) else "the event's pod is not bound to its node"
+        is_own = is_own_pod(namespace, name)
+        return None if is_own else "the event's pod is not bound to the agent's node"
     return "an agent may record events only about its own node, lease and pods"
 
 
@@ -92,7 +92,7 @@ def check_pod_token(new: Json | None, *, is_own_pod: Callable[[str], bool]) -> s
     if (bound.get("apiVersion"), bound.get("kind")) != ("v1", "Pod") or not bound.get("uid"):
         return "an agent may request tokens only bound to a pod and its uid"
     if not isinstance(name, str) or not is_own_pod(name):
-        return "the token's pod is not bound to its node"
+        return "the token's pod is not bound to the agent's node"
     return None
 
 

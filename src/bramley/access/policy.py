@@ -91,9 +91,12 @@ def _caller_rules() -> list[tuple[str, str]]:
     return [
         (
             f"!('{key}' in request.userInfo.?extra.orValue({{}})) || {own}",
-            "its token is bound to another node",
+            "the agent's token is bound to another node",
         ),
-        (f"variables.what + ' ' + request.operation in [{listed}]", "agents may not do this"),
+        (
+            f"variables.what + ' ' + request.operation in [{listed}]",
+            "agents may not make this request",
+        ),
     ]
 
 
@@ -101,11 +104,11 @@ def _name_rules() -> list[tuple[str, str]]:
     return [
         (
             "!variables.named || object != null && object.metadata.name == variables.node",
-            "it may access only the one with the name of its node",
+            "an agent may access only the object with the name of its node",
         ),
         (
             f"variables.what != 'coordination.k8s.io/leases' || request.namespace == '{_LEASES}'",
-            f"it may access only a lease in {_LEASES}",
+            f"an agent may access only a lease in {_LEASES}",
         ),
     ]
 
@@ -115,7 +118,7 @@ def _pod_rules() -> list[tuple[str, str]]:
     return [
         (
             "!variables.isPod || oldObject.spec.?nodeName.orValue('') == variables.node",
-            "the pod is not bound to its node",
+            "the pod is not bound to the agent's node",
         ),
         (
             "!variables.isPodChange || object.spec == oldObject.spec",

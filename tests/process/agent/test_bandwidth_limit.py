@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bramley.agent.images.pull_monitor import PullControl
-from bramley.agent.images.puller import Puller, PullOrder
+from bramley.agent.images.puller import Puller, PullSpec
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.processes import SystemPrograms
 from bramley.agent.tart import references
@@ -27,7 +27,7 @@ async def took(puller: Puller, image: str, limit: float | None) -> float:
     reference = references.parse(image)
     assert reference is not None
     began = time.monotonic()
-    await puller.fetch(PullOrder(reference, is_staged=True, control=PullControl(limit=limit)))
+    await puller.fetch(PullSpec(reference, is_staged=True, control=PullControl(limit=limit)))
     return time.monotonic() - began
 
 

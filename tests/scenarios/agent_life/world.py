@@ -1,6 +1,6 @@
 """A cluster, a simulated Mac and its agent in one process under virtual time; the agent may be killed at any checkpoint.
 
-The agent is the real one, built as for a real process, and speaks with its own token under the agent's rule.
+The agent is the real one, built as for a real process, and uses its own token with an agent's permissions.
 """
 
 from __future__ import annotations

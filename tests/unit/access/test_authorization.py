@@ -112,7 +112,7 @@ def test_refused_requests_of_an_agent(agent_request: AgentRequest) -> None:
     decision = authorization.authorize(agent_request, a_graph())
 
     assert not decision.allowed
-    assert decision.reason.startswith("the agent's rule: ")
+    assert decision.reason.startswith("agent authorization: ")
 
 
 @pytest.mark.parametrize("agent_request", ALLOWED, ids=label)

@@ -27,7 +27,7 @@ from bramley.agent.images.image_requests import (
 )
 from bramley.agent.images.image_store import ImageStore
 from bramley.agent.images.pull_monitor import PullControl
-from bramley.agent.images.puller import Puller, PullOrder, Reclaim
+from bramley.agent.images.puller import Puller, PullSpec, Reclaim
 from bramley.agent.ledger import ImageRecord, Ledger, VmState
 from bramley.agent.tart import references
 from bramley.agent.tart.driver import Credentials, Tart
@@ -48,7 +48,7 @@ class Pull:
 
     request: ImageRequest
     reference: Reference
-    order: PullOrder
+    spec: PullSpec
     since: datetime
     listeners: dict[str, OnChange] = field(default_factory=dict)
     # Whether the registry has resolved the tag in this pull.
@@ -63,7 +63,7 @@ class Pull:
     @property
     def percent(self) -> int | None:
         """Return the progress, as far as it is known."""
-        return self.order.control.progress.percent
+        return self.spec.control.progress.percent
 
     @property
     def must_resolve(self) -> bool:
@@ -74,11 +74,11 @@ class Pull:
         """Add a listener; the latest staging request sets the rate limit, and the first Pod removes it."""
         self.listeners[owner] = on_change
         if control is None:
-            self.order.is_staged = False
-            self.order.control.limit = None
-            self.order.control.stop_reason = lambda: None
-        elif self.order.is_staged:
-            self.order.control.limit = control.limit
+            self.spec.is_staged = False
+            self.spec.control.limit = None
+            self.spec.control.stop_reason = lambda: None
+        elif self.spec.is_staged:
+            self.spec.control.limit = control.limit
 
     def notify(self) -> None:
         """Notify all listeners that the state may have changed."""
@@ -169,7 +169,7 @@ class ImageManager:
     async def cancel(self, image: str) -> None:
         """Cancel a staged pull that no Pod waits for, and remove what it left."""
         pull = self._pulls.get(image)
-        if pull is None or not pull.order.is_staged:
+        if pull is None or not pull.spec.is_staged:
             return
         if pull.task is None:
             self._remove_pull(pull)
@@ -201,10 +201,8 @@ class ImageManager:
     def _start(
         self, request: ImageRequest, reference: Reference, control: PullControl | None
     ) -> Pull:
-        order = PullOrder(
-            reference, is_staged=control is not None, control=control or PullControl()
-        )
-        pull = Pull(request, reference, order, self.clock.now())
+        spec = PullSpec(reference, is_staged=control is not None, control=control or PullControl())
+        pull = Pull(request, reference, spec, self.clock.now())
         self._pulls[request.image] = pull
         self.store.pulling.add(request.image)
         self._new_pulls.put_nowait(pull)
@@ -270,14 +268,14 @@ class ImageManager:
         return self.store.record_golden(record, reference)
 
     async def _pull_image(self, pull: Pull) -> None:
-        request, order = pull.request, pull.order
-        order.credentials = await self.keyring.find(
+        request, spec = pull.request, pull.spec
+        spec.credentials = await self.keyring.find(
             pull.reference, namespace=request.namespace, secrets=request.pull_secrets
         )
         # Before the pull: after a crash the ledger must know which cached images are ours.
         self.store.record_pull_start(pull.reference, pull.image)
         try:
-            await self.puller.fetch(order)
+            await self.puller.fetch(spec)
         except (errors.BramleyError, asyncio.CancelledError):
             self.store.drop_pending(pull.image)
             raise

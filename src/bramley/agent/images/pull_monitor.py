@@ -134,12 +134,12 @@ class Stalled(errors.Unavailable):
 
 @dataclass(slots=True, eq=False)
 class PullControl:
-    """The controls of a pull: `limit` in bytes per second may change at any time, and setting `end` ends the pull."""
+    """The controls of a pull: `limit` in bytes per second may change at any time, and setting `stop_error` ends the pull."""
 
     progress: Progress = field(default_factory=Progress)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     limit: float | None = None
-    end: errors.BramleyError | None = None
+    stop_error: errors.BramleyError | None = None
     # Called with every tick; an error that it returns ends the pull.
     stop_reason: Callable[[], errors.BramleyError | None] = lambda: None
 
@@ -149,7 +149,7 @@ class PullControl:
     def reset(self) -> None:
         """Start a new attempt."""
         self.progress.reset()
-        self.end = None
+        self.stop_error = None
         self.gate.set()
 
 
@@ -176,7 +176,7 @@ class PullMonitor:
                     monitor = group.create_task(self._supervise(scope))
                     await pull
             except TimeoutError:
-                failure = self._control.end
+                failure = self._control.stop_error
             except errors.BramleyError as error:
                 failure = error
             monitor.cancel()
@@ -184,7 +184,7 @@ class PullMonitor:
             raise failure
 
     async def _supervise(self, scope: asyncio.Timeout) -> None:
-        while self._control.end is None:
+        while self._control.stop_error is None:
             await asyncio.sleep(_TICK if self._control.limit is None else _PACED_TICK)
             self._check()
         scope.reschedule(asyncio.get_running_loop().time())
@@ -193,12 +193,12 @@ class PullMonitor:
         control, now = self._control, self._clock.monotonic()
         elapsed, self._last_check = now - self._last_check, now
         self._update_idle_time(elapsed)
-        if control.end is None:
-            control.end = control.stop_reason()
-        if control.end is None and self._idle_seconds >= self._stall.total_seconds():
+        if control.stop_error is None:
+            control.stop_error = control.stop_reason()
+        if control.stop_error is None and self._idle_seconds >= self._stall.total_seconds():
             reason = f"no progress for {self._stall.total_seconds():g} s"
             percent = control.progress.percent or 0
-            control.end = Stalled(f"the pull stalled at {percent} %: {reason}")
+            control.stop_error = Stalled(f"the pull stalled at {percent} %: {reason}")
         self._apply_limit(elapsed, now)
 
     def _update_idle_time(self, elapsed: float) -> None:

@@ -50,7 +50,7 @@ class PullSettings:
 
 
 @dataclass(slots=True, eq=False)
-class PullOrder:
+class PullSpec:
     """An image to pull."""
 
     reference: Reference
@@ -64,7 +64,7 @@ class _RegistryQueue:
     """The pulls from one registry: the current one, and those that wait for the lock."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    current: PullOrder | None = None
+    current: PullSpec | None = None
 
 
 @dataclass(slots=True)
@@ -89,12 +89,12 @@ class Puller:
     settings: PullSettings = field(default_factory=PullSettings)
     _queues: dict[str, _RegistryQueue] = field(default_factory=dict)
 
-    async def fetch(self, order: PullOrder) -> None:
+    async def fetch(self, spec: PullSpec) -> None:
         """Pull an image with retries; raise errors that a retry cannot fix."""
         started = self.clock.monotonic()
         result = FAILED
         try:
-            await self._pull_with_retries(order)
+            await self._pull_with_retries(spec)
             result = DONE
         except asyncio.CancelledError:
             result = CANCELLED
@@ -104,46 +104,46 @@ class Puller:
         self.metrics.image_pull_duration.observe(self.clock.monotonic() - started)
 
     @contextlib.asynccontextmanager
-    async def _registry_lock(self, order: PullOrder) -> AsyncIterator[None]:
-        queue = self._queues.setdefault(order.reference.host, _RegistryQueue())
-        if queue.current is not None and queue.current.is_staged and not order.is_staged:
+    async def _registry_lock(self, spec: PullSpec) -> AsyncIterator[None]:
+        queue = self._queues.setdefault(spec.reference.host, _RegistryQueue())
+        if queue.current is not None and queue.current.is_staged and not spec.is_staged:
             # Set before waiting for the lock, which the staged pull holds until it ends.
-            queue.current.control.end = Preempted("a Pod waits for this registry")
+            queue.current.control.stop_error = Preempted("a Pod waits for this registry")
         async with queue.lock:
-            queue.current = order
+            queue.current = spec
             try:
                 yield
             finally:
                 queue.current = None
 
-    async def _pull_with_retries(self, order: PullOrder) -> None:
-        if self._is_busy(order) and await self._is_up_to_date(order):
+    async def _pull_with_retries(self, spec: PullSpec) -> None:
+        if self._is_busy(spec) and await self._is_up_to_date(spec):
             return None
         retries = _Retries(self.settings.throttled_retries, self.settings.stalled_retries)
         while True:
             try:
-                async with self._registry_lock(order):
-                    return await self._pull_once(order, throttled=retries.throttled)
+                async with self._registry_lock(spec):
+                    return await self._pull_once(spec, throttled=retries.throttled)
             except (Preempted, Throttled, Stalled, NoSpace) as error:
                 if not await self._recover(error, retries):
                     raise
-                image = order.reference.normalized
+                image = spec.reference.normalized
                 logger.warning(
                     "Retrying image pull", image=image, reason=error.reason, error=str(error)
                 )
 
-    def _is_busy(self, order: PullOrder) -> bool:
-        queue = self._queues.get(order.reference.host)
+    def _is_busy(self, spec: PullSpec) -> bool:
+        queue = self._queues.get(spec.reference.host)
         return queue is not None and queue.lock.locked()
 
-    async def _is_up_to_date(self, order: PullOrder) -> bool:
+    async def _is_up_to_date(self, spec: PullSpec) -> bool:
         """Return whether a cached tag is up to date; tart checks that without waiting for other pulls."""
-        name = order.reference.normalized
+        name = spec.reference.normalized
         if self.tart.resolve(name) is None:
             return False
         try:
             async with asyncio.timeout(self.settings.revalidate_limit.total_seconds()):
-                await self.tart.pull(name, credentials=order.credentials, concurrency=1)
+                await self.tart.pull(name, credentials=spec.credentials, concurrency=1)
         except (errors.BramleyError, TimeoutError) as error:
             # The tag has moved, or the registry has a problem: both are handled by a normal pull in its turn.
             logger.info(
@@ -168,21 +168,21 @@ class Puller:
         # It was preempted, which costs no retry.
         return True
 
-    async def _pull_once(self, order: PullOrder, *, throttled: int) -> None:
-        settings, control = self.settings, order.control
+    async def _pull_once(self, spec: PullSpec, *, throttled: int) -> None:
+        settings, control = self.settings, spec.control
         control.reset()
         monitor = PullMonitor(control, clock=self.clock, stall=settings.stall, home=self.tart.home)
-        concurrency = settings.staging_concurrency if order.is_staged else settings.concurrency
+        concurrency = settings.staging_concurrency if spec.is_staged else settings.concurrency
         # Each time the registry throttles, the concurrency is halved.
         concurrency = max(1, concurrency >> (settings.throttled_retries - throttled))
         await monitor.run(
             self.tart.pull(
-                order.reference.normalized,
-                credentials=order.credentials,
+                spec.reference.normalized,
+                credentials=spec.credentials,
                 concurrency=concurrency,
                 on_line=control.progress.feed_line,
                 gate=control.gate,
-                limit=settings.max_staging_duration if order.is_staged else settings.max_duration,
+                limit=settings.max_staging_duration if spec.is_staged else settings.max_duration,
             )
         )
 

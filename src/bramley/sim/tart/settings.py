@@ -75,7 +75,7 @@ GUEST: Mapping[str, Any] = {
     "has_agent": True,
     "has_address": True,
     "ignores_shutdown": False,
-    "falls_silent": None,  # seconds from power on; from then on its agent does not answer, though it works on
+    "falls_silent": None,  # seconds from power on; from then on its agent does not respond, while its job continues
     "silent_for": None,  # seconds; None: for ever
     "commands": {},  # command line -> {"code": …, "stdout": …, "stderr": …, "seconds": …}
     "plants": {},  # file in the status share -> "link:<to>", "fifo", "folder" or "bytes:<count>": what a hostile guest leaves
@@ -105,7 +105,7 @@ FAULTS: Mapping[str, frozenset[str]] = {
     "get": frozenset({"state"}),
     "exec": frozenset({"no_agent"}),
 }
-PLACES = frozenset({"start", "end"})
+FAULT_TIMES = frozenset({"start", "end"})
 
 
 class BadSettings(Exception):
@@ -169,35 +169,38 @@ def load(home: str, environment: Mapping[str, str]) -> Settings:
 
 def read(content: Any, home: str) -> Settings:
     """Fill in the defaults and reject unknown keys."""
-    top = _filled(content, TOP, "the whole")
-    images = {name: _filled(facts, IMAGE, f"image {name}") for name, facts in top["images"].items()}
+    top = _complete(content, TOP, "the file")
+    images = {
+        name: _complete(facts, IMAGE, f"image {name}") for name, facts in top["images"].items()
+    }
     for name, image in images.items():
-        _filled(image["guest"], GUEST, f"guest of image {name}")
+        _complete(image["guest"], GUEST, f"guest of image {name}")
     for name, script in top["guests"].items():
-        _filled(script, GUEST, f"guest {name}")
+        _complete(script, GUEST, f"guest {name}")
     filled = {
         "registry": top["registry"] or os.path.join(home, ".sim", "registry"),
-        "timings": _filled(top["timings"], TIMINGS, "timings"),
-        "host": _filled(top["host"], HOST, "host"),
+        "timings": _complete(top["timings"], TIMINGS, "timings"),
+        "host": _complete(top["host"], HOST, "host"),
         "images": images,
         "faults": tuple(_fault(each, index) for index, each in enumerate(top["faults"])),
     }
     return Settings(**{**top, **filled})
 
 
-def _filled(given: Any, defaults: Mapping[str, Any], place: str) -> dict[str, Any]:
-    if not isinstance(given, dict):
-        raise BadSettings(f"{place}: not a JSON object")
-    if unknown := set(given) - set(defaults):
-        raise BadSettings(f"{place}: unknown key {', '.join(sorted(unknown))}")
-    return {**defaults, **given}
+def _complete(content: Any, defaults: Mapping[str, Any], subject: str) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise BadSettings(f"{subject}: not a JSON object")
+    if unknown := set(content) - set(defaults):
+        raise BadSettings(f"{subject}: unknown key {', '.join(sorted(unknown))}")
+    return {**defaults, **content}
 
 
-def _fault(given: Any, index: int) -> Fault:
-    filled = _filled(given, Fault._field_defaults, f"fault {index}")
+def _fault(content: Any, index: int) -> Fault:
+    filled = _complete(content, Fault._field_defaults, f"fault {index}")
     filled["id"] = filled["id"] or f"{index}-{filled['on']}-{filled['do']}"
     fault = Fault(**filled)
-    if fault.do not in ANY_FAULTS | FAULTS.get(fault.on, frozenset()) or fault.at not in PLACES:
+    supported = ANY_FAULTS | FAULTS.get(fault.on, frozenset())
+    if fault.do not in supported or fault.at not in FAULT_TIMES:
         raise BadSettings(f"fault {index}: tart {fault.on} cannot {fault.do} at {fault.at}")
     return fault
 
@@ -207,7 +210,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 class Context(NamedTuple):
-    """What one command or guest works with: its process, the settings of its Mac, and the faults it meets."""
+    """What one command or guest works with: its process, the settings of its Mac, and its faults."""
 
     home: str  # TART_HOME
     environment: Mapping[str, str]
@@ -217,7 +220,7 @@ class Context(NamedTuple):
 
     @property
     def hidden(self) -> str:
-        """Return the folder of what a real Mac keeps elsewhere: leases, slots, spent faults, registry."""
+        """Return the folder of what a real Mac stores elsewhere: leases, slots, fault counters, registry."""
         return os.path.join(self.home, ".sim")
 
     @property
@@ -226,19 +229,19 @@ class Context(NamedTuple):
         return "CI" in self.environment
 
     def fault(self, on: str, target: str, *kinds: str, at: str = "start") -> Fault | None:
-        """Return the first fault that applies here, and count it as spent."""
+        """Return the first fault that applies here, and count its use."""
         for fault in self.settings.faults:
             if fault.do in kinds and fault.at == at and self.applies(fault, on, target):
                 return fault
         return None
 
     def applies(self, fault: Fault, on: str, target: str) -> bool:
-        """Return whether a fault applies to this command and target, and count it as spent."""
+        """Return whether a fault applies to this command and target, and count its use."""
         if fault.on != on or not fnmatch.fnmatchcase(target, fault.target):
             return False
-        return fault.times is None or self._spend(fault) <= fault.times
+        return fault.times is None or self._count_use(fault) <= fault.times
 
-    def _spend(self, fault: Fault) -> int:
+    def _count_use(self, fault: Fault) -> int:
         folder = os.path.join(self.hidden, "spent")
         os.makedirs(folder, exist_ok=True)
         # The length after an append is different for each of several processes: it is their number.

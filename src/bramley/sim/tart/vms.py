@@ -1,4 +1,4 @@
-"""Commands that make, change and delete VMs: `clone`, `create`, `set`, `rename`, `delete`; and `fqn`.
+"""Commands that create, change and delete VMs: `clone`, `create`, `set`, `rename`, `delete`; and `fqn`.
 
 A clone copies MAC and serial number, and replaces a VM of the same name, even a running one, in releases that do not refuse it. Only
 `delete` checks whether the VM runs.
@@ -77,8 +77,8 @@ def _copy(context: Context, bundle: str, staged: str, name: str) -> Substeps:
     elif config["macAddress"] in _macs(context):
         bundles.write_config(staged, {**config, "macAddress": bundles.new_mac(context)})
     if half := context.fault("clone", name, "half"):
-        _leave_half(context, staged, name, lacking=half.value or layout.DISK)
-    _move(staged, layout.vm(context.home, name))
+        _fail_incomplete(context, staged, name, missing_file=half.value or layout.DISK)
+    _replace(staged, layout.vm(context.home, name))
     yield Unflock(context.home)
     bundles.touch(layout.vm(context.home, name), context)
 
@@ -89,21 +89,21 @@ def _macs(context: Context) -> set[str]:
     return {bundles.read_config(layout.vm(home, each))["macAddress"] for each in layout.names(home)}
 
 
-def _leave_half(context: Context, staged: str, name: str, *, lacking: str) -> None:
+def _fail_incomplete(context: Context, staged: str, name: str, *, missing_file: str) -> None:
     """Simulate a crash during the move: the folder is incomplete, and tart does not list it."""
-    os.unlink(os.path.join(staged, lacking))
-    _move(staged, layout.vm(context.home, name))
-    raise Failed(1, f"Error: The file “{lacking}” couldn’t be copied.")
+    os.unlink(os.path.join(staged, missing_file))
+    _replace(staged, layout.vm(context.home, name))
+    raise Failed(1, f"Error: The file “{missing_file}” couldn’t be copied.")
 
 
-def _move(staged: str, target: str) -> None:
+def _replace(staged: str, target: str) -> None:
     bundles.remove(target)
     os.makedirs(os.path.dirname(target), exist_ok=True)
     os.rename(staged, target)
 
 
 def create(arguments: Arguments, context: Context) -> Steps:
-    """Make an empty VM."""
+    """Create an empty VM."""
     name = arguments["name"]
     _check_local(name)
     is_linux = arguments.has("linux")
@@ -124,7 +124,7 @@ def create(arguments: Arguments, context: Context) -> Steps:
     with open(os.path.join(staged, layout.NVRAM), "wb") as file:
         file.write(b"nvram")
     bundles.touch(staged, context)
-    _move(staged, layout.vm(context.home, name))
+    _replace(staged, layout.vm(context.home, name))
     return 0
 
 
@@ -161,10 +161,10 @@ def _set_size(arguments: Arguments, config: dict[str, Any]) -> None:
             )
         config["cpuCount"] = cpu
     if memory is not None:
-        least, requested = config["memorySizeMin"], memory * bundles.MIB
-        if config["os"] == "darwin" and requested < least:
+        minimum, requested = config["memorySizeMin"], memory * bundles.MIB
+        if config["os"] == "darwin" and requested < minimum:
             raise Failed(
-                1, f"VM should have {least} bytes of memory at minimum (requested {requested})"
+                1, f"VM should have {minimum} bytes of memory at minimum (requested {requested})"
             )
         config["memorySize"] = requested
 
@@ -196,7 +196,7 @@ def _resize(arguments: Arguments, bundle: str) -> None:
 
 
 def rename(arguments: Arguments, context: Context) -> Steps:
-    """Give a VM another name, whether or not it runs."""
+    """Rename a VM, whether or not it runs."""
     old, new = arguments["name"], arguments["new-name"]
     _check_local(new)
     yield Sleep(context.settings.seconds("query"))

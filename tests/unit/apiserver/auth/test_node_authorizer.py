@@ -178,9 +178,9 @@ async def test_writes_of_an_agent_are_authorized_with_their_body() -> None:
         agent = await as_agent(server)
         label = {"metadata": {"labels": {"a": "b"}}}
 
-        with pytest.raises(errors.Forbidden, match=r"the agent's rule: .* labels"):
+        with pytest.raises(errors.Forbidden, match=r"agent authorization: .* labels"):
             await agent.merge_patch(Pod, "p", label, namespace="ns")
-        with pytest.raises(errors.Forbidden, match="the agent's rule"):
+        with pytest.raises(errors.Forbidden, match="agent authorization"):
             await agent.create(Node(metadata=ObjectMeta(name="mac-2")))
         running = {"status": {"phase": "Running"}}
         done = await agent.merge_patch(Pod, "p", running, namespace="ns", subresource="status")
@@ -208,7 +208,7 @@ async def test_agent_is_authorized_by_the_node_authorizer_and_not_by_roles() -> 
             )
         )
 
-        with pytest.raises(errors.Forbidden, match=r"the agent.s rule: "):
+        with pytest.raises(errors.Forbidden, match=r"agent authorization: "):
             await agent.list(Namespace)
 
 

@@ -105,20 +105,20 @@ class Tokens:
         raise RuleError(self.line, message)
 
     def list_of(
-        self, one: Callable[[Tokens], str], *, may_be_empty: bool = False
+        self, parse_item: Callable[[Tokens], str], *, may_be_empty: bool = False
     ) -> tuple[str, ...]:
         """Parse one item, or several within braces, with or without commas."""
         if not self.accept("{"):
-            return (one(self),)
-        found = []
+            return (parse_item(self),)
+        items = []
         self._skip_line_ends()
         while not self.accept("}"):
-            found.append(one(self))
+            items.append(parse_item(self))
             self.accept(",")
             self._skip_line_ends()
-        if not found and not may_be_empty:
+        if not items and not may_be_empty:
             self.fail()
-        return tuple(found)
+        return tuple(items)
 
     def _skip_line_ends(self) -> None:
         while self.peek().kind == END_OF_LINE:
@@ -153,20 +153,20 @@ class Tokens:
                 return tokens
         return [Token(END_OF_LINE, NEWLINE, self._line)]
 
-    def _tokens_of(self, found: re.Match[str], line: int, *, depth: int) -> Iterator[Token]:
-        kind, text = found.lastgroup, found.group(found.lastgroup or 0)
+    def _tokens_of(self, match: re.Match[str], line: int, *, depth: int) -> Iterator[Token]:
+        kind, text = match.lastgroup, match.group(match.lastgroup or 0)
         if kind == "macro":
-            yield from self._expanded(text[1:], line, depth=depth)
+            yield from self._expand_macro(text[1:], line, depth=depth)
         elif kind in {"double", "single"}:
             yield Token(STRING, text, line)
         elif kind in {WORD, SIGN, END_OF_LINE}:
             yield Token(kind, text, line)
 
-    def _expanded(self, name: str, line: int, *, depth: int) -> Iterator[Token]:
+    def _expand_macro(self, name: str, line: int, *, depth: int) -> Iterator[Token]:
         if name not in self.macros or depth > _MAX_DEPTH:
             raise RuleError(line, f"macro '{name}' not defined")
-        for found in _PATTERN.finditer(self.macros[name]):
-            yield from self._tokens_of(found, line, depth=depth + 1)
+        for match in _PATTERN.finditer(self.macros[name]):
+            yield from self._tokens_of(match, line, depth=depth + 1)
 
 
 def _line_end(text: str, at: int) -> int:
@@ -185,12 +185,12 @@ def interface(tokens: Tokens) -> str:
 
 def protocol(tokens: Tokens) -> str:
     """Parse a protocol, by name or number, and return its name."""
-    given = {"icmp6": "ipv6-icmp"}.get(tokens.peek().text, tokens.peek().text)
+    text = {"icmp6": "ipv6-icmp"}.get(tokens.peek().text, tokens.peek().text)
     by_number = {str(number): name for name, number in _PROTOCOLS.items()}
-    if given not in _PROTOCOLS and not given.isdigit():
-        tokens.fail(f"unknown protocol {given}")
+    if text not in _PROTOCOLS and not text.isdigit():
+        tokens.fail(f"unknown protocol {text}")
     tokens.take()
-    return by_number.get(given, given)
+    return by_number.get(text, text)
 
 
 def host(tokens: Tokens) -> str:
@@ -232,19 +232,19 @@ def port(tokens: Tokens) -> str:
     return f"= {_number(tokens, first)}"
 
 
-def _number(tokens: Tokens, given: str) -> str:
-    number = int(_plain(tokens, given))
+def _number(tokens: Tokens, text: str) -> str:
+    number = int(_plain(tokens, text))
     return _BY_NUMBER.get(number, str(number))
 
 
-def _plain(tokens: Tokens, given: str) -> str:
-    if given in _SERVICES:
-        return str(_SERVICES[given])
-    if not given.isdigit():
-        tokens.fail(f"unknown port {given}")
-    if int(given) > 0xFFFF:
-        tokens.fail("illegal port value " + given)
-    return str(int(given))
+def _plain(tokens: Tokens, text: str) -> str:
+    if text in _SERVICES:
+        return str(_SERVICES[text])
+    if not text.isdigit():
+        tokens.fail(f"unknown port {text}")
+    if int(text) > 0xFFFF:
+        tokens.fail("illegal port value " + text)
+    return str(int(text))
 
 
 def _address(tokens: Tokens) -> str:
@@ -257,20 +257,20 @@ def _address(tokens: Tokens) -> str:
     return _single(tokens, given)
 
 
-def _network(tokens: Tokens, given: str, bits: str) -> str:
-    if _SHORT_NETWORK.fullmatch(given):
-        given += ".0" * (3 - given.count("."))
+def _network(tokens: Tokens, text: str, bits: str) -> str:
+    if _SHORT_NETWORK.fullmatch(text):
+        text += ".0" * (3 - text.count("."))
     try:
-        found = ipaddress.ip_network(f"{given}/{bits}", strict=False)
+        net = ipaddress.ip_network(f"{text}/{bits}", strict=False)
     except ValueError:
         return tokens.fail(f"invalid netmask '{bits}'" if bits.isdigit() else "syntax error")
-    return str(found.network_address) if found.prefixlen == found.max_prefixlen else str(found)
+    return str(net.network_address) if net.prefixlen == net.max_prefixlen else str(net)
 
 
-def _single(tokens: Tokens, given: str) -> str:
+def _single(tokens: Tokens, text: str) -> str:
     try:
-        return str(ipaddress.ip_address(given))
+        return str(ipaddress.ip_address(text))
     except ValueError:
         return (
-            given if _DEVICE.fullmatch(given) else tokens.fail("could not parse host specification")
+            text if _DEVICE.fullmatch(text) else tokens.fail("could not parse host specification")
         )

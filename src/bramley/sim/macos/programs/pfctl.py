@@ -54,7 +54,7 @@ def pfctl(mac: Mac, call: Call) -> Result:
         return not_modelled(call)
     if "n" not in options and not call.is_root:
         return Result(1, err="pfctl: /dev/pf: Permission denied\n")
-    return _joined(_results(mac, call, options))
+    return _combine(_results(mac, call, options))
 
 
 def on_boot(mac: Mac, state: dict[str, Any]) -> None:
@@ -88,7 +88,7 @@ def _results(mac: Mac, call: Call, options: Options) -> Iterator[Result]:
         yield _enable(mac, with_token="E" in options)
 
 
-def _joined(results: Iterator[Result]) -> Result:
+def _combine(results: Iterator[Result]) -> Result:
     out, err = "", ""
     for result in results:
         out, err = out + result.out, err + result.err
@@ -205,7 +205,7 @@ def _tables(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
 def _anchors(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
     """Return the anchors directly below this one, loaded or only named by rules."""
     depth = len(anchor.split("/")) if anchor else 0
-    names = {name for name in pf["rulesets"] if name} | set(_attached(pf, anchor))
+    names = {name for name in pf["rulesets"] if name} | set(_anchors_in_rules(pf, anchor))
     below = {
         "/".join(name.split("/")[: depth + 1])
         for name in names
@@ -214,7 +214,7 @@ def _anchors(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
     return [f"  {name}" for name in sorted(below)]
 
 
-def _attached(pf: Mapping[str, Any], anchor: str) -> Iterator[str]:
+def _anchors_in_rules(pf: Mapping[str, Any], anchor: str) -> Iterator[str]:
     ruleset = pf["rulesets"].get(anchor, _EMPTY)
     for rule in (*ruleset["rules"], *ruleset["nat"], *ruleset["dummynet"]):
         word, _, rest = rule.partition(' "')
@@ -255,9 +255,9 @@ _SHOWN: dict[str, Callable[[Mac, Mapping[str, Any], str], list[str]]] = {
 }
 
 
-def _part(given: str) -> str:
+def _part(abbreviation: str) -> str:
     """Return the part with this abbreviation; empty if there is none."""
-    return next((name for name in _PARTS if given and name.startswith(given)), "")
+    return next((name for name in _PARTS if abbreviation and name.startswith(abbreviation)), "")
 
 
 def _show_table(mac: Mac, call: Call, options: Options, anchor: str) -> Result:

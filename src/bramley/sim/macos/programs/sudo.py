@@ -121,24 +121,24 @@ def _failed_attempts(wrong: int) -> str:
 def parse(words: tuple[str, ...]) -> Request | None:
     """Return the parsed command line; None if it is invalid."""
     request = Request()
-    left = list(words)
-    while left and left[0].startswith("-"):
-        word = left.pop(0)
+    rest = list(words)
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
         if word == "--":
             break
-        if not _read_option(request, word, left):
+        if not _read_option(request, word, rest):
             return None
-    while left and _SETTING.fullmatch(left[0]):
-        left.pop(0)
-    request.argv = tuple(left)
+    while rest and _SETTING.fullmatch(rest[0]):
+        rest.pop(0)
+    request.argv = tuple(rest)
     return request
 
 
-def _read_option(request: Request, word: str, left: list[str]) -> bool:
+def _read_option(request: Request, word: str, rest: list[str]) -> bool:
     """Read one word of options; False if sudo does not know it."""
-    for place, letter in enumerate(word[1:], 2):
+    for next_index, letter in enumerate(word[1:], 2):
         if letter in "up":
-            value = word[place:] or (left.pop(0) if left else "")
+            value = word[next_index:] or (rest.pop(0) if rest else "")
             if letter == "u":
                 request.user = value
             else:

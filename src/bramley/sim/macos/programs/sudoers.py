@@ -114,7 +114,7 @@ def invalid_lines(text: str) -> list[InvalidLine]:
     return [
         InvalidLine(number, line)
         for number, line in _lines(text)
-        if (bare := _uncommented(line).strip())
+        if (bare := _without_comment(line).strip())
         and not any(form.fullmatch(bare) for form in _FORMS.values())
     ]
 
@@ -164,7 +164,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         whole, begun = "", 0
 
 
-def _uncommented(line: str) -> str:
+def _without_comment(line: str) -> str:
     """Return a line without the comment at its end; `#` before a digit is a uid, and `#include` is not a comment."""
     if re.match(r"\s*#", line):
         return line

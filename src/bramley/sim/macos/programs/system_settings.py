@@ -123,8 +123,8 @@ def printenv(mac: Mac, call: Call) -> Result:
     """Print one variable of the state's `environment`."""
     if len(call.argv) != 2:
         return not_modelled(call)
-    found = mac.state.get("environment", {}).get(call.argv[1])
-    return Result(1) if found is None else Result(out=f"{found}\n")
+    value = mac.state.get("environment", {}).get(call.argv[1])
+    return Result(1) if value is None else Result(out=f"{value}\n")
 
 
 def _names(mac: Mac) -> dict[str, str]:

@@ -40,7 +40,7 @@ Verb = Callable[[Mac, Call, list[str]], Result]
 
 def tailscale(mac: Mac, call: Call) -> Result:
     """Run one command; most need the daemon."""
-    path = third_party.started(mac, call)
+    path = third_party.executed_file(mac, call)
     verb, words = (call.argv[1] if call.argv[1:] else ""), list(call.argv[2:])
     if verb in {"version", "--version"} and not words:
         return Result(out=f"{third_party.version(mac, path)}\n")
@@ -59,10 +59,10 @@ def tailscaled(mac: Mac, call: Call) -> Result:
 def login_state(mac: Mac) -> dict[str, Any] | None:
     """Return the daemon's saved state; None if the Mac is logged out."""
     try:
-        found = json.loads(mac.files.read(_state_file(mac)) or b"null")
+        state = json.loads(mac.files.read(_state_file(mac)) or b"null")
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return state if isinstance(state, dict) else None
 
 
 def _up(mac: Mac, call: Call, words: list[str]) -> Result:
@@ -75,7 +75,7 @@ def _up(mac: Mac, call: Call, words: list[str]) -> Result:
     tags = [tag for tag in options["advertise-tags"].split(",") if tag]
     if wrong := [tag for tag in tags if not _TAG.fullmatch(tag)]:
         return Result(1, err=f"tag: \"{wrong[0]}\": tags must start with 'tag:'\n")
-    if (now is None or options["key"]) and (refused := _refused(mac, options["key"], tags)):
+    if (now is None or options["key"]) and (refused := _check_key(mac, options["key"], tags)):
         return refused
     try:
         _save(mac, options, tags)
@@ -109,7 +109,7 @@ def _omits_settings(now: dict[str, Any], options: dict[str, Any]) -> bool:
     return any(value and name not in options["named"] for name, value in kept.items())
 
 
-def _refused(mac: Mac, key: str, tags: list[str]) -> Result | None:
+def _check_key(mac: Mac, key: str, tags: list[str]) -> Result | None:
     """Check the form of a key; an OAuth client secret needs tags."""
     if key.startswith("file:"):
         path = key.removeprefix("file:")
@@ -147,7 +147,7 @@ def _status(mac: Mac, _: Call, words: list[str]) -> Result:
 
 
 def _as_json(mac: Mac, now: dict[str, Any] | None) -> dict[str, Any]:
-    version = third_party.version(mac, third_party.started(mac, Call(("tailscale",), "root")))
+    version = third_party.version(mac, third_party.executed_file(mac, Call(("tailscale",), "root")))
     offline = {"Version": version, "TailscaleIPs": None}
     if now is None:
         own_name = {"HostName": str(mac.state["host_name"]), "Online": False, "TailscaleIPs": None}

@@ -21,10 +21,10 @@ _MAX_EXECS = 4
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
-def started(mac: Mac, call: Call) -> str:
+def executed_file(mac: Mac, call: Call) -> str:
     """Return the file that runs when this program is called."""
     name = call.argv[0]
-    path = name if "/" in name else _searched(mac, name)
+    path = name if "/" in name else _find_in_path(mac, name)
     if not path:
         raise Exit(Result(NOT_FOUND, err=f"sh: {name}: command not found\n"))
     for _ in range(_MAX_EXECS):
@@ -49,9 +49,9 @@ def version(mac: Mac, path: str) -> str:
     return mark["version"].decode() if mark else ""
 
 
-def _searched(mac: Mac, name: str) -> str:
-    places = (f"{folder}/{name}" for folder in fresh_install.SEARCHED)
-    return next((place for place in places if mac.files.is_executable(place)), "")
+def _find_in_path(mac: Mac, name: str) -> str:
+    paths = (f"{folder}/{name}" for folder in fresh_install.SEARCHED)
+    return next((path for path in paths if mac.files.is_executable(path)), "")
 
 
 def _exec_target(mac: Mac, path: str) -> str:
@@ -67,21 +67,21 @@ def _head(mac: Mac, path: str) -> bytes:
 
 def tart(mac: Mac, call: Call) -> Result:
     """Print the version of the bundle; VMs are run by the simulated tart."""
-    found = version_only(mac, call, "--version")
-    return Result(out=f"{found}\n") if found else Result(137, err="Killed: 9\n")
+    version = version_only(mac, call, "--version")
+    return Result(out=f"{version}\n") if version else Result(137, err="Killed: 9\n")
 
 
 def node_exporter(mac: Mac, call: Call) -> Result:
     """Print the version; metrics are served by its launchd job, see `curl`."""
-    found = version_only(mac, call, "--version")
+    version = version_only(mac, call, "--version")
     return Result(
-        out=f"node_exporter, version {found or '(unknown)'} (branch: HEAD, revision: simulated)\n"
+        out=f"node_exporter, version {version or '(unknown)'} (branch: HEAD, revision: simulated)\n"
     )
 
 
 def version_only(mac: Mac, call: Call, *options: str) -> str:
     """Return the version of a program that is called with one of these options; no other call is modelled."""
-    path = started(mac, call)
+    path = executed_file(mac, call)
     if len(call.argv) != 2 or call.argv[1] not in options:
         raise NotModelled
     return version(mac, path)
