@@ -162,7 +162,7 @@ def test_invalid_archive_is_refused(tmp_path: Path) -> None:
     for path in (truncated, noise, other):
         with pytest.raises(BadConfiguration, match=r"it is not an archive of the agent"):
             agent_archive.read(path, Kind.CODE)
-    with pytest.raises(BadConfiguration, match="holds the agent's code, not its interpreter"):
+    with pytest.raises(BadConfiguration, match="contains the agent's code, not its interpreter"):
         agent_archive.read(complete, Kind.INTERPRETER)
 
 
