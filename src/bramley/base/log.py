@@ -29,9 +29,9 @@ _COLOURS = {logging.DEBUG: "2", logging.INFO: "36", logging.WARNING: "33", loggi
 
 
 @contextlib.contextmanager
-def bound(**facts: object) -> Iterator[None]:
+def bound(**fields: object) -> Iterator[None]:
     """Add these values to every line that is logged inside, also by callees."""
-    token = _bound.set({**_bound.get(), **facts})
+    token = _bound.set({**_bound.get(), **fields})
     try:
         yield
     finally:
@@ -46,27 +46,27 @@ class Logger:
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
 
-    def debug(self, message: str, **facts: object) -> None:
+    def debug(self, message: str, **fields: object) -> None:
         """Log details for developers."""
-        self._emit(logging.DEBUG, message, facts)
+        self._emit(logging.DEBUG, message, fields)
 
-    def info(self, message: str, **facts: object) -> None:
+    def info(self, message: str, **fields: object) -> None:
         """Log normal operation."""
-        self._emit(logging.INFO, message, facts)
+        self._emit(logging.INFO, message, fields)
 
-    def warning(self, message: str, **facts: object) -> None:
+    def warning(self, message: str, **fields: object) -> None:
         """Log what an operator should check eventually."""
-        self._emit(logging.WARNING, message, facts)
+        self._emit(logging.WARNING, message, fields)
 
-    def error(self, message: str, *, exc: BaseException | None = None, **facts: object) -> None:
+    def error(self, message: str, *, exc: BaseException | None = None, **fields: object) -> None:
         """Log what an operator should check at once."""
-        self._emit(logging.ERROR, message, facts, exc)
+        self._emit(logging.ERROR, message, fields, exc)
 
     def _emit(
-        self, level: int, message: str, facts: dict[str, object], exc: BaseException | None = None
+        self, level: int, message: str, fields: dict[str, object], exc: BaseException | None = None
     ) -> None:
         if self._logger.isEnabledFor(level):
-            extra = {"facts": {**_bound.get(), **facts}}
+            extra = {"fields": {**_bound.get(), **fields}}
             self._logger.log(level, message, extra=extra, exc_info=exc, stacklevel=3)
 
 
@@ -79,14 +79,14 @@ class JsonLines(logging.Formatter):
     """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Render time, level, logger, message, facts and, if there is one, the traceback."""
+        """Render time, level, logger, message, fields and, if there is one, the traceback."""
         line: dict[str, Any] = {
-            "time": _when(record).isoformat(timespec="milliseconds"),
+            "time": _timestamp(record).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {key: value for key, value in _facts(record).items() if key not in line}
+        line |= {key: value for key, value in _fields(record).items() if key not in line}
         if record.exc_info and record.exc_info[1]:
             line["exception"] = "".join(traceback.format_exception(record.exc_info[1]))
         return msgspec.json.encode(line, enc_hook=str).decode()
@@ -100,15 +100,15 @@ class Readable(logging.Formatter):
         self._colours = colours
 
     def format(self, record: logging.LogRecord) -> str:
-        """Render one line of time, level, message and key=value facts, then the traceback if there is one."""
-        facts = " ".join(f"{key}={_quoted(value)}" for key, value in _facts(record).items())
-        level = self._painted(f"{record.levelname.lower():<7}", record.levelno)
-        line = f"{_when(record):%H:%M:%S} {level} {record.getMessage():<38} {facts}".rstrip()
+        """Render one line of time, level, message and key=value fields, then the traceback if there is one."""
+        fields = " ".join(f"{key}={_quoted(value)}" for key, value in _fields(record).items())
+        level = self._colourize(f"{record.levelname.lower():<7}", record.levelno)
+        line = f"{_timestamp(record):%H:%M:%S} {level} {record.getMessage():<38} {fields}".rstrip()
         if record.exc_info and record.exc_info[1]:
             line += "\n" + "".join(traceback.format_exception(record.exc_info[1])).rstrip()
         return line
 
-    def _painted(self, text: str, level: int) -> str:
+    def _colourize(self, text: str, level: int) -> str:
         return f"\x1b[{_COLOURS.get(level, '31')}m{text}\x1b[0m" if self._colours else text
 
 
@@ -123,12 +123,12 @@ def configure(*, level: str = "info", form: str = "auto", stream: TextIO | None 
     root.setLevel(level.upper())
 
 
-def _facts(record: logging.LogRecord) -> Mapping[str, object]:
-    facts: Mapping[str, object] = getattr(record, "facts", {})
-    return facts
+def _fields(record: logging.LogRecord) -> Mapping[str, object]:
+    fields: Mapping[str, object] = getattr(record, "fields", {})
+    return fields
 
 
-def _when(record: logging.LogRecord) -> datetime:
+def _timestamp(record: logging.LogRecord) -> datetime:
     return datetime.fromtimestamp(record.created, UTC)
 
 

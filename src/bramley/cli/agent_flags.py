@@ -295,8 +295,8 @@ def _unknown(word: str) -> str:
 
 def all_flags() -> Iterable[FlagHelp]:
     """Yield every flag."""
-    for _, known in GROUPS:
-        yield from known
+    for _, entries in GROUPS:
+        yield from entries
 
 
 def _value(flag: Flag, written: str | None, environment: Mapping[str, str]) -> tuple[str, str]:

@@ -96,9 +96,9 @@ def _import_http_library() -> None:
                 os.environ[name] = value
 
 
-def _show(given: FlagValues, effective: Mapping[str, str]) -> None:
+def _show(args: FlagValues, effective: Mapping[str, str]) -> None:
     rows = [
-        (name, effective.get(name) or given.text(entry.flag) or entry.default, given.sources[name])
+        (name, effective.get(name) or args.text(entry.flag) or entry.default, args.sources[name])
         for entry in agent_flags.all_flags()
         for name in (entry.flag.name,)
     ]

@@ -45,7 +45,7 @@ class RetryPolicy:
         failures = 0
         while True:
             try:
-                return await attempt(min(self.attempt, _left(ends)))
+                return await attempt(min(self.attempt, _remaining(ends)))
             except _TRANSIENT as error:
                 failures += 1
                 pause = self._pause(error, failures)
@@ -63,7 +63,7 @@ class RetryPolicy:
         """Call `attempt`, and again only if the response says that the request was not processed."""
         ends = _now() + self.deadline.total_seconds()
         while True:
-            response = await attempt(_left(ends))
+            response = await attempt(_remaining(ends))
             pause = requested_wait(response)
             if pause is None or _now() + pause.total_seconds() >= ends:
                 return response
@@ -80,7 +80,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _left(ends: float) -> timedelta:
+def _remaining(ends: float) -> timedelta:
     return timedelta(seconds=max(ends - _now(), 0.0))
 
 
@@ -96,7 +96,8 @@ class ApiCalls:
         """Return the body of a request that changes nothing."""
 
         async def attempt(limit: timedelta) -> bytes:
-            return self._accepted(request, await self.transport.send(_within(request, limit)))
+            response = await self.transport.send(_with_deadline(request, limit))
+            return self._checked_body(request, response)
 
         return await self.retry_policy.read(attempt)
 
@@ -104,15 +105,15 @@ class ApiCalls:
         """Return the body of a request that changes something."""
 
         async def attempt(limit: timedelta) -> Response:
-            return await self.transport.send(_within(request, limit))
+            return await self.transport.send(_with_deadline(request, limit))
 
         response = await self.retry_policy.write(attempt, requested_wait=self._requested_wait)
-        return self._accepted(request, response)
+        return self._checked_body(request, response)
 
     async def write_once(self, request: Request) -> bytes:
         """Return the body of a request whose 429 concerns the caller, as with an eviction."""
-        response = await self.transport.send(_within(request, self.retry_policy.deadline))
-        return self._accepted(request, response)
+        response = await self.transport.send(_with_deadline(request, self.retry_policy.deadline))
+        return self._checked_body(request, response)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
@@ -121,7 +122,7 @@ class ApiCalls:
 
             async def attempt(limit: timedelta) -> Stream:
                 async with AsyncExitStack() as attempted:
-                    opening = self.transport.stream(_within(request, limit))
+                    opening = self.transport.stream(_with_deadline(request, limit))
                     stream = await attempted.enter_async_context(opening)
                     await self._check_status(request, stream)
                     # Only a stream that was accepted outlives its attempt.
@@ -136,7 +137,7 @@ class ApiCalls:
             return None
         return status.retry_after(response.headers, self.clock)
 
-    def _accepted(self, request: Request, response: Response) -> bytes:
+    def _checked_body(self, request: Request, response: Response) -> bytes:
         if 200 <= response.status < 300:
             return response.body
         wait = status.retry_after(response.headers, self.clock)
@@ -147,7 +148,7 @@ class ApiCalls:
         # 204 is the real server's response for the logs of a Pod that has none yet.
         if not 200 <= stream.status < 300:
             body = await _refusal_body(stream)
-            self._accepted(request, Response(stream.status, stream.headers, body))
+            self._checked_body(request, Response(stream.status, stream.headers, body))
 
 
 async def log_chunks(
@@ -176,5 +177,5 @@ async def _refusal_body(stream: Stream) -> bytes:
     return body[:LONGEST_REFUSAL_BYTES]
 
 
-def _within(request: Request, deadline: timedelta) -> Request:
+def _with_deadline(request: Request, deadline: timedelta) -> Request:
     return dataclasses.replace(request, deadline=deadline)

@@ -78,7 +78,7 @@ class ExecPlugin:
         self._clock = clock
         self._environment = environment
         self._deadline = deadline
-        self._credential_now: Credential | None = None
+        self._cached: Credential | None = None
         self._expires: datetime | None = None
         self._ran_at = 0.0
         self._running = asyncio.Lock()
@@ -86,17 +86,17 @@ class ExecPlugin:
     async def current(self) -> Credential:
         """Return the kept credential, or run the program for a new one; concurrent callers share one run."""
         async with self._running:
-            if self._credential_now is None or self._expired():
+            if self._cached is None or self._expired():
                 return await self._renew()
-            return self._credential_now
+            return self._cached
 
     async def refused(self, credential: Credential) -> bool:
         """Run the program again, unless another caller just did."""
         async with self._running:
             # Another caller may have renewed the credential while this one waited for the lock.
-            if self._credential_now == credential and not self._just_ran():
+            if self._cached == credential and not self._just_ran():
                 await self._renew()
-            return self._credential_now != credential
+            return self._cached != credential
 
     def _expired(self) -> bool:
         return self._expires is not None and self._expires <= self._clock.now()
@@ -106,24 +106,24 @@ class ExecPlugin:
 
     async def _renew(self) -> Credential:
         logger.debug("Running credential plugin", command=self._plugin.command)
-        response = self._parsed(await self._output())
-        self._credential_now = self._credential(response)
+        response = self._parse(await self._output())
+        self._cached = self._credential(response)
         self._expires = response.expiration_timestamp
         self._ran_at = self._clock.monotonic()
-        return self._credential_now
+        return self._cached
 
     def _credential(self, response: _ExecStatus) -> Credential:
-        token = response.token and bearer(response.token.reveal(), f"{self._named()}: its token")
+        token = response.token and bearer(response.token.reveal(), f"{self._label()}: its token")
         certificate = None
         if response.client_certificate_data and response.client_key_data:
             certificate = ClientCertificate(
-                response.client_certificate_data, response.client_key_data, source=self._named()
+                response.client_certificate_data, response.client_key_data, source=self._label()
             )
         if token is None and certificate is None:
             raise self._invalid("it printed neither a token nor a client certificate with its key")
         return Credential(token, certificate)
 
-    def _parsed(self, output: bytes) -> _ExecStatus:
+    def _parse(self, output: bytes) -> _ExecStatus:
         try:
             response = _RESPONSE.decode(output)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -143,7 +143,7 @@ class ExecPlugin:
         has_ended = False
         try:
             async with asyncio.timeout(self._deadline.total_seconds()):
-                output, stderr = await _collected(process)
+                output, stderr = await _read_output(process)
             has_ended = True
         except TimeoutError:
             raise self._failed(f"it did not end within {self._deadline}") from None
@@ -152,7 +152,7 @@ class ExecPlugin:
             if not has_ended:
                 await _kill(process)
         if process.returncode != 0:
-            raise self._failed(f"it failed with code {process.returncode}{self._shown(stderr)}")
+            raise self._failed(f"it failed with code {process.returncode}{self._excerpt(stderr)}")
         return output
 
     async def _start(self) -> asyncio.subprocess.Process:
@@ -187,21 +187,21 @@ class ExecPlugin:
         info = msgspec.json.encode(request).decode()
         return {**self._environment, **extra, "KUBERNETES_EXEC_INFO": info}
 
-    def _shown(self, stderr: bytes) -> str:
+    def _excerpt(self, stderr: bytes) -> str:
         text = stderr.decode(errors="replace").strip()
         # Redacted before it is truncated: part of a secret would not be recognized.
         text = redact(text, *self._plugin.environment.values())[-SHOWN_STDERR:]
         return f": {text}" if text else ""
 
-    def _named(self) -> str:
+    def _label(self) -> str:
         return f"{self._plugin.source}: exec plugin {self._plugin.command!r}"
 
     def _invalid(self, problem: str) -> errors.BadConfiguration:
-        return errors.BadConfiguration(f"{self._named()}: {problem}")
+        return errors.BadConfiguration(f"{self._label()}: {problem}")
 
     def _failed(self, problem: str) -> errors.ApiUnavailable:
         # Unlike a program that is missing or prints something else, one that fails may succeed the next time.
-        return errors.ApiUnavailable(f"{self._named()}: {problem}")
+        return errors.ApiUnavailable(f"{self._label()}: {problem}")
 
 
 Started = asyncio.subprocess.Process | OSError | ValueError
@@ -220,15 +220,15 @@ async def _wait_for_start(starting: Coroutine[Any, Any, Started]) -> Started:
             raise
 
 
-async def _collected(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+async def _read_output(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     async with asyncio.TaskGroup() as group:
-        output = group.create_task(_bounded(process.stdout))
-        stderr = group.create_task(_bounded(process.stderr))
+        output = group.create_task(_read_bounded(process.stdout))
+        stderr = group.create_task(_read_bounded(process.stderr))
     await process.wait()
     return output.result(), stderr.result()
 
 
-async def _bounded(pipe: asyncio.StreamReader | None) -> bytes:
+async def _read_bounded(pipe: asyncio.StreamReader | None) -> bytes:
     """Read a pipe to its end, keeping a bounded part."""
     output = b""
     # Beyond the limit, too: a full pipe would block the plugin for ever.
@@ -244,4 +244,4 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(1):
-            await _collected(process)
+            await _read_output(process)

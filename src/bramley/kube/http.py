@@ -109,21 +109,22 @@ class HttpTransport:
         return [each for each in self._sockets if each.fileno() >= 0]
 
     async def _send(self, request: Request, credential: Credential) -> Response:
-        with _translated(request):
+        with _translate_errors(request):
             async with (
                 # The deadline includes the wait for a slot.
                 _deadline(request),
                 self._slots,
                 self._request(request, credential) as response,
             ):
-                return Response(response.status, _headers(response), await self._whole(response))
+                body = await self._read_body(response)
+                return Response(response.status, _headers(response), body)
 
     async def _open(self, request: Request, credential: Credential) -> aiohttp.ClientResponse:
-        with _translated(request):
+        with _translate_errors(request):
             async with _deadline(request):
                 return await self._request(request, credential)
 
-    async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
         parts: list[bytes] = []
         remaining = self._settings.longest_response_bytes
         async for chunk in response.content.iter_any():
@@ -138,7 +139,7 @@ class HttpTransport:
         self, request: Request, credential: Credential
     ) -> aiohttp.client._RequestContextManager:
         query = f"?{urlencode(request.query)}" if request.query else ""
-        return self._opened().request(
+        return self._get_session().request(
             request.method,
             # Encoded already; encoding it again would name another object.
             URL(f"{self._server}{request.path}{query}", encoded=True),
@@ -168,7 +169,7 @@ class HttpTransport:
             self._contexts = {credential.certificate: context}
         return context
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _get_session(self) -> aiohttp.ClientSession:
         if self._closed:
             raise errors.ApiUnavailable("this client is closed")
         # At first use, because aiohttp needs a running event loop.
@@ -216,7 +217,7 @@ class HttpTransport:
 
 async def _chunks(request: Request, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     # Everything that is buffered is yielded at once, in however many pieces the server sent it.
-    with _translated(request):
+    with _translate_errors(request):
         async for chunk in response.content.iter_any():
             yield chunk
 
@@ -235,7 +236,7 @@ def _deadline(request: Request) -> asyncio.Timeout:
 
 
 @contextmanager
-def _translated(request: Request) -> Iterator[None]:
+def _translate_errors(request: Request) -> Iterator[None]:
     """Translate errors of aiohttp and the network."""
     about = f"{request.method} {request.path}"
     try:

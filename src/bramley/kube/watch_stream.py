@@ -119,19 +119,19 @@ class EventDecoder(Generic[K]):
             if not line.strip():
                 continue
             try:
-                events.append(self._one(line))
+                events.append(self._decode_line(line))
             except errors.BramleyError:
                 yield events
                 raise
         yield events
 
-    def _one(self, line: bytes) -> WatchEvent[K]:
+    def _decode_line(self, line: bytes) -> WatchEvent[K]:
         try:
             return cast("WatchEvent[K]", self._decoder.decode(line))
         except DECODE_ERRORS as error:
-            return self._special(line, error)
+            return self._decode_special(line, error)
 
-    def _special(self, line: bytes, error: Exception) -> WatchEvent[K]:
+    def _decode_special(self, line: bytes, error: Exception) -> WatchEvent[K]:
         try:
             raw = _RAW.decode(line)
         except DECODE_ERRORS:

@@ -56,24 +56,24 @@ class Leadership:
         self.epoch = epoch
         self._clock = clock
         self._deadline = deadline.total_seconds()
-        self._until = began + self._deadline
+        self._valid_until = began + self._deadline
 
     def check(self) -> None:
         """Raise LeaseLost unless this process may still act; call it right before each action."""
-        if self.left() <= 0:
+        if self.seconds_left() <= 0:
             raise errors.LeaseLost(f"the lease of epoch {self.epoch} has expired")
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Return the seconds for which this process may act without another renewal."""
-        return self._until - self._clock.monotonic()
+        return self._valid_until - self._clock.monotonic()
 
     def extend(self, began: float) -> None:
         """Count the deadline from the start of a successful renewal."""
-        self._until = began + self._deadline
+        self._valid_until = began + self._deadline
 
     def end(self) -> None:
         """Give up the leadership."""
-        self._until = float("-inf")
+        self._valid_until = float("-inf")
 
 
 class LeaderElector:
@@ -111,14 +111,14 @@ class LeaderElector:
                 )
                 return leadership
             # Always under the retry time, so that a released lease is acquired within it.
-            await asyncio.sleep(self._settings.retry.total_seconds() * self._between(0.5, 0.9))
+            await asyncio.sleep(self._settings.retry.total_seconds() * self._jitter(0.5, 0.9))
 
-    async def hold(self, leadership: Leadership) -> NoReturn:
+    async def renew_until_lost(self, leadership: Leadership) -> NoReturn:
         """Renew the lease until it is lost; then raise LeaseLost."""
         try:
             while True:
-                pause = self._settings.retry.total_seconds() * self._between(0.9, 1.0)
-                await asyncio.sleep(min(pause, max(0.001, leadership.left())))
+                pause = self._settings.retry.total_seconds() * self._jitter(0.9, 1.0)
+                await asyncio.sleep(min(pause, max(0.001, leadership.seconds_left())))
                 # The process may have been suspended during the sleep.
                 leadership.check()
                 await self._try_to_renew(leadership)
@@ -127,7 +127,7 @@ class LeaderElector:
 
     async def release(self, leadership: Leadership) -> None:
         """Give up the leadership and release the lease, so that another process need not wait for its expiry."""
-        is_held = leadership.left() > 0
+        is_held = leadership.seconds_left() > 0
         # First, so that nothing acts any more while the request is under way.
         leadership.end()
         self._is_leader.set(0)
@@ -200,18 +200,17 @@ class LeaderElector:
         # Half the deadline: a call that hangs leaves time for another, and a slower server cannot keep a lease anyway.
         longest = self._settings.renew_deadline.total_seconds() / 2
         try:
-            async with asyncio.timeout(min(longest, leadership.left())):
+            async with asyncio.timeout(min(longest, leadership.seconds_left())):
                 await self._renew(leadership)
         except errors.LeaseLost:
             leadership.end()
             raise
         except (errors.BramleyError, TimeoutError) as error:
             # Not lost yet: the last successful renewal is valid until the deadline.
-            seconds_left = f"{leadership.left():.1f}"
             logger.warning(
                 "Renewing leader lease failed",
                 lease=self._settings.name,
-                left=seconds_left,
+                left=f"{leadership.seconds_left():.1f}",
                 error=str(error),
             )
 
@@ -283,5 +282,5 @@ class LeaderElector:
     def _now(self) -> str:
         return micro_time(self._clock.now())
 
-    def _between(self, low: float, high: float) -> float:
+    def _jitter(self, low: float, high: float) -> float:
         return low + (high - low) * self._rng.random()

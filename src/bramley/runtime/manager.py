@@ -200,23 +200,23 @@ class Manager:
         self.leadership = await self._until_stopped(election.acquire())
         if self.leadership is None:
             return
-        await self._work_while_holding(election, self.leadership)
+        await self._work_while_leading(election, self.leadership)
         # Only after the last reconcile has ended: from here on another process may act.
         await election.release(self.leadership)
 
-    async def _work_while_holding(self, election: LeaderElector, leadership: Leadership) -> None:
+    async def _work_while_leading(self, election: LeaderElector, leadership: Leadership) -> None:
         async with asyncio.TaskGroup() as group:
             work = group.create_task(self._work())
-            renewal = group.create_task(self._hold(election, leadership, work))
+            renewal = group.create_task(self._renew_lease(election, leadership, work))
             # Does not raise when the work is cancelled because the lease was lost; the group raises real errors.
             await asyncio.wait((work,))
             renewal.cancel()
 
-    async def _hold(
+    async def _renew_lease(
         self, election: LeaderElector, leadership: Leadership, work: asyncio.Task[None]
     ) -> None:
         try:
-            await election.hold(leadership)
+            await election.renew_until_lost(leadership)
         except errors.LeaseLost as lost:
             logger.warning("Leader lease lost", reason=str(lost))
             self._lost = lost

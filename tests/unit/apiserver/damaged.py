@@ -30,7 +30,7 @@ def invalid_fields(resource: ServedResource) -> Iterator[Json]:
     for wrong in WRONG:
         yield dict.fromkeys(fields, wrong)
         yield {
-            name: dict.fromkeys(structs.struct(kind).named, wrong)
+            name: dict.fromkeys(structs.struct(kind).by_name, wrong)
             for name, kind in fields.items()
             if structs.is_struct(kind)
         }
@@ -40,7 +40,7 @@ def _fields(resource: ServedResource) -> dict[str, str]:
     name = structs.of_kind(resource.api_version, resource.kind)
     if name is None:
         return {"spec": "", "status": ""}
-    named = structs.struct(name).named.items()
+    named = structs.struct(name).by_name.items()
     return {each: field.plain for each, field in named if each not in _IDENTITY}
 
 

@@ -111,7 +111,7 @@ async def test_each_unreadable_state_of_an_object_is_logged_once(
             await world.create(SERVICES, body)
 
     messages = [each.message for each in caplog.records if each.levelname == "ERROR"]
-    assert messages == ["Cannot read a stored object"] * 2
+    assert messages == ["Reading stored object failed"] * 2
 
 
 async def test_an_unreadable_role_cannot_be_bound() -> None:

@@ -56,7 +56,7 @@ class Candidate:
     async def run(self) -> None:
         self.leadership = await self.election.acquire()
         try:
-            await self.election.hold(self.leadership)
+            await self.election.renew_until_lost(self.leadership)
         except errors.LeaseLost:
             self.lost_at = asyncio.get_running_loop().time()
 
@@ -170,7 +170,7 @@ async def test_returning_leader_does_not_take_its_lease_back() -> None:
             await until(lambda: second.acts, within=20)
             assert first.leadership is not None
             with pytest.raises(errors.LeaseLost):
-                await first.election.hold(first.leadership)
+                await first.election.renew_until_lost(first.leadership)
             await asyncio.sleep(30)
 
             assert the_lease(server).spec.holder_identity == "second"

@@ -121,15 +121,15 @@ class Kind:
 class Conflicts(Exception):
     """Other managers own fields that the configuration changes."""
 
-    def __init__(self, found: Mapping[Manager, FieldSet], managers: Managers) -> None:
+    def __init__(self, fields: Mapping[Manager, FieldSet], managers: Managers) -> None:
         super().__init__()
-        self.found = dict(found)
+        self.fields = dict(fields)
         self.managers = managers
 
     def without(self, allowed: FieldSet) -> Conflicts | None:
         """Return the conflicts about other fields than these, or None."""
         remaining = {
-            manager: rest for manager, fields in self.found.items() if (rest := fields - allowed)
+            manager: rest for manager, fields in self.fields.items() if (rest := fields - allowed)
         }
         return Conflicts(remaining, self.managers) if remaining else None
 

@@ -81,7 +81,7 @@ _SCALARS: dict[str, Scalar] = {
 def of_struct(name: str) -> Schema:
     """Return the schema of a built-in struct."""
     struct = structs.struct(name)
-    fields = {key: _lazily(each) for key, each in struct.named.items()}
+    fields = {key: _lazily(each) for key, each in struct.by_name.items()}
     whole = Map(fields)
     return Atomic(lambda: whole) if struct.is_atomic else whole
 
@@ -113,7 +113,7 @@ def _of_list(declared: structs.Field, item: str) -> Schema:
 
 
 def _defaults(item: str, keys: tuple[str, ...]) -> dict[str, Any]:
-    fields = structs.struct(item).named if structs.is_struct(item) else {}
+    fields = structs.struct(item).by_name if structs.is_struct(item) else {}
     defaults = {key: fields[key].default for key in keys if key in fields and fields[key].default}
     return {key: msgspec.json.decode(text) for key, text in defaults.items()}
 

@@ -12,7 +12,7 @@ class Timings:
 
     # Scheduling: backoff of an unschedulable Pod after a change, its maximum, and the retry interval without a change.
     scheduling_backoff: timedelta = timedelta(seconds=1)
-    scheduling_backoff_most: timedelta = timedelta(seconds=10)
+    scheduling_max_backoff: timedelta = timedelta(seconds=10)
     scheduling_retry: timedelta = timedelta(minutes=5)
     # Node lifecycle: how often heartbeats are checked, their grace period, and that of a Node without any status yet.
     node_monitor_period: timedelta = timedelta(seconds=5)

@@ -38,11 +38,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """The fields of one struct: `own` as Go declares them, `named` as in JSON, with inlined structs resolved."""
+    """The fields of one struct: `fields` as Go declares them, `by_name` as in JSON, with inlined structs resolved."""
 
     name: str
-    own: tuple[Field, ...]
-    named: Mapping[str, Field]
+    fields: tuple[Field, ...]
+    by_name: Mapping[str, Field]
     is_atomic: bool = False
 
     @property
@@ -78,14 +78,14 @@ def struct(name: str) -> Struct:
     entries = dict(_data()[name])
     is_atomic = entries.pop("!", "") == "atomic"
     identity = ("kind", "apiVersion") if entries.pop("@", "") else ()
-    own = tuple(_field(key, text) for key, text in entries.items())
-    named = {each: Field(each, 0, "string", is_omitted_empty=True) for each in identity}
-    for each in own:
+    fields = tuple(_field(key, text) for key, text in entries.items())
+    by_name = {each: Field(each, 0, "string", is_omitted_empty=True) for each in identity}
+    for each in fields:
         if each.is_inline:
-            named.update(struct(each.plain).named)
+            by_name.update(struct(each.plain).by_name)
         else:
-            named[each.name] = each
-    return Struct(name, own, named, is_atomic)
+            by_name[each.name] = each
+    return Struct(name, fields, by_name, is_atomic)
 
 
 def _field(key: str, text: str) -> Field:

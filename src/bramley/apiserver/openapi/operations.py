@@ -60,7 +60,7 @@ GroupVersionKind = tuple[str, str, str]
 class Names(NamedTuple):
     """The names of a resource's schemas."""
 
-    own: str
+    kind: str
     lists: str
 
 
@@ -125,7 +125,7 @@ def _operation(resource: ServedResource, verb: str, names: Names, kind: GroupVer
 def _response_schema(verb: str, names: Names) -> str:
     if verb == "list":
         return names.lists
-    return STATUS if verb in {"delete", "deletecollection"} else names.own
+    return STATUS if verb in {"delete", "deletecollection"} else names.kind
 
 
 def _body(resource: ServedResource, verb: str, names: Names) -> Json:
@@ -133,7 +133,7 @@ def _body(resource: ServedResource, verb: str, names: Names) -> Json:
         media = _CUSTOM_PATCHES if resource.is_custom else _PATCHES
         return {"content": _content(PATCH, *media), "required": True}
     if verb in {"create", "update"}:
-        return {"content": _content(names.own), "required": True}
+        return {"content": _content(names.kind), "required": True}
     return {"content": _content(DELETE_OPTIONS)} if verb.startswith("delete") else {}
 
 

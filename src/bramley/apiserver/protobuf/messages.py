@@ -99,7 +99,7 @@ def read(data: memoryview, struct_name: str, depth: int = 0) -> Json:
 def _decoders(struct_name: str) -> dict[int, _FieldDecoder]:
     return {
         each.number: _FieldDecoder(each, reader(_item(each.plain)), _item(each.plain))
-        for each in structs.struct(struct_name).own
+        for each in structs.struct(struct_name).fields
         if each.number
     }
 
@@ -136,7 +136,7 @@ def _items(decoder: _FieldDecoder, entry: wire.Entry, depth: int) -> list[Any]:
 def _to_json(values: Json, struct: structs.Struct) -> Json:
     """Return the JSON that Go prints for a struct: required scalars always, others unless they are empty."""
     fields: Json = {}
-    for name, field in struct.named.items():
+    for name, field in struct.by_name.items():
         value = values.get(name)
         if value is None:
             if field.number and not field.is_omitted_empty and field.type in _ZEROS:

@@ -104,8 +104,8 @@ def disable(crd: Json, now: datetime) -> Json:
         _as_condition("Established", _NOT_ACCEPTED, before, now),
     ]
     types = {each["type"] for each in conditions}
-    kept = [each for each in before.get("conditions") or () if each.get("type") not in types]
-    return {**crd, "status": {**before, "conditions": [*conditions, *kept]}}
+    others = [each for each in before.get("conditions") or () if each.get("type") not in types]
+    return {**crd, "status": {**before, "conditions": [*conditions, *others]}}
 
 
 def _default_names(spec: Json) -> None:

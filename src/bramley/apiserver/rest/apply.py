@@ -233,7 +233,7 @@ def _conflict(conflicts: Conflicts) -> ApiError:
     from bramley.apiserver.apply import fieldpath
 
     pairs: list[tuple[str, str]] = []
-    for manager, fields in sorted(conflicts.found.items()):
+    for manager, fields in sorted(conflicts.fields.items()):
         described = manager.describe(conflicts.managers[manager].version)
         pairs += [(described, fieldpath.format_path(path)) for path in fields.paths()]
     causes = [

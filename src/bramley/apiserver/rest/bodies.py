@@ -294,11 +294,11 @@ def _find_duplicates(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, _Pairs):
         seen = set()
         for key, each in value:
-            here = f"{path}.{key}" if path else key
+            field_path = f"{path}.{key}" if path else key
             if key in seen:
-                yield here
+                yield field_path
             seen.add(key)
-            yield from _find_duplicates(each, here)
+            yield from _find_duplicates(each, field_path)
     elif isinstance(value, list):
         for index, each in enumerate(value):
             yield from _find_duplicates(each, f"{path}[{index}]")

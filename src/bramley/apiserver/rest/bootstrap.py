@@ -61,9 +61,9 @@ async def _ensure(server: Server, which: tuple[str, str], body: Json) -> None:
         return
     # A damaged one is replaced, because nothing else would create it again.
     server.store.damage.quarantined.pop(key, None)
-    whole = {"kind": resource.kind, "apiVersion": resource.api_version, **body}
+    desired = {"kind": resource.kind, "apiVersion": resource.api_version, **body}
     try:
-        await write(server, resource, key, decide_create(server, resource, whole))
+        await write(server, resource, key, decide_create(server, resource, desired))
     except ApiError as error:
         if error.reason != "AlreadyExists":
             raise

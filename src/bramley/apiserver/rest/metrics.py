@@ -98,7 +98,7 @@ def _pod(server: Server, record: Record, summaries: Summary | None) -> Json | No
     reference = (record.key.namespace, record.key.name, pod["metadata"]["uid"])
     for each in summaries.pods if summaries else ():
         if (each.pod_ref.namespace, each.pod_ref.name, each.pod_ref.uid) == reference:
-            usages = [(one.name, _usage(one)) for one in each.containers]
+            usages = [(container.name, _usage(container)) for container in each.containers]
             measured = [(name, usage) for name, usage in usages if usage is not None]
             if not measured:
                 return None

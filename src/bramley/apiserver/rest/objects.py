@@ -72,9 +72,9 @@ def prepare_status_update(new: Json, old: Json, resource: ServedResource) -> Jso
     changed = dict(old)
     _copy_field(changed, new, "status")
     if resource.strategy.status_writes_metadata:
-        kept = metadata.with_immutable_fields(new["metadata"], old["metadata"])
-        _copy_field(kept, old["metadata"], "ownerReferences")
-        changed["metadata"] = kept
+        meta = metadata.with_immutable_fields(new["metadata"], old["metadata"])
+        _copy_field(meta, old["metadata"], "ownerReferences")
+        changed["metadata"] = meta
     _apply_defaults(changed, resource)
     _refuse(changed, resource, _validate_status(changed, old, resource))
     return changed
@@ -132,10 +132,10 @@ def set_namespace(body: Json, namespace: str) -> None:
 def check_version(new: Json, old: Json, resource: ServedResource) -> None:
     """Raise a 409 when an update is not based on the stored version; set the version of an unconditional update."""
     meta, current = new["metadata"], old["metadata"]["resourceVersion"]
-    given = meta.get("resourceVersion", "")
-    if given == current:
+    requested = meta.get("resourceVersion", "")
+    if requested == current:
         return
-    if given not in {"", "0"} and parse_version(given):
+    if requested not in {"", "0"} and parse_version(requested):
         raise status.conflict(resource.details(meta["name"]), MODIFIED)
     if not resource.strategy.unconditional_update:
         wrong = Cause(

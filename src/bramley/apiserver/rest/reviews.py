@@ -110,8 +110,8 @@ async def review_rules(server: Server, request: Request, target: Target) -> Resp
     }
     if missing:
         result["evaluationError"] = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
-    whole = {"kind": body["kind"], "apiVersion": body["apiVersion"], "metadata": {}}
-    return json_response({**whole, "spec": {}, "status": result}, 201)
+    review = {"kind": body["kind"], "apiVersion": body["apiVersion"], "metadata": {}}
+    return json_response({**review, "spec": {}, "status": result}, 201)
 
 
 async def _read(request: Request, target: Target) -> Json:
@@ -191,5 +191,5 @@ def _refuse(
 
 
 def _resource_rule(rule: Rule) -> Json:
-    whole: Json = msgspec.to_builtins(rule)
-    return {key: value for key, value in whole.items() if key != "nonResourceURLs"}
+    fields: Json = msgspec.to_builtins(rule)
+    return {key: value for key, value in fields.items() if key != "nonResourceURLs"}

@@ -73,8 +73,8 @@ def _check_unbound(pod: Json, body: Json) -> None:
     for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         expected = body["metadata"].get(field)
         if expected and expected != meta[field]:
-            why = f"Precondition failed: {label} in precondition: {expected}, {label} in object meta: {meta[field]}"
-            raise status.conflict(Details(kind=_PODS, name=name), why)
+            reason = f"Precondition failed: {label} in precondition: {expected}, {label} in object meta: {meta[field]}"
+            raise status.conflict(Details(kind=_PODS, name=name), reason)
     if "deletionTimestamp" in meta:
         raise _binding_conflict(name, f"pod {name} is being deleted, cannot be assigned to a host")
     node = pod["spec"].get("nodeName")
@@ -84,8 +84,8 @@ def _check_unbound(pod: Json, body: Json) -> None:
         raise _binding_conflict(name, f"pod {name} has non-empty .spec.schedulingGates")
 
 
-def _binding_conflict(name: str, why: str) -> ApiError:
-    return status.conflict(Details(kind="pods/binding", name=name), why)
+def _binding_conflict(name: str, reason: str) -> ApiError:
+    return status.conflict(Details(kind="pods/binding", name=name), reason)
 
 
 def _bound(pod: Json, body: Json, now: str) -> Json:

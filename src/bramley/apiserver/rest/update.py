@@ -94,10 +94,10 @@ def managers_tracker(
 def _check_uid(body: Json, old: Json, resource: ServedResource) -> None:
     requested, current = body["metadata"].get("uid"), old["metadata"]["uid"]
     if requested and requested != current:
-        why = (
+        reason = (
             f"Precondition failed: UID in precondition: {requested}, UID in object meta: {current}"
         )
-        raise status.conflict(resource.details(body["metadata"]["name"]), why)
+        raise status.conflict(resource.details(body["metadata"]["name"]), reason)
 
 
 async def write_response(

@@ -214,7 +214,7 @@ def _walk(source: str, schema: Schema, names: list[re.Match[str]], *, root: bool
             return
         if not properties or node.get("x-kubernetes-preserve-unknown-fields"):
             return
-        spelled = {escaped(one): one for one in properties}
+        spelled = {escaped(name_of_field): name_of_field for name_of_field in properties}
         if name.group() not in spelled:
             _undefined(source, name)
         node = properties[spelled[name.group()]]

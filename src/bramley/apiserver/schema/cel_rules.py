@@ -55,7 +55,7 @@ def _list(schema: Schema) -> Convert | None:
 
 def _object(schema: Schema) -> Convert | None:
     properties = schema.get("properties") or {}
-    below = {name: one for name in properties if (one := compile_conversion(properties[name]))}
+    below = {name: run for name in properties if (run := compile_conversion(properties[name]))}
     escaped_names = {name: escaped(name) or name for name in properties}
     extra = compile_conversion(schema.get("additionalProperties"))
     renamed = any(name != new for name, new in escaped_names.items())
@@ -67,9 +67,9 @@ def _object(schema: Schema) -> Convert | None:
             return value
         out: dict[str, Any] = {}
         for name, item in value.items():
-            one = below.get(name) if name in properties else extra
+            run = below.get(name) if name in properties else extra
             label = str(escaped_names.get(name, name))
-            out[label] = item if one is None or item is None else one(item)
+            out[label] = item if run is None or item is None else run(item)
         return out
 
     return convert

@@ -38,10 +38,10 @@ def compile_tree(schema: Any, compile_node: CompileNode) -> Visit | None:
 
 def _object_visit(schema: Schema, compile_node: CompileNode) -> Visit | None:
     compiled = {
-        name: compile_tree(one, compile_node)
-        for name, one in (schema.get("properties") or {}).items()
+        name: compile_tree(inner, compile_node)
+        for name, inner in (schema.get("properties") or {}).items()
     }
-    visits = {name: one for name, one in compiled.items() if one is not None}
+    visits = {name: inner for name, inner in compiled.items() if inner is not None}
     extra = compile_tree(schema.get("additionalProperties"), compile_node)
     if not visits and extra is None:
         return None
@@ -50,9 +50,9 @@ def _object_visit(schema: Schema, compile_node: CompileNode) -> Visit | None:
         if type(value) is not dict:
             return
         former = old if type(old) is dict else {}
-        for name, one in visits.items():
+        for name, inner in visits.items():
             if name in value:
-                one(value[name], former.get(name, ABSENT), child(path, name), out)
+                inner(value[name], former.get(name, ABSENT), child(path, name), out)
         if extra is not None:
             for name, item in value.items():
                 extra(item, former.get(name, ABSENT), f"{path}[{name}]", out)

@@ -72,7 +72,7 @@ def check_envelope(record: Record) -> str:
         return str(error)
     identity = meta.namespace, meta.name, meta.resource_version
     stored = record.key.namespace, record.key.name, str(record.rv)
-    return "" if identity == stored else f"it says to be {identity}, but is stored as {stored}"
+    return "" if identity == stored else f"its metadata is {identity}, but its key {stored}"
 
 
 def accept_any(_record: Record) -> str:
@@ -95,7 +95,7 @@ class DamagedObjects:
         for record in records:
             if wrong := check_record(record):
                 self.quarantined[record.key] = record
-                self._log_once(record, "Quarantined a damaged object", wrong)
+                self._log_once(record, "Quarantined damaged object", wrong)
             else:
                 readable.append(record)
         return readable
@@ -113,7 +113,7 @@ class DamagedObjects:
 
     def report(self, record: Record, error: BaseException) -> None:
         """Log that an object cannot be read, unless this state of it was logged before."""
-        self._log_once(record, "Cannot read a stored object", f"{type(error).__name__}: {error}")
+        self._log_once(record, "Reading stored object failed", f"{type(error).__name__}: {error}")
 
     def _log_once(self, record: Record, message: str, reason: str) -> None:
         if self._reported.get(record.key) == record.rv:

@@ -53,7 +53,7 @@ def _map_error(value: Any, item: str) -> str | None:
 def _struct_error(value: Any, name: str) -> str | None:
     if not isinstance(value, dict):
         return f"cannot restore struct from: {kind_of(value)}"
-    named = structs.struct(name).named
+    named = structs.struct(name).by_name
     below = (conversion_error(value[key], each.type) for key, each in named.items() if key in value)
     return next((error for error in below if error), None)
 

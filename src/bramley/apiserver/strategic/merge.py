@@ -34,7 +34,7 @@ def lookup_field(type_name: str, key: str) -> PatchMeta:
             f"merging an object in json but data type is not struct, instead is: {sort}"
         )
     struct = structs.struct(plain)
-    field = struct.named.get(key) or _find_ignoring_case(struct, key)
+    field = struct.by_name.get(key) or _find_ignoring_case(struct, key)
     if field is None:
         message = f'unable to find api field in struct {struct.go_name} for the json field "{key}"'
         raise NoSuchField(message)
@@ -68,7 +68,7 @@ def _plain_kind(plain: str) -> str:
 
 def _find_ignoring_case(struct: structs.Struct, key: str) -> structs.Field | None:
     folded = key.casefold()
-    return next((each for name, each in struct.named.items() if name.casefold() == folded), None)
+    return next((each for name, each in struct.by_name.items() if name.casefold() == folded), None)
 
 
 Json = dict[str, Any]

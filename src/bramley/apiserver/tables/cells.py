@@ -25,22 +25,22 @@ _LETTERS = {_SECOND: "s", _MINUTE: "m", _HOUR: "h", _DAY: "d", _YEAR: "y"}
 
 def human_duration(seconds: float) -> str:
     """Return a duration as kubectl shows it: `63s`, `5m3s`, `2d4h`."""
-    whole = int(seconds)
+    seconds_total = int(seconds)
     # The clocks of two machines differ a little: a start up to a second ahead counts as now.
-    if whole < -1:
+    if seconds_total < -1:
         return INVALID
-    if whole < 2 * _MINUTE:
-        return f"{max(whole, 0)}s"
+    if seconds_total < 2 * _MINUTE:
+        return f"{max(seconds_total, 0)}s"
     for limit, unit, smaller in _STEPS:
-        if whole < limit:
-            return _in_units(whole, unit, smaller)
-    return f"{whole // _YEAR}y"
+        if seconds_total < limit:
+            return _in_units(seconds_total, unit, smaller)
+    return f"{seconds_total // _YEAR}y"
 
 
-def _in_units(whole: int, unit: int, smaller: int) -> str:
-    rest = whole % unit // smaller if smaller else 0
+def _in_units(seconds_total: int, unit: int, smaller: int) -> str:
+    rest = seconds_total % unit // smaller if smaller else 0
     tail = f"{rest}{_LETTERS[smaller]}" if rest else ""
-    return f"{whole // unit}{_LETTERS[unit]}{tail}"
+    return f"{seconds_total // unit}{_LETTERS[unit]}{tail}"
 
 
 def parse_time(text: Any) -> datetime | None:

@@ -39,7 +39,7 @@ async def test_agents_own_log_follows_a_pod_too(
         await world.pod()
         await world.until_phase("Succeeded")
 
-    reasons = [getattr(record, "facts", {}).get("reason") for record in caplog.records]
+    reasons = [getattr(record, "fields", {}).get("reason") for record in caplog.records]
     assert events.STARTED_VM in reasons
 
 

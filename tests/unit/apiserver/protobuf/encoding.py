@@ -28,7 +28,7 @@ def whole(body: Json) -> bytes:
 def message(value: Json, name: str) -> bytes:
     """Return a struct's JSON as its message."""
     written = b""
-    for field in structs.struct(name).own:
+    for field in structs.struct(name).fields:
         if field.is_inline:
             written += _bytes(field.number, message(value, field.plain))
         elif field.name in value:

@@ -83,7 +83,7 @@ async def test_a_damaged_object_is_quarantined_and_can_only_be_deleted(
         assert (await world.get(WRONG)).code == 500
         assert (await world.delete(WRONG)).code == 200
         assert (await world.get(WRONG)).code == 404
-    logged = [each for each in caplog.records if each.message == "Quarantined a damaged object"]
+    logged = [each for each in caplog.records if each.message == "Quarantined damaged object"]
     assert len(logged) == 1
     async with opened(tmp_path) as world:
         assert world.store.damage.quarantined == {}, "it is gone from the file too"

@@ -54,7 +54,7 @@ def orphans_dependents(item: PartialObject) -> bool:
 
 @dataclass(slots=True)
 class Work:
-    """What a change of the graph asks for; `misplaced` are references to owners in another namespace."""
+    """The work that a change of the graph requires; `misplaced` are references to owners in another namespace."""
 
     attempt_to_delete: dict[str, None] = field(default_factory=dict)
     attempt_to_orphan: dict[str, None] = field(default_factory=dict)

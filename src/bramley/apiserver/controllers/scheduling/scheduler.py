@@ -220,7 +220,7 @@ class Scheduler:
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
     """Add the scheduler to a manager."""
     queue = SchedulingQueue(
-        backoff=timings.scheduling_backoff, max_backoff=timings.scheduling_backoff_most
+        backoff=timings.scheduling_backoff, max_backoff=timings.scheduling_max_backoff
     )
     workers: list[Workers[Pod]] = []
 
