@@ -177,7 +177,7 @@ def test_version_that_is_not_a_folder_name_is_refused(tmp_path: Path, version: s
     )
     built.path.write_bytes(gzip.compress(forged, 1))
 
-    with pytest.raises(BadConfiguration, match="has the invalid version .*: it is not an archive"):
+    with pytest.raises(BadConfiguration, match=r"has the invalid version .*: it is not an archive"):
         agent_archive.read(built.path, Kind.CODE)
 
 
