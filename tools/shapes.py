@@ -147,7 +147,7 @@ def left_out_at_zero(name: str) -> set[str]:
     go_name = f"{group}/{version}.{kind}"
     if not structs.is_struct(go_name):
         return set()
-    fields = structs.struct(go_name).named.values()
+    fields = structs.struct(go_name).by_name.values()
     return {each.name for each in fields if each.is_omitted_empty and each.type in SCALARS}
 
 

@@ -47,7 +47,7 @@ class PoolReconciler:
             return await self._release(pool)
         # Before the first child, so that no pool with children is gone before they are deleted.
         await self.kube.add_finalizer(pool, FINALIZER)
-        observed = {child.name: child for child in self.children.indexed(BY_POOL, pool.name)}
+        observed = {child.name: child for child in self.children.by_index(BY_POOL, pool.name)}
         desired = [f"{pool.name}-{number}" for number in range(pool.spec.replicas)]
         for name in set(desired) - set(observed):
             await self.kube.create(a_child(pool, name))
@@ -61,7 +61,7 @@ class PoolReconciler:
         return Settled()
 
     async def _release(self, pool: RunnerPool) -> Outcome:
-        for child in self.children.indexed(BY_POOL, pool.name):
+        for child in self.children.by_index(BY_POOL, pool.name):
             await self.kube.delete(child)
         await self.kube.remove_finalizer(pool, FINALIZER)
         return Settled()

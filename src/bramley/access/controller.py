@@ -71,9 +71,9 @@ class RoleReconciler:
             return Settled()
         decision = decide(
             owner,
-            self.pods.indexed(_BY_NODE, node),
-            current=self.roles.indexed(_BY_NAME, name),
-            bindings=self.bindings.indexed(_BY_NAME, name),
+            self.pods.by_index(_BY_NODE, node),
+            current=self.roles.by_index(_BY_NAME, name),
+            bindings=self.bindings.by_index(_BY_NAME, name),
         )
         await self._act(decision)
         return Settled()

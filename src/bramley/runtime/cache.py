@@ -101,7 +101,7 @@ class Cache(Generic[K]):
             if namespace is None or key.namespace == namespace
         ]
 
-    def indexed(self, name: str, value: Hashable) -> list[K]:
+    def by_index(self, name: str, value: Hashable) -> list[K]:
         """Return the objects that the index of this name finds by the value, sorted by key."""
         return self._indexes[name].find(value)
 

@@ -41,11 +41,11 @@ def test_index_follows_every_change() -> None:
     cache.put(Key("ns", "b"), a_thing("b", 2))
     cache.put(Key("ns", "a"), a_thing("a", 2))
 
-    assert [obj.name for obj in cache.indexed("by value", 1)] == ["early"]
-    assert [obj.name for obj in cache.indexed("by value", 2)] == ["a", "b"]
+    assert [obj.name for obj in cache.by_index("by value", 1)] == ["early"]
+    assert [obj.name for obj in cache.by_index("by value", 2)] == ["a", "b"]
     cache.remove(Key("ns", "b"))
-    assert [obj.name for obj in cache.indexed("by value", 2)] == ["a"]
-    assert cache.indexed("by value", 3) == []
+    assert [obj.name for obj in cache.by_index("by value", 2)] == ["a"]
+    assert cache.by_index("by value", 3) == []
 
 
 def test_index_may_give_many_values_or_none() -> None:
@@ -55,5 +55,5 @@ def test_index_may_give_many_values_or_none() -> None:
     cache.put(Key("ns", "a"), a_thing("a", labels={"x": "1", "y": "2"}))
     cache.put(Key("ns", "b"), a_thing("b"))
 
-    assert [obj.name for obj in cache.indexed("by label", ("y", "2"))] == ["a"]
-    assert cache.indexed("by label", ("x", "2")) == []
+    assert [obj.name for obj in cache.by_index("by label", ("y", "2"))] == ["a"]
+    assert cache.by_index("by label", ("x", "2")) == []

@@ -244,4 +244,4 @@ def test_history_keeps_what_has_pods_and_drops_the_oldest_revisions() -> None:
     deployment = msgspec.structs.replace(a_deployment(1), spec=spec)
     olds = [numbered("c", 3), numbered("a", 1, replicas=1), numbered("b", 2)]
 
-    assert [each.name for each in revisions.superfluous(deployment, olds)] == ["b"]
+    assert [each.name for each in revisions.beyond_history_limit(deployment, olds)] == ["b"]

@@ -73,8 +73,10 @@ class DeploymentReconciler:
         if deployment.deleting:
             return await self._report(rollout, progress=False)
         now = self.clock.now()
-        rollout.conditions = rollout_status.paused(deployment, rollout.conditions, now)
-        if deployment.spec.paused or _was_scaled(rollout):
+        rollout.conditions = rollout_status.with_paused_condition(
+            deployment, rollout.conditions, now
+        )
+        if deployment.spec.paused or _is_scaling_event(rollout):
             await self._sync_revision(rollout)
             await self._rescale(rollout)
             if deployment.spec.paused:
@@ -88,8 +90,8 @@ class DeploymentReconciler:
 
     async def _observe(self, deployment: Deployment) -> Rollout:
         candidates = [
-            *self.sets.indexed(BY_DEPLOYMENT, deployment.uid),
-            *self.sets.indexed(ORPHANS, deployment.namespace),
+            *self.sets.by_index(BY_DEPLOYMENT, deployment.uid),
+            *self.sets.by_index(ORPHANS, deployment.namespace),
         ]
         claim = controller_ref.claim_objects(deployment, deployment.spec.selector, candidates)
         sets = await controller_ref.adopt_and_release(self.kube, deployment, claim)
@@ -125,7 +127,7 @@ class DeploymentReconciler:
 
     def _has_pods(self, owner: ReplicaSet) -> bool:
         """Return whether a ReplicaSet still has Pods that have not ended."""
-        pods = self.pods.indexed(BY_CONTROLLER, owner.uid)
+        pods = self.pods.by_index(BY_CONTROLLER, owner.uid)
         return any(pod.deleting or active_pods.is_active(pod) for pod in pods)
 
     async def _ensure_new(self, rollout: Rollout) -> ReplicaSet | None:
@@ -148,7 +150,7 @@ class DeploymentReconciler:
             )
         except errors.AlreadyExists:
             # An earlier creation whose response was lost, or a collision of hashes.
-            return await self._existing(rollout, name)
+            return await self._find_existing(rollout, name)
         except errors.BramleyError as error:
             message = f'Failed to create new replica set "{name}": {error}'
             self._set_progressing(rollout, "False", rollout_status.CREATE_FAILED, message)
@@ -163,7 +165,7 @@ class DeploymentReconciler:
         await self._set_revision(deployment, revision)
         return made
 
-    async def _existing(self, rollout: Rollout, name: str) -> ReplicaSet | None:
+    async def _find_existing(self, rollout: Rollout, name: str) -> ReplicaSet | None:
         """Return the existing ReplicaSet of this name if it is ours and equal; else count a hash collision."""
         deployment = rollout.deployment
         existing = await self.kube.get(ReplicaSet, name, namespace=deployment.namespace)
@@ -232,7 +234,7 @@ class DeploymentReconciler:
             self.recorder.event(deployment, "ScalingReplicaSet", message)
 
     async def _clean_up(self, rollout: Rollout) -> None:
-        for each in revisions.superfluous(rollout.deployment, rollout.olds):
+        for each in revisions.beyond_history_limit(rollout.deployment, rollout.olds):
             with suppress(errors.NotFound):
                 await self.kube.delete(each)
 
@@ -253,8 +255,8 @@ class DeploymentReconciler:
         counted = self._calculate_status(rollout)
         reported = counted.conditions
         if progress:
-            reported = rollout_status.progress(deployment, rollout.new, counted, now)
-            reported = rollout_status.failures(reported, rollout.new, rollout.olds)
+            reported = rollout_status.with_progress_condition(deployment, rollout.new, counted, now)
+            reported = rollout_status.with_failure_condition(reported, rollout.new, rollout.olds)
         status = msgspec.structs.replace(
             counted, conditions=reported, collision_count=rollout.collisions
         )
@@ -271,7 +273,7 @@ class DeploymentReconciler:
         )
 
 
-def _was_scaled(rollout: Rollout) -> bool:
+def _is_scaling_event(rollout: Rollout) -> bool:
     """Return whether the Deployment was scaled since its ReplicaSets were last sized for it."""
     everyone: Sequence[ReplicaSet] = [
         *rollout.olds,

@@ -130,7 +130,7 @@ def body(deployment: Deployment, *, revision: int, replicas: int) -> dict[str, A
     }
 
 
-def superfluous(deployment: Deployment, olds: Sequence[ReplicaSet]) -> list[ReplicaSet]:
+def beyond_history_limit(deployment: Deployment, olds: Sequence[ReplicaSet]) -> list[ReplicaSet]:
     """Return the old ReplicaSets beyond the history limit, except those with Pods."""
     limit = deployment.spec.revision_history_limit
     if limit is None:

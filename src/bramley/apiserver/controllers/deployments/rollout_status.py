@@ -61,7 +61,9 @@ def set_condition(
     return [*without(conditions, type), new]
 
 
-def paused(deployment: Deployment, conditions: Conditions, now: datetime) -> Conditions:
+def with_paused_condition(
+    deployment: Deployment, conditions: Conditions, now: datetime
+) -> Conditions:
     """Return the conditions after a pause or resume; the deadline does not run while paused."""
     if not has_deadline(deployment):
         return conditions
@@ -111,7 +113,7 @@ def calculate_status(
     )
 
 
-def progress(
+def with_progress_condition(
     deployment: Deployment, new: ReplicaSet | None, counted: DeploymentStatus, now: datetime
 ) -> Conditions:
     """Return the conditions with the progress of the rollout."""
@@ -176,7 +178,7 @@ def time_left(
     return current.last_update_time + timedelta(seconds=deadline) - now
 
 
-def failures(
+def with_failure_condition(
     conditions: Conditions, new: ReplicaSet | None, olds: Sequence[ReplicaSet]
 ) -> Conditions:
     """Return the conditions with the first ReplicaFailure of the ReplicaSets, the newest first."""

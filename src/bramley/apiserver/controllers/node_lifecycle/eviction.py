@@ -145,7 +145,7 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
 
     def node_patch(key: Key, old: Node | None, new: Node | None) -> None:
         if taints.no_execute_taints(old) != taints.no_execute_taints(new):
-            for pod in pods.indexed(BY_NODE, key.name):
+            for pod in pods.by_index(BY_NODE, key.name):
                 workers.queue.add(key_of(pod))
 
     nodes.on_change(log_errors(node_patch))

@@ -201,7 +201,7 @@ class NodeMonitor:
         """Mark the Pods of a Node that has just become unready; after a failure the next check continues."""
         if node.name not in self._unmarked:
             return
-        for pod in self.pods.indexed(BY_NODE, node.name):
+        for pod in self.pods.by_index(BY_NODE, node.name):
             await self._mark_not_ready(pod)
         self._unmarked.discard(node.name)
 

@@ -49,8 +49,8 @@ class ReplicaSetReconciler:
     async def reconcile(self, owner: ReplicaSet) -> Outcome:
         """Create or delete Pods, and report the status."""
         candidates = [
-            *self.pods.indexed(BY_CONTROLLER, owner.uid),
-            *self.pods.indexed(ORPHANS, owner.namespace),
+            *self.pods.by_index(BY_CONTROLLER, owner.uid),
+            *self.pods.by_index(ORPHANS, owner.namespace),
         ]
         active = [pod for pod in candidates if active_pods.is_active(pod)]
         claim = controller_ref.claim_objects(owner, owner.spec.selector, active)
@@ -125,7 +125,7 @@ class ReplicaSetReconciler:
             and ref.uid == controller.uid
         ]
         for each in siblings or [owner]:
-            yield from self.pods.indexed(BY_CONTROLLER, each.uid)
+            yield from self.pods.by_index(BY_CONTROLLER, each.uid)
 
     async def _report(self, owner: ReplicaSet, pods: Sequence[Pod], failure: str) -> None:
         now = self.clock.now()
