@@ -70,20 +70,20 @@ class ArchiveInstall:
             yield Seal(path=self.incoming, purpose=f"seal {name}")
         if facts.stat(Stat(destination, digest=True)):
             if facts.stat(Stat(self.damaged)):
-                yield _remove(self.damaged)
+                yield remove_unneeded(self.damaged)
             # Directly before the next rename: the path is missing only for a moment.
             yield Rename(path=destination, to=self.damaged, purpose=f"rename the damaged {name}")
         yield Rename(path=self.incoming, to=destination, purpose=f"install {name}")
         yield from self.remove_temporary()
         if facts.stat(Stat(destination, digest=True)) or facts.stat(Stat(self.damaged)):
-            yield _remove(self.damaged)
+            yield remove_unneeded(self.damaged)
 
     def unpack(self, facts: Facts, *, version_command: tuple[str, ...]) -> Iterator[Command]:
         """Yield the commands that unpack it and run `version_command`, whose first word is a program's path in the archive."""
         name = f"{self.artifact.name} {self.artifact.version}"
         yield from ensure_exists(facts, self.folder)
         if facts.stat(Stat(self.incoming, digest=True)):
-            yield _remove(self.incoming)
+            yield remove_unneeded(self.incoming)
         # An archive that was completely uploaded before an interruption is not sent again.
         if not self._is_uploaded(facts):
             yield Stream(artifact=self.artifact, path=self.archive, purpose=f"upload {name}")
@@ -103,12 +103,12 @@ class ArchiveInstall:
 
     def remove_temporary(self) -> Iterator[Command]:
         """Yield the removal of the temporary files of this installation."""
-        yield _remove(self.archive)
-        yield _remove(self.incoming)
+        yield remove_unneeded(self.archive)
+        yield remove_unneeded(self.incoming)
 
     def remove_leftovers(self, facts: Facts) -> Iterator[Command]:
         """Yield the removal of temporary files of an interrupted run."""
-        return (_remove(probe.path) for probe in self._leftovers if facts.stat(probe))
+        return (remove_unneeded(probe.path) for probe in self._leftovers if facts.stat(probe))
 
     def _is_uploaded(self, facts: Facts) -> bool:
         stat = facts.stat(Stat(self.archive, digest=True))
@@ -152,5 +152,6 @@ def ensure_exists(facts: Facts, path: str) -> Iterator[Command]:
         yield Folder(path=path, purpose=f"create the folder {path}")
 
 
-def _remove(path: str) -> Remove:
+def remove_unneeded(path: str) -> Remove:
+    """Return the removal of a path that is no longer needed."""
     return Remove(path=path, purpose=f"remove {path}, which is no longer needed")

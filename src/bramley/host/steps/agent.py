@@ -17,7 +17,7 @@ from bramley.api.names import host
 from bramley.host import agent_archive, agent_daemon, archive_install, drift, grammar
 from bramley.host.archive_install import ArchiveInstall
 from bramley.host.artifacts import Artifact
-from bramley.host.commands import Command, Link, Probe, ReadFile, Remove, RunProbe, Stat
+from bramley.host.commands import Command, Link, Probe, ReadFile, RunProbe, Stat
 from bramley.host.facts import Facts
 from bramley.host.step import Step
 
@@ -117,13 +117,13 @@ class Agent(Step):
         kept = {self.folder, _target(facts, previous)}
         for version in _versions(facts, _RELEASES):
             if host.agent_release(version) not in kept:
-                yield _remove(host.agent_release(version))
+                yield archive_install.remove_unneeded(host.agent_release(version))
         needed = self._needed_interpreters(facts, host.AGENT_CURRENT, previous.path)
         if needed is None:
             return
         for version in _versions(facts, _INTERPRETERS):
             if version not in needed:
-                yield _remove(host.agent_interpreter(version))
+                yield archive_install.remove_unneeded(host.agent_interpreter(version))
 
     def _needed_interpreters(self, facts: Facts, *links: str) -> set[str] | None:
         """Return the required versions; None if the manifest of a release cannot be read, so that nothing is removed."""
@@ -150,7 +150,3 @@ def _target(facts: Facts, link: Stat) -> str:
 def _versions(facts: Facts, listing: RunProbe) -> list[str]:
     """Return the folders named like a version; all others are not ours."""
     return [name for name in facts.result(listing).text.split() if agent_archive.is_version(name)]
-
-
-def _remove(path: str) -> Remove:
-    return Remove(path=path, purpose=f"remove {path}, which is no longer needed")

@@ -16,7 +16,6 @@ from bramley.host.commands import (
     Folder,
     Probe,
     ReadFile,
-    Remove,
     Rename,
     Run,
     Stat,
@@ -70,7 +69,7 @@ class NodeExporter(Step):
             purpose = f"use node_exporter {self.artifact.version}"
             yield Rename(path=_UPLOADED, to=host.NODE_EXPORTER_BINARY, purpose=purpose)
         if self._is_stale(facts) or facts.stat(_INCOMING):
-            yield _remove_incoming()
+            yield archive_install.remove_unneeded(_INCOMING.path)
         stat = facts.stat(Stat(_WRAPPER.path))
         if facts.file(_WRAPPER) != wrapper() or stat is None or stat.mode != _EXECUTABLE:
             yield Write(
@@ -92,12 +91,6 @@ class NodeExporter(Step):
     def _is_stale(self, facts: Facts) -> bool:
         stat = facts.stat(_BINARY)
         return stat is None or (stat.digest, stat.mode) != (self.artifact.sha256, _EXECUTABLE)
-
-
-def _remove_incoming() -> Remove:
-    return Remove(
-        path=_INCOMING.path, purpose=f"remove {_INCOMING.path}, which is no longer needed"
-    )
 
 
 def wrapper() -> bytes:

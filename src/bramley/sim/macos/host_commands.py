@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bramley.api.names import host
-from bramley.base.secret import Secret, SecretBytes
+from bramley.base.secret import Secret
 from bramley.host import commands
 from bramley.host.facts import FILE, FOLDER, LINK, OTHER, Facts, FileStat, ProbeResult, RunResult
+from bramley.host.rendering.script import content_of
 from bramley.sim.macos.call import Call, Result, read_file
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import sudo, sudoers
@@ -64,13 +65,6 @@ def become_root(mac: Mac, user: str, password: Secret | None = None) -> None:
     if isinstance(decision, Result):
         error = PasswordRefused if "incorrect password" in decision.err else Failed
         raise error(decision.code, decision.err.strip())
-
-
-def content_of(content: bytes | Secret) -> bytes:
-    """Return the bytes of a content or secret."""
-    if isinstance(content, SecretBytes):
-        return content.reveal_bytes()
-    return content.reveal().encode() if isinstance(content, Secret) else content
 
 
 def write(mac: Mac, user: str, command: commands.Write) -> None:
