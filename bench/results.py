@@ -14,7 +14,7 @@ from tools.kube.programs import PROGRAMS
 
 LOCK = Path(__file__).parents[1] / "requirements" / "bench.txt"
 OURS = ("bramley", "msgspec", "aiohttp", "uvicorn", "asyncssh")
-RIVALS = ("kopf", "lightkube")
+ALTERNATIVES = ("kopf", "lightkube")
 SERVERS = ("kube-apiserver", "etcd")
 # Explanation of the numbers in each table.
 EXPLANATIONS: Mapping[str, str] = {
@@ -32,7 +32,7 @@ def versions() -> dict[str, str]:
     lock = LOCK.read_text()
     versions_found = {"python": platform.python_version()}
     versions_found |= {name: metadata.version(name) for name in OURS}
-    versions_found |= {name: pinned(lock, name) for name in RIVALS}
+    versions_found |= {name: pinned(lock, name) for name in ALTERNATIVES}
     return versions_found | {name: PROGRAMS[name].module.version for name in SERVERS}
 
 

@@ -298,7 +298,7 @@ TART: Sequence[Check] = (
 )
 
 
-async def judged(check: Check, scene: Scene) -> None:
+async def run_check(check: Check, scene: Scene) -> None:
     """Run one check and print its line."""
     name = check.__name__.replace("_", " ")
     try:
@@ -318,7 +318,7 @@ async def accept(binary: str, image: str, folder: Path) -> int:
     scene = Scene(folder, host, tart, runs, image)
     try:
         for check in (*SYSTEM, *(TART if image else ())):
-            await judged(check, scene)
+            await run_check(check, scene)
     finally:
         runs.kill(VM)
     return len(scene.failed)

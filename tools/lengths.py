@@ -55,7 +55,7 @@ class File:
 def main() -> int:
     """Print the statistics and every violation; fail if there is one."""
     files = [measure(path, ROOT) for path in sources(ROOT)]
-    for line in figures([file for file in files if file.path.startswith("src/")]):
+    for line in summary([file for file in files if file.path.startswith("src/")]):
         print(line)
     breached = [breach for file in files for breach in breaches(file)]
     for breach in breached:
@@ -107,7 +107,7 @@ def breaches(file: File) -> Iterator[str]:
             )
 
 
-def figures(files: Sequence[File]) -> Iterator[str]:
+def summary(files: Sequence[File]) -> Iterator[str]:
     """Return the lengths of functions and files beside the goals."""
     functions = [function for file in files for function in file.functions]
     lengths = sorted(function.lines for function in functions)

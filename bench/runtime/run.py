@@ -32,8 +32,8 @@ LIGHTKUBE = (
     str(workload.EVENTS),
 )
 
-Figures = Mapping[str, float]
-Measurement = Callable[[str, Path], Figures]
+Measured = Mapping[str, float]
+Measurement = Callable[[str, Path], Measured]
 
 GOALS = {
     "reconciles_vs_kopf": "≥ 20",
@@ -49,14 +49,14 @@ def run(arguments: Sequence[str]) -> Report:
     options.add_argument("--rounds", type=int, default=7, help="how often; the median counts")
     rounds = options.parse_args(arguments).rounds
     python = foreign.interpreter()
-    figures: dict[str, list[Figures]] = {}
+    figures: dict[str, list[Measured]] = {}
     for events, measurements in plan(python).items():
         with replaying(events) as server, kubeconfig(server) as access:
             for _ in range(rounds):
                 for name, measure in measurements.items():
                     print_progress(f"measuring {name}")
                     figures.setdefault(name, []).append(measure(server, access))
-    return judged({name: median(rows) for name, rows in figures.items()})
+    return evaluate({name: median(rows) for name, rows in figures.items()})
 
 
 def plan(python: Path) -> dict[int, dict[str, Measurement]]:
@@ -64,7 +64,7 @@ def plan(python: Path) -> dict[int, dict[str, Measurement]]:
     return {
         0: {
             "ours, reconciles": ours("reconciles"),
-            "kopf, reconciles": their(
+            "kopf, reconciles": third_party(
                 python, "kopf_client.py", PLACE.plural, str(workload.OBJECTS)
             ),
         },
@@ -72,7 +72,7 @@ def plan(python: Path) -> dict[int, dict[str, Measurement]]:
             "ours, events": ours("events"),
             "limit, events": module("limit", "decoded"),
             "drained, events": module("limit", "drained"),
-            "lightkube, events": their(python, "lightkube_client.py", *LIGHTKUBE),
+            "lightkube, events": third_party(python, "lightkube_client.py", *LIGHTKUBE),
         },
     }
 
@@ -89,14 +89,14 @@ def module(name: str, what: str) -> Measurement:
     )
 
 
-def their(python: Path, program: str, *names: str) -> Measurement:
+def third_party(python: Path, program: str, *names: str) -> Measurement:
     """Return the measurement of a third-party client, which finds the server by its kubeconfig."""
     command = [str(python), str(HERE / program), PLACE.group, PLACE.version, *names]
     return lambda _, access: run_client(command, KUBECONFIG=str(access))
 
 
-def run_client(command: Sequence[str], **variables: str) -> Figures:
-    """Run one client on its core and return the figures that it prints; a failure is an error."""
+def run_client(command: Sequence[str], **variables: str) -> Measured:
+    """Run one client on its core and return the measurements that it prints; a failure is an error."""
     environment = {**os.environ, "PYTHONHASHSEED": "0", **variables}
     ended = subprocess.run(
         pinned(CLIENT_CORE, command),
@@ -150,40 +150,40 @@ def kubeconfig(server: str) -> Iterator[Path]:
         yield file
 
 
-def median(rows: Sequence[Figures]) -> dict[str, float]:
-    """Return the median of each figure."""
+def median(rows: Sequence[Measured]) -> dict[str, float]:
+    """Return the median of each measurement."""
     return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
 
 
-def judged(found: Mapping[str, Figures]) -> Report:
+def evaluate(measured: Mapping[str, Measured]) -> Report:
     """Convert times to rates and ratios, and compare them with the goals."""
-    rates = {name: work_of(name) / figures["seconds"] for name, figures in found.items()}
+    rates = {name: work_of(name) / values["seconds"] for name, values in measured.items()}
     ratios = {
         "reconciles_vs_kopf": rates["ours, reconciles"] / rates["kopf, reconciles"],
         "watch_events_vs_limit": rates["ours, events"] / rates["limit, events"],
         "watch_events_vs_lightkube": rates["ours, events"] / rates["lightkube, events"],
         "server_vs_limit": rates["drained, events"] / rates["limit, events"],
-        "resident_mb": found["ours, reconciles"]["resident"] / MEGABYTE,
+        "resident_mb": measured["ours, reconciles"]["resident"] / MEGABYTE,
     }
     met = {
         "reconciles_vs_kopf": ratios["reconciles_vs_kopf"] >= 20,
         "watch_events_vs_limit": ratios["watch_events_vs_limit"] >= 0.6,
         "resident_mb": ratios["resident_mb"] <= 80,
     }
-    figures: dict[str, Any] = {"rates_per_second": rates, "measured": dict(found)}
-    return Report("runtime", COLUMNS, rows(rates, found), ratios, figures, GOALS, met)
+    figures: dict[str, Any] = {"rates_per_second": rates, "measured": dict(measured)}
+    return Report("runtime", COLUMNS, rows(rates, measured), ratios, figures, GOALS, met)
 
 
 COLUMNS = ("client", "per second", "resident MB")
 
 
-def rows(rates: Mapping[str, float], figures: Mapping[str, Figures]) -> list[tuple[str, ...]]:
+def rows(rates: Mapping[str, float], figures: Mapping[str, Measured]) -> list[tuple[str, ...]]:
     """Return the table's rows."""
-    return [(name, f"{rate:,.0f}", held(figures[name])) for name, rate in rates.items()]
+    return [(name, f"{rate:,.0f}", format_memory(figures[name])) for name, rate in rates.items()]
 
 
-def held(figures: Figures) -> str:
-    """Return the memory held, if it was measured."""
+def format_memory(figures: Measured) -> str:
+    """Return the resident memory in MB, if it was measured."""
     return f"{figures['resident'] / MEGABYTE:.0f}" if "resident" in figures else ""
 
 

@@ -126,7 +126,7 @@ def status(arguments: argparse.Namespace) -> int:
     context = probe.admin_context(instance.pki)
     code, answer = probe.get(written.ports.apiserver, "/readyz", context)
     print(f"{instance.server}/readyz {code} {answer.decode(errors='replace')[:200]}")
-    return 0 if control_plane.runs_whole(written) and code == 200 else 1
+    return 0 if control_plane.is_running_completely(written) and code == 200 else 1
 
 
 COMMANDS = {

@@ -34,7 +34,7 @@ class StartFailed(Exception):
     """A server did not start; the message contains the end of its log."""
 
 
-class Unlucky(StartFailed):
+class TransientStartFailure(StartFailed):
     """A transient failure: another process took a port, or a busy machine was too slow; the start is retried."""
 
 
@@ -43,12 +43,12 @@ def up(instance: Instance, options: Options, progress: Progress | None = None) -
     go_build.ensure((*options.servers, "kubectl"), progress)
     with go_build.exclusively(instance.lock):
         written = instance.read()
-        if written is not None and written.options == options and runs_whole(written):
+        if written is not None and written.options == options and is_running_completely(written):
             return written
         return start_with_free_ports(instance, options, progress or Progress())
 
 
-def runs_whole(written: Written) -> bool:
+def is_running_completely(written: Written) -> bool:
     """Return whether all servers of the instance are alive."""
     names = tuple(record.name for record in written.processes)
     return names == written.options.servers and all(map(processes.is_running, written.processes))
@@ -61,7 +61,7 @@ def start_with_free_ports(instance: Instance, options: Options, progress: Progre
         try:
             with progress.step("starting the control plane"):
                 return start(instance, options)
-        except Unlucky:
+        except TransientStartFailure:
             stop_servers(instance)
             if last:
                 raise
@@ -83,7 +83,7 @@ def start(instance: Instance, options: Options) -> Written:
     if options.controller_manager:
         context = probe.admin_context(instance.pki)
         path = "/api/v1/namespaces/default/serviceaccounts/default"
-        until(
+        wait_until(
             lambda: probe.get(written.ports.apiserver, path, context)[0] == 200, written.processes
         )
     return written
@@ -98,7 +98,7 @@ def start_server(instance: Instance, written: Written, name: str) -> Written:
     record = processes.start(name, command, folder=instance.folder, env=env)
     written = msgspec.structs.replace(written, processes=(*written.processes, record))
     instance.write(written)
-    until(readiness(name, instance, written.ports), (record,))
+    wait_until(readiness(name, instance, written.ports), (record,))
     return written
 
 
@@ -126,7 +126,7 @@ def is_ok(answer: tuple[int, bytes]) -> bool:
     return answer == (200, b"ok")
 
 
-def until(done: Callable[[], bool], servers: tuple[ProcessRecord, ...]) -> None:
+def wait_until(done: Callable[[], bool], servers: tuple[ProcessRecord, ...]) -> None:
     """Wait for a condition that these servers fulfil; fail with their logs if they exit or take too long."""
     deadline = time.monotonic() + START_TIMEOUT_SECONDS
     while not done():
@@ -141,7 +141,11 @@ def until(done: Callable[[], bool], servers: tuple[ProcessRecord, ...]) -> None:
 def failure(server: ProcessRecord, what: str) -> StartFailed:
     """Return the error for a server that failed, with the end of its log."""
     log_tail = processes.tail(server.log)
-    kind = Unlucky if any(reason in log_tail for reason in (PORT_TAKEN, *GAVE_UP)) else StartFailed
+    kind = (
+        TransientStartFailure
+        if any(reason in log_tail for reason in (PORT_TAKEN, *GAVE_UP))
+        else StartFailed
+    )
     return kind(f"{server.name} {what}; its log {server.log} ends:\n{log_tail}")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-STILL_AT_IT_SECONDS = 30.0
+PROGRESS_INTERVAL_SECONDS = 30.0
 
 
 def to_stderr(line: str) -> None:
@@ -47,17 +47,17 @@ class Progress:
     @contextmanager
     def plain(self, title: str, began: float) -> Iterator[None]:
         """Print a line at the start and one every half minute, so that a log shows the progress."""
-        over = threading.Event()
+        finished = threading.Event()
 
-        def keep_telling() -> None:
-            while not over.wait(STILL_AT_IT_SECONDS):
+        def print_periodically() -> None:
+            while not finished.wait(PROGRESS_INTERVAL_SECONDS):
                 self.write(f"{title}: {time.monotonic() - began:.0f} s so far")
 
         self.write(f"{title} …")
-        teller = threading.Thread(target=keep_telling, daemon=True)
-        teller.start()
+        printer = threading.Thread(target=print_periodically, daemon=True)
+        printer.start()
         try:
             yield
         finally:
-            over.set()
-            teller.join()
+            finished.set()
+            printer.join()

@@ -125,5 +125,5 @@ def test_transient_start_failures_are_distinguished_from_others(
 
     found = control_plane.failure(server, "ended")
 
-    assert isinstance(found, control_plane.Unlucky) == is_tried_again
+    assert isinstance(found, control_plane.TransientStartFailure) == is_tried_again
     assert log_line in str(found)

@@ -58,7 +58,7 @@ def test_report_has_median_p90_and_longest(tmp_path: Path) -> None:
     functions = "".join(function_of(lines, f"work{lines}") for lines in range(2, 12))
     file = measured(tmp_path, functions)
 
-    first, second, third = lengths.figures([file])
+    first, second, third = lengths.summary([file])
 
     assert "10 functions: length median 6.5 (goal 8), p90 10 (goal 30)" in first
     assert second.startswith("longest function 11 lines, work11")
