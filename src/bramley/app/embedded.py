@@ -222,16 +222,16 @@ def build(  # noqa: PLR0913 - one parameter per part that differs between server
 
 async def prepare(api: Api, token: Secret) -> None:
     """Make the API create the objects of every cluster, such as its namespaces, before the first client connects."""
-    answer = await api.transport(token).send(Request("GET", "/api/v1/namespaces/default"))
-    if answer.status == HTTPStatus.INSUFFICIENT_STORAGE:
+    response = await api.transport(token).send(Request("GET", "/api/v1/namespaces/default"))
+    if response.status == HTTPStatus.INSUFFICIENT_STORAGE:
         # Not ApiUnavailable: its advice would be about the server and the kubeconfig.
-        reason = msgspec.json.decode(answer.body, type=Status).message
+        reason = msgspec.json.decode(response.body, type=Status).message
         raise BadConfiguration(
             f"{reason}; free some disk space, or choose another folder with --data-dir"
         )
-    if answer.status != HTTPStatus.OK:
+    if response.status != HTTPStatus.OK:
         raise ApiUnavailable(
-            f"the API does not answer requests of its own process: {answer.body.decode()}"
+            f"the API does not answer requests of its own process: {response.body.decode()}"
         )
 
 

@@ -53,7 +53,7 @@ class Result:
 
 SETTLED = Result("settled", "", Requeue.ON_CHANGE)
 
-# The first class that fits decides, so the narrow ones must stand before the wide ones.
+# The first class that matches decides, so subclasses must come before their base classes.
 _ERRORS: tuple[tuple[type[errors.BramleyError], str, Requeue], ...] = (
     (errors.Unavailable, "unavailable", Requeue.WITH_BACKOFF),
     (errors.RateLimited, "rate_limited", Requeue.AFTER),
@@ -65,7 +65,7 @@ _ERRORS: tuple[tuple[type[errors.BramleyError], str, Requeue], ...] = (
     (errors.BramleyError, "failed", Requeue.WITH_BACKOFF),
 )
 
-# Of an exception group the error that comes first here decides.
+# The error of an exception group that comes first here decides.
 _WORST_FIRST = ("bug", "failed", "unavailable", "rate_limited", "conflict", "refused")
 
 

@@ -1,7 +1,7 @@
 """The work queue: which key is due, in which order, and never the same key twice at once.
 
 The rules are those of client-go: a key that waits is not added twice, a key that is added while it is being processed
-waits again when that ends, delayed adds keep the earliest time, and retries of one key back off on their own.
+waits again when that ends, delayed adds keep the earliest time, and each key has its own backoff.
 The queue knows nothing of objects or errors.
 """
 
@@ -54,11 +54,11 @@ class QueueMetrics:
 
 
 class DelayedKeys(Generic[T]):
-    """Calls `due` with each key at its time: one timer for all keys, and only the earliest time of each key."""
+    """Calls `on_due` with each key at its time: one timer for all keys, and only the earliest time of each key."""
 
-    def __init__(self, clock: Clock, due: Callable[[T], None]) -> None:
+    def __init__(self, clock: Clock, on_due: Callable[[T], None]) -> None:
         self._clock = clock
-        self._due = due
+        self._on_due = on_due
         self._times: dict[T, float] = {}
         self._heap: list[tuple[float, int, T]] = []
         # Breaks ties between equal times, since keys need not be comparable.
@@ -97,7 +97,7 @@ class DelayedKeys(Generic[T]):
             # A heap entry is outdated when its key got an earlier time afterwards.
             if self._times.get(key) == when:
                 del self._times[key]
-                self._due(key)
+                self._on_due(key)
         self._arm()
 
 
@@ -270,7 +270,7 @@ class Trigger:
         self._pending: dict[Key, None] = {}
 
     def enqueue(self, key: Key) -> None:
-        """Have the object of this key reconciled."""
+        """Enqueue the key in every connected controller."""
         if not self._queues:
             self._pending[key] = None
         for add in self._queues:

@@ -30,7 +30,7 @@ from bramley.base.errors import Cause
 
 def compile_uniqueness(schema: Schema) -> Callable[[Any, Any], list[Cause]]:
     """Return a function that finds duplicates, unless the old object already had some."""
-    visit = compile_tree(schema, _uniqueness_here)
+    visit = compile_tree(schema, _compile_uniqueness_check)
 
     def find(value: Any, old: Any) -> list[Cause]:
         if visit is None:
@@ -46,7 +46,7 @@ def compile_uniqueness(schema: Schema) -> Callable[[Any, Any], list[Cause]]:
     return find
 
 
-def _uniqueness_here(schema: Schema) -> Visit | None:
+def _compile_uniqueness_check(schema: Schema) -> Visit | None:
     kind = schema.get("x-kubernetes-list-type")
     if kind not in {"set", "map"}:
         return None
@@ -68,10 +68,12 @@ def _find_duplicates(
                 out.append(causes.invalid(f"{path}[{index}]", item, detail))
                 return
         parts = [{key: item[key] for key in keys if key in item} if item else {} for item in value]
-    out += (causes.duplicate(f"{path}[{index}]", parts[index]) for index in _doubles(parts))
+    out += (
+        causes.duplicate(f"{path}[{index}]", parts[index]) for index in _duplicate_indexes(parts)
+    )
 
 
-def _doubles(items: Iterable[Any]) -> Iterator[int]:
+def _duplicate_indexes(items: Iterable[Any]) -> Iterator[int]:
     # Each duplicate is reported once, however often it is repeated.
     seen: dict[bytes, int] = {}
     for index, item in enumerate(items):
