@@ -89,10 +89,8 @@ def _check(node: str, expires: timedelta) -> None:
 def _name_problem(node: str) -> str:
     if not _NODE_NAME.fullmatch(node):
         return f"{node!r} is not a valid node name: use lower case letters, digits, '-' and '.'"
-    if len(node) > access.LONGEST_NODE:
-        return (
-            f"the node name has {len(node)} characters; at most {access.LONGEST_NODE} are allowed"
-        )
+    if len(node) > access.MAX_NODE_LENGTH:
+        return f"the node name has {len(node)} characters; at most {access.MAX_NODE_LENGTH} are allowed"
     return ""
 
 

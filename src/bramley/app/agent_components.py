@@ -288,8 +288,8 @@ class AgentComponents:
     def _add_health_checks(self) -> None:
         for probes in self.manager.probes:
             # By the name of the check a client sees which of several agents on a machine answers.
-            probes.health_check(f"{names.HEALTH_OF_NODE}{self._settings.node.name}", lambda: "")
-            probes.ready_check(names.READY_LEASE, self.lease.expired_reason)
+            probes.add_health_check(f"{names.HEALTH_OF_NODE}{self._settings.node.name}", lambda: "")
+            probes.add_ready_check(names.READY_LEASE, self.lease.expired_reason)
 
     def _running_vms(self) -> list[str]:
         """Return our VMs whose guest may be running."""

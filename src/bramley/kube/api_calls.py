@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 logger = log.get(__name__)
 
-LONGEST_REFUSAL_BYTES = 64 * 1024
+MAX_REFUSAL_BYTES = 64 * 1024
 _TRANSIENT = (errors.ApiUnavailable, errors.TimedOut, errors.RateLimited)
 
 
@@ -172,9 +172,9 @@ async def _refusal_body(stream: Stream) -> bytes:
     body = b""
     async for chunk in stream.chunks:
         body += chunk
-        if len(body) > LONGEST_REFUSAL_BYTES:
+        if len(body) > MAX_REFUSAL_BYTES:
             break
-    return body[:LONGEST_REFUSAL_BYTES]
+    return body[:MAX_REFUSAL_BYTES]
 
 
 def _with_deadline(request: Request, deadline: timedelta) -> Request:

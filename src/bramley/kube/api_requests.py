@@ -21,7 +21,7 @@ from bramley.api.policy import DeleteOptions, Eviction, Preconditions
 from bramley.base import errors
 from bramley.base.secret import Secret
 
-LONGEST_SEGMENT = 253
+MAX_SEGMENT_LENGTH = 253
 
 
 def collection_path(resource: Resource, namespace: str | None = None) -> str:
@@ -43,9 +43,9 @@ def object_path(
 ) -> str:
     """Return the path of one object, or of one of its subresources."""
     _check_scope(resource, namespace)
-    segment = None if subresource is None else _segment("subresource", subresource)
-    metadata = None if namespace is None else _segment("namespace", namespace)
-    return resource.path(metadata, _segment("name", name), segment)
+    namespace_segment = None if namespace is None else _segment("namespace", namespace)
+    subresource_segment = None if subresource is None else _segment("subresource", subresource)
+    return resource.path(namespace_segment, _segment("name", name), subresource_segment)
 
 
 def _check_scope(resource: Resource, namespace: str | None) -> None:
@@ -56,9 +56,9 @@ def _check_scope(resource: Resource, namespace: str | None) -> None:
 
 
 def _segment(name: str, text: str) -> str:
-    is_invalid = not text or text in {".", ".."} or len(text) > LONGEST_SEGMENT
+    is_invalid = not text or text in {".", ".."} or len(text) > MAX_SEGMENT_LENGTH
     if is_invalid or any(char in "/%" or not char.isprintable() for char in text):
-        raise errors.BadRequest(f"{text[:LONGEST_SEGMENT]!r} is not a valid {name}")
+        raise errors.BadRequest(f"{text[:MAX_SEGMENT_LENGTH]!r} is not a valid {name}")
     # Names of RBAC objects contain colons, which a path may contain as they are.
     return quote(text, safe=":")
 

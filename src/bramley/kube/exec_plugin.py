@@ -27,7 +27,7 @@ from bramley.kube.tls import ClientCertificate
 
 logger = log.get(__name__)
 
-LONGEST_OUTPUT_BYTES = 1024 * 1024
+MAX_OUTPUT_BYTES = 1024 * 1024
 SHOWN_STDERR = 500
 DEADLINE = timedelta(seconds=60)
 # A server that rejects fresh credentials must not cause a program start for each request.
@@ -233,7 +233,7 @@ async def _read_bounded(pipe: asyncio.StreamReader | None) -> bytes:
     output = b""
     # Beyond the limit, too: a full pipe would block the plugin for ever.
     while pipe and (chunk := await pipe.read(65_536)):
-        output += chunk[: LONGEST_OUTPUT_BYTES - len(output)]
+        output += chunk[: MAX_OUTPUT_BYTES - len(output)]
     return output
 
 

@@ -43,7 +43,7 @@ class Settings:
 
     requests_in_flight: int = 64
     idle_connection_seconds: float = 30.0
-    longest_response_bytes: int = 512 * 1024 * 1024
+    max_response_bytes: int = 512 * 1024 * 1024
     # A vanished peer is detected after the idle time plus three unanswered keepalive probes.
     probe_after_seconds: int = 30
     probe_every_seconds: int = 10
@@ -126,7 +126,7 @@ class HttpTransport:
 
     async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
         parts: list[bytes] = []
-        remaining = self._settings.longest_response_bytes
+        remaining = self._settings.max_response_bytes
         async for chunk in response.content.iter_any():
             remaining -= len(chunk)
             if remaining < 0:

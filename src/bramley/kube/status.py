@@ -16,10 +16,10 @@ from bramley.api.meta import Fields
 from bramley.base import errors
 from bramley.base.clock import Clock
 
-LONGEST_MESSAGE = 2000
+MAX_MESSAGE_LENGTH = 2000
 DEFAULT_WAIT = timedelta(seconds=1)
 # A bound, so that a hostile number cannot overflow a timedelta.
-LONGEST_WAIT_SECONDS = 86_400.0
+MAX_WAIT_SECONDS = 86_400.0
 
 
 class StatusCause(Fields, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class Status(Fields, frozen=True, kw_only=True):
     def wait(self) -> timedelta | None:
         """Return how long the server requests to wait, if it does."""
         seconds = self.details.retry_after_seconds if self.details else 0
-        return timedelta(seconds=min(seconds, LONGEST_WAIT_SECONDS)) if seconds > 0 else None
+        return timedelta(seconds=min(seconds, MAX_WAIT_SECONDS)) if seconds > 0 else None
 
 
 _DECODER = msgspec.json.Decoder(Status)
@@ -66,12 +66,12 @@ def parse(body: bytes) -> Status:
     try:
         return _DECODER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return Status(message=bounded(body[:LONGEST_MESSAGE].decode(errors="replace")))
+        return Status(message=bounded(body[:MAX_MESSAGE_LENGTH].decode(errors="replace")))
 
 
 def bounded(text: str) -> str:
     """Return the text, truncated to the longest message."""
-    return text if len(text) <= LONGEST_MESSAGE else text[:LONGEST_MESSAGE] + " …"
+    return text if len(text) <= MAX_MESSAGE_LENGTH else text[:MAX_MESSAGE_LENGTH] + " …"
 
 
 def error(
@@ -96,7 +96,7 @@ def retry_after(headers: Mapping[str, str], clock: Clock) -> timedelta | None:
     if not text:
         return None
     if text.isascii() and text.isdigit():
-        return timedelta(seconds=min(float(text), LONGEST_WAIT_SECONDS))
+        return timedelta(seconds=min(float(text), MAX_WAIT_SECONDS))
     try:
         until = parsedate_to_datetime(text)
     except ValueError:
@@ -107,7 +107,7 @@ def retry_after(headers: Mapping[str, str], clock: Clock) -> timedelta | None:
 def _between(now: datetime, until: datetime) -> timedelta:
     aware = until if until.tzinfo else until.replace(tzinfo=UTC)
     seconds = (aware - now).total_seconds()
-    return timedelta(seconds=min(max(seconds, 0.0), LONGEST_WAIT_SECONDS))
+    return timedelta(seconds=min(max(seconds, 0.0), MAX_WAIT_SECONDS))
 
 
 Make = Callable[[str], errors.BramleyError]

@@ -17,7 +17,7 @@ from bramley.api.meta import Fields, K, Object, ObjectMeta
 from bramley.base import errors
 from bramley.kube import status
 
-LONGEST_LINE_BYTES = 16 * 1024 * 1024
+MAX_LINE_BYTES = 16 * 1024 * 1024
 SAMPLE_BYTES = 4096
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "UNDECODABLE"]
@@ -44,8 +44,8 @@ class WatchEvent(msgspec.Struct, Generic[K], frozen=True, gc=False):
 class Lines:
     """Splits a stream of chunks into blocks of whole lines; buffers at most one line of bounded length."""
 
-    def __init__(self, longest: int = LONGEST_LINE_BYTES) -> None:
-        self._longest = longest
+    def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        self._max_line_bytes = max_line_bytes
         self._parts: list[bytes] = []
         self._buffered = 0
 
@@ -61,7 +61,7 @@ class Lines:
         return block
 
     def _first_line_and_rest(self, chunk: bytes) -> bytes:
-        if self._buffered <= self._longest:
+        if self._buffered <= self._max_line_bytes:
             return chunk
         return chunk[chunk.index(b"\n") :]
 
@@ -69,7 +69,7 @@ class Lines:
         if not chunk:
             return
         self._buffered += len(chunk)
-        if self._buffered <= self._longest:
+        if self._buffered <= self._max_line_bytes:
             self._parts.append(chunk)
         else:
             # The sample is cut short, so decoding it fails and it is reported like any other undecodable line.

@@ -31,8 +31,8 @@ V = TypeVar("V")
 
 EventType = Literal["Normal", "Warning"]
 
-LONGEST_MESSAGE = 1024
-_LONGEST_NAME = 200
+MAX_MESSAGE_LENGTH = 1024
+_MAX_NAME_LENGTH = 200
 # The cause by which a namespace that is being deleted differs from a missing permission.
 _NAMESPACE_TERMINATING = "NamespaceTerminating"
 _RETRIES = Backoff(timedelta(seconds=1), timedelta(seconds=10))
@@ -197,7 +197,7 @@ class Recorder:
         if not self._spam_filter.allows(about.uid or about.name, self._clock.monotonic()):
             self._dropped.of("budget").inc()
             return
-        event = _PendingEvent(_reference(about), type, reason, message[:LONGEST_MESSAGE], action)
+        event = _PendingEvent(_reference(about), type, reason, message[:MAX_MESSAGE_LENGTH], action)
         try:
             self._queue.put_nowait(event)
         except asyncio.QueueFull:
@@ -305,7 +305,7 @@ class Recorder:
 
     async def _create(self, event: _PendingEvent, text: str) -> Event:
         now = self._clock.now().replace(microsecond=0)
-        name = f"{event.about.name[:_LONGEST_NAME]}.{self._rng.getrandbits(64):016x}"
+        name = f"{event.about.name[:_MAX_NAME_LENGTH]}.{self._rng.getrandbits(64):016x}"
         created = Event(
             # Events about cluster-scoped objects are in the default namespace.
             metadata=ObjectMeta(name=name, namespace=event.about.namespace or "default"),

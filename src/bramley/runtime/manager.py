@@ -81,7 +81,7 @@ class Manager:
         self._runnables: list[Callable[[], Coroutine[Any, Any, object]]] = []
         self.probes = [Probes(settings, registry) for settings in self._settings.probes]
         for probes in self.probes:
-            probes.ready_check("manager", self._reason_not_ready)
+            probes.add_ready_check("manager", self._reason_not_ready)
         self.kube = FencedKube(kube, writes=ReadYourWrites(), check=self.check)
 
     def check(self) -> None:
@@ -279,7 +279,7 @@ class Manager:
             return "" if informer.synced.is_set() else "not synced yet"
 
         for probes in self.probes:
-            probes.ready_check(name, check)
+            probes.add_ready_check(name, check)
 
 
 def _unwrap(error: Exception) -> Exception:

@@ -56,11 +56,11 @@ class Probes:
         self._health: dict[str, Check] = {"ping": lambda: ""}
         self._readiness: dict[str, Check] = {"ping": lambda: ""}
 
-    def health_check(self, name: str, check: Check) -> None:
+    def add_health_check(self, name: str, check: Check) -> None:
         """Add a check to /healthz; a failure means that the process should be restarted."""
         self._health[name] = check
 
-    def ready_check(self, name: str, check: Check) -> None:
+    def add_ready_check(self, name: str, check: Check) -> None:
         """Add a check to /readyz; a failure means that the process cannot do its work at present."""
         self._readiness[name] = check
 

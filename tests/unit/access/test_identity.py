@@ -187,7 +187,7 @@ async def test_invalid_node_name_is_refused_before_anything_is_created(
 
 
 async def test_agent_with_the_longest_name_is_created(server: Served) -> None:
-    node = "m" * access.LONGEST_NODE
+    node = "m" * access.MAX_NODE_LENGTH
 
     assert (await identity.create(server.kube, node, expires=HOUR)).node == node
 

@@ -223,7 +223,7 @@ async def test_endless_response_is_refused() -> None:
             await writer.drain()
 
     async with serving(flood) as server:
-        settings = Settings(longest_response_bytes=1_000_000)
+        settings = Settings(max_response_bytes=1_000_000)
         transport = HttpTransport(ClientConfig(server.url), settings=settings)
         with pytest.raises(errors.ApiUnavailable, match="exceeds the size limit"):
             await transport.send(Request("GET", "/"))

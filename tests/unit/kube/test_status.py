@@ -96,7 +96,7 @@ def test_retry_after_comes_from_the_header_the_details_or_a_default() -> None:
         (" 0 ", 0),
         ("Thu, 01 Jan 2026 12:00:30 GMT", 30),
         ("Thu, 01 Jan 2026 11:00:00 GMT", 0),
-        ("9" * 400, status.LONGEST_WAIT_SECONDS),
+        ("9" * 400, status.MAX_WAIT_SECONDS),
         ("soon", None),
         ("-5", None),
         ("", None),

@@ -39,7 +39,7 @@ def test_lines_do_not_depend_on_the_chunks(lines: list[bytes], places: list[int]
 )
 def test_long_lines_are_truncated_and_others_are_not(sizes: list[int], places: list[int]) -> None:
     lines = [bytes([97 + number]) * size for number, size in enumerate(sizes)]
-    framing = Lines(longest=10)
+    framing = Lines(max_line_bytes=10)
 
     fed = [framing.feed(chunk) for chunk in cut(b"\n".join(lines) + b"\n", places)]
 
@@ -51,7 +51,7 @@ def test_long_lines_are_truncated_and_others_are_not(sizes: list[int], places: l
 
 
 def test_endless_line_is_kept_only_in_part() -> None:
-    framing = Lines(longest=1000)
+    framing = Lines(max_line_bytes=1000)
 
     for _ in range(10_000):
         assert framing.feed(b"x" * 100) == b""

@@ -38,7 +38,7 @@ async def test_healthy_process_answers_ok() -> None:
 
 async def test_unready_process_names_the_failed_check_and_why() -> None:
     probes = Probes(ProbeSettings(), CollectorRegistry())
-    probes.ready_check("cache/pods", lambda: "not synced yet")
+    probes.add_ready_check("cache/pods", lambda: "not synced yet")
     async with served(probes) as session:
         status, text = await answer(session, "/readyz")
 
@@ -49,7 +49,7 @@ async def test_unready_process_names_the_failed_check_and_why() -> None:
 
 async def test_verbose_lists_every_check() -> None:
     probes = Probes(ProbeSettings(), CollectorRegistry())
-    probes.health_check("loop", lambda: "")
+    probes.add_health_check("loop", lambda: "")
     async with served(probes) as session:
         assert await answer(session, "/healthz?verbose") == (
             200,

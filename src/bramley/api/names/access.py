@@ -42,4 +42,4 @@ def enrolment(node: str) -> str:
 
 
 # The names of an agent's objects contain the name of its Node and must not exceed 253 characters.
-LONGEST_NODE = 253 - max(len(name("")) for name in (agent.service_account, role, enrolment))
+MAX_NODE_LENGTH = 253 - max(len(name("")) for name in (agent.service_account, role, enrolment))

@@ -33,7 +33,7 @@ NAMES = (DATABASE, *TLS, bearer_tokens.FILE, signing_keys.FILE, KUBECONFIG)
 """All parts of a backup, in this order; keys of ServiceAccounts are generated at first use, so they may be missing."""
 
 CHUNK_BYTES = 256 * 1024
-_LONGEST_MANIFEST_BYTES = 64 * 1024
+_MAX_MANIFEST_BYTES = 64 * 1024
 _END = tarfile.NUL * (2 * tarfile.BLOCKSIZE)
 
 
@@ -146,7 +146,7 @@ def unpack(path: Path, into: Path | None) -> Manifest:
 
 
 def _manifest(member: tarfile.TarInfo, tar: tarfile.TarFile) -> Manifest:
-    if member.name != MANIFEST or member.size > _LONGEST_MANIFEST_BYTES:
+    if member.name != MANIFEST or member.size > _MAX_MANIFEST_BYTES:
         raise ValueError("it does not begin with a manifest")
     encoded = _content(member, tar).read()
     fields = msgspec.json.decode(encoded, type=dict[str, object])

@@ -33,7 +33,7 @@ _HAS_LETTER = re.compile("[a-z]")
 # No vowels and no digits that look like letters, so that no words are generated.
 GENERATED_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATED_LENGTH = 5
-_LONGEST_BASE = 63 - _GENERATED_LENGTH
+_MAX_BASE_LENGTH = 63 - _GENERATED_LENGTH
 
 _ALNUM_ENDS = "and must start and end with an alphanumeric character"
 _QUALIFIED_RULE = f"must consist of alphanumeric characters, '-', '_' or '.', {_ALNUM_ENDS}"
@@ -43,7 +43,7 @@ _QUALIFIED_EXAMPLES = ("MyName", "my.name", "123-abc")
 def generate(base: str, rng: random.Random) -> str:
     """Return the base, truncated if necessary, with five random characters appended."""
     suffix = "".join(rng.choices(GENERATED_ALPHABET, k=_GENERATED_LENGTH))
-    return base[:_LONGEST_BASE] + suffix
+    return base[:_MAX_BASE_LENGTH] + suffix
 
 
 def subdomain(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002 - one grammar, two uses

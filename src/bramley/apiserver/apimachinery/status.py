@@ -28,7 +28,7 @@ class Details(msgspec.Struct, frozen=True):
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
 
-NOTHING = Details()
+NO_DETAILS = Details()
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
@@ -74,7 +74,7 @@ class ApiError(Exception):
         return msgspec.json.encode(self.status())
 
     def _details(self) -> dict[str, Any]:
-        details = wire(self.details or NOTHING)
+        details = wire(self.details or NO_DETAILS)
         if self.causes:
             details["causes"] = [_cause(each) for each in self.causes]
         if self.retry_after:
@@ -126,19 +126,19 @@ def not_found(details: Details) -> ApiError:
 def no_such_path() -> ApiError:
     """Return the 404 for a path without a resource."""
     message = "the server could not find the requested resource"
-    return ApiError(404, "NotFound", message, details=NOTHING)
+    return ApiError(404, "NotFound", message, details=NO_DETAILS)
 
 
 def no_such_page() -> ApiError:
     """Return the 404 for a path outside of the API, as the plain text that clients expect."""
     text = "404 page not found\n"
-    return ApiError(404, "NotFound", text.strip(), details=NOTHING, text=text)
+    return ApiError(404, "NotFound", text.strip(), details=NO_DETAILS, text=text)
 
 
 def method_not_allowed(details: Details | None = None) -> ApiError:
     """Return the 405 for a method that the path does not support."""
     message = "the server does not allow this method on the requested resource"
-    return ApiError(405, "MethodNotAllowed", message, details=details or NOTHING)
+    return ApiError(405, "MethodNotAllowed", message, details=details or NO_DETAILS)
 
 
 def verb_not_supported(details: Details, verb: str) -> ApiError:

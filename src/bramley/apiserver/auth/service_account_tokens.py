@@ -34,7 +34,7 @@ INVALIDATED = "service account token has been invalidated"
 LEEWAY = timedelta(minutes=1)
 _CACHED_TOKENS = 4096
 # Characters; a longer token, with very many audiences, is verified each time instead.
-_LONGEST_CACHED = 4096
+_MAX_CACHED_LENGTH = 4096
 _BAD_SIGNATURE = "invalid signature"
 _DECODE_OPTIONS: Options = {
     "verify_signature": True,
@@ -195,7 +195,7 @@ class ServiceAccountTokens:
             verified = _VerifiedToken(claims, _user(claims))
             # Verifying may have loaded the keys, which counts as a change of them.
             self._cached_for_keys = self.keys.changes
-            if len(token) > _LONGEST_CACHED:
+            if len(token) > _MAX_CACHED_LENGTH:
                 return verified
             if len(self._verified_tokens) >= _CACHED_TOKENS:
                 del self._verified_tokens[next(iter(self._verified_tokens))]

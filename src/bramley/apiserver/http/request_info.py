@@ -33,7 +33,7 @@ _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 _INVALID_SEGMENTS = frozenset({"", ".", ".."})
 _CACHED = 4096
 # No path of an object is longer; caching longer ones would only use memory.
-LONGEST_CACHED_PATH = 1024
+MAX_CACHED_PATH_LENGTH = 1024
 
 
 class RequestInfo(msgspec.Struct, frozen=True, gc=False):
@@ -65,7 +65,7 @@ class RequestInfo(msgspec.Struct, frozen=True, gc=False):
     def parse(cls, method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
         """Return what a request is about; a malformed path is not about a resource."""
         # Clients repeat most requests without a query, such as heartbeats.
-        if not query and len(path) <= LONGEST_CACHED_PATH:
+        if not query and len(path) <= MAX_CACHED_PATH_LENGTH:
             return _parse_cached(method, path)
         return _parse(method, path, query)
 

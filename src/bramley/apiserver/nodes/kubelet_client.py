@@ -178,4 +178,4 @@ class HttpKubeletClient:
         access = ClientConfig(
             url, trust=self._trust, credentials=self._credentials, compression=False
         )
-        return HttpTransport(access, settings=Settings(longest_response_bytes=_MAX_RESPONSE_BYTES))
+        return HttpTransport(access, settings=Settings(max_response_bytes=_MAX_RESPONSE_BYTES))

@@ -39,7 +39,7 @@ _LIST_CHANGED = (
     "were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
 )
 _ANY_VERSION = -1
-_LONGEST_VERSION = 20
+_MAX_VERSION_LENGTH = 20
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -202,7 +202,7 @@ def _version(text: str) -> int:
 
 def _is_version(text: str) -> bool:
     # Longer numbers exceed every version, and Python refuses to parse the longest ones.
-    return text.isascii() and text.isdigit() and len(text) <= _LONGEST_VERSION
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_VERSION_LENGTH
 
 
 def check_version_syntax(text: str) -> None:

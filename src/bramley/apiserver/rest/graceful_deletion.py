@@ -20,7 +20,7 @@ from bramley.apiserver.store.records import Record
 _GARBAGE_FINALIZERS = (metadata.ORPHAN, metadata.FOREGROUND)
 
 # About 68 years; longer periods could exceed the range of dates.
-LONGEST_GRACE_SECONDS = 2**31 - 1
+MAX_GRACE_SECONDS = 2**31 - 1
 
 
 def decide_deletion(
@@ -110,7 +110,7 @@ def _grace_seconds(old: Json, options: DeleteOptions) -> int:
     if options.grace_seconds is not None:
         seconds = options.grace_seconds
     # Kubernetes reads a negative period as one second.
-    return min(seconds, LONGEST_GRACE_SECONDS) if seconds >= 0 else 1
+    return min(seconds, MAX_GRACE_SECONDS) if seconds >= 0 else 1
 
 
 def _shorten_grace(meta: Json, options: DeleteOptions, now: datetime) -> bool | None:

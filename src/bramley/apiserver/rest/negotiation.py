@@ -222,7 +222,7 @@ def _negotiated(accept: str) -> View:
     if any(media in _JSON for media, _ in clauses):
         raise status.not_acceptable(("application/json",))
     message = "406: Not Acceptable\n\nAvailable representations: application/json"
-    raise ApiError(406, "NotAcceptable", message, details=status.NOTHING)
+    raise ApiError(406, "NotAcceptable", message, details=status.NO_DETAILS)
 
 
 def _clause(text: str) -> tuple[str, dict[str, str]]:

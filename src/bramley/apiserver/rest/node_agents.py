@@ -28,7 +28,7 @@ from bramley.kube.transport import Stream
 logger = log.get(__name__)
 # How long an agent may send nothing in the middle of a log that is not followed.
 SILENCE = timedelta(seconds=30)
-_LONGEST_REFUSAL_BYTES = 16 * 1024
+_MAX_REFUSAL_BYTES = 16 * 1024
 _FLAGS = ("follow", "previous", "timestamps")
 _FORWARDED = ("tailLines", "sinceSeconds", "sinceTime", "limitBytes")
 _FALSE = frozenset({"", "0", "f", "false"})
@@ -169,9 +169,9 @@ async def _text(stream: Stream) -> str:
     content = b""
     async for chunk in stream.chunks:
         content += chunk
-        if len(content) >= _LONGEST_REFUSAL_BYTES:
+        if len(content) >= _MAX_REFUSAL_BYTES:
             break
-    return content[:_LONGEST_REFUSAL_BYTES].decode("utf-8", "replace").strip()
+    return content[:_MAX_REFUSAL_BYTES].decode("utf-8", "replace").strip()
 
 
 def _pod(server: Server, target: Target) -> Json:

@@ -18,7 +18,7 @@ from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import scales
 from bramley.apiserver.rest.request_options import parse_version
 from bramley.apiserver.schema.values import NO_FIELD
-from bramley.apiserver.store.records import NOTHING, Draft, Removal
+from bramley.apiserver.store.records import NO_VALUES, Draft, Removal
 from bramley.base.errors import Cause
 
 MODIFIED = (
@@ -171,15 +171,17 @@ def draft(new: Json, rv: int, resource: ServedResource, *, limit_bytes: int) -> 
     body = msgspec.json.encode(stored)
     if len(body) > limit_bytes:
         raise status.too_large(f"limit is {limit_bytes}")
-    labels = stored["metadata"].get("labels") or NOTHING
-    return Draft(body, labels, resource.selected_fields(stored) if resource.selectable else NOTHING)
+    labels = stored["metadata"].get("labels") or NO_VALUES
+    return Draft(
+        body, labels, resource.selected_fields(stored) if resource.selectable else NO_VALUES
+    )
 
 
 def removal(last: Json, rv: int, resource: ServedResource) -> Removal:
     """Return an object's last state as a removal for the store, with the version of the removal."""
     stored = stored_form(last, rv, resource)
-    labels = stored["metadata"].get("labels") or NOTHING
-    fields = resource.selected_fields(stored) if resource.selectable else NOTHING
+    labels = stored["metadata"].get("labels") or NO_VALUES
+    fields = resource.selected_fields(stored) if resource.selectable else NO_VALUES
     return Removal(msgspec.json.encode(stored), labels, fields)
 
 

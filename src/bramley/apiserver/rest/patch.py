@@ -134,7 +134,7 @@ def _unsupported_patch_type(resource: ServedResource) -> ApiError:
     if resource.is_custom:
         return status.unsupported_media_type((JSON_PATCH, MERGE, APPLY))
     message = "415: Unsupported Media Type"
-    return ApiError(415, "UnsupportedMediaType", message, details=status.NOTHING)
+    return ApiError(415, "UnsupportedMediaType", message, details=status.NO_DETAILS)
 
 
 class MergePatch(msgspec.Struct, frozen=True):
@@ -165,7 +165,7 @@ class JsonPatch(msgspec.Struct, frozen=True):
         try:
             new = patches.apply(own, self.operations)
         except patches.PatchFailed:
-            raise ApiError(422, "Invalid", REJECTED, details=status.NOTHING) from None
+            raise ApiError(422, "Invalid", REJECTED, details=status.NO_DETAILS) from None
         if type(new) is not dict:
             raise _not_a_patch(new, "map[string]interface {}")
         return new
@@ -196,7 +196,7 @@ class StrategicMergePatch(msgspec.Struct, frozen=True):
         except lists.BadPatch as wrong:
             raise status.bad_request(str(wrong)) from None
         except lists.ListOfLists:
-            raise ApiError(422, "Invalid", REJECTED, details=status.NOTHING) from None
+            raise ApiError(422, "Invalid", REJECTED, details=status.NO_DETAILS) from None
         except (lists.Unmergeable, merge.NoSuchField) as wrong:
             raise ApiError(500, "", str(wrong)) from None
 

@@ -109,7 +109,7 @@ _BY_FORMAT: Mapping[str, Convert] = {
 }
 
 
-_LONGEST_MESSAGE = 5 * 1024
+_MAX_MESSAGE_LENGTH = 5 * 1024
 
 
 def compile_rules(schema: Schema) -> Visit | None:
@@ -220,7 +220,7 @@ def _message(rule: _Rule, variables: Mapping[str, Any]) -> str:
     except EvaluationFailed:
         return rule.detail
     text = computed.strip() if isinstance(computed, str) else ""
-    usable = text and "\n" not in text and len(text.encode()) <= _LONGEST_MESSAGE
+    usable = text and "\n" not in text and len(text.encode()) <= _MAX_MESSAGE_LENGTH
     return text if usable else rule.detail
 
 

@@ -26,7 +26,12 @@ from bramley.apiserver.http.exchange import (
     error_response,
     send_response,
 )
-from bramley.apiserver.http.request_info import LONGEST_CACHED_PATH, RequestInfo, Target, target_of
+from bramley.apiserver.http.request_info import (
+    MAX_CACHED_PATH_LENGTH,
+    RequestInfo,
+    Target,
+    target_of,
+)
 from bramley.apiserver.rest import (
     bootstrap,
     escalation,
@@ -181,7 +186,7 @@ class Api:
         target = self._targets.get(info.path)
         if target is None:
             target = target_of(info, catalog)
-            if len(info.path) <= LONGEST_CACHED_PATH:
+            if len(info.path) <= MAX_CACHED_PATH_LENGTH:
                 self._targets[info.path] = target
         return target
 

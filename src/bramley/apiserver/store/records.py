@@ -14,7 +14,7 @@ import msgspec
 
 Verb: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+NO_VALUES: Mapping[str, str] = MappingProxyType({})
 """The labels of what has no labels; one mapping for all of them."""
 
 
@@ -32,8 +32,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     key: Key
     rv: int
     body: bytes
-    labels: Mapping[str, str] = NOTHING
-    fields: Mapping[str, str] = NOTHING
+    labels: Mapping[str, str] = NO_VALUES
+    fields: Mapping[str, str] = NO_VALUES
 
 
 Records: TypeAlias = list[Record]
@@ -44,16 +44,16 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     """The new state of an object; the body already contains the revision of the write."""
 
     body: bytes
-    labels: Mapping[str, str] = NOTHING
-    fields: Mapping[str, str] = NOTHING
+    labels: Mapping[str, str] = NO_VALUES
+    fields: Mapping[str, str] = NO_VALUES
 
 
 class Removal(msgspec.Struct, frozen=True, gc=False):
     """The last state of an object that is removed; the body contains the revision of the removal."""
 
     body: bytes
-    labels: Mapping[str, str] = NOTHING
-    fields: Mapping[str, str] = NOTHING
+    labels: Mapping[str, str] = NO_VALUES
+    fields: Mapping[str, str] = NO_VALUES
 
 
 Build: TypeAlias = Callable[[Record | None, int], Draft | Removal | None]

@@ -22,7 +22,7 @@ from bramley.apiserver.store.damage import DECODE_ERRORS
 from bramley.apiserver.store.database import Migrations, open_database, scalar
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.journal import Disk
-from bramley.apiserver.store.records import NOTHING, Change, Key, Record
+from bramley.apiserver.store.records import NO_VALUES, Change, Key, Record
 from bramley.apiserver.store.settings import Settings
 from bramley.base.counters import Counter, Histogram
 
@@ -171,7 +171,7 @@ def _text(mapping: Mapping[str, str]) -> str:
 
 def _records(rows: Iterable[tuple[str, str, str, int, str, str, bytes]]) -> Iterator[Record]:
     """Decode rows; equal texts and equal sets of labels are shared."""
-    shared: dict[str, Mapping[str, str]] = {"": NOTHING}
+    shared: dict[str, Mapping[str, str]] = {"": NO_VALUES}
     for resource, namespace, name, rv, labels, fields, body in rows:
         key = Key(sys.intern(resource), sys.intern(namespace), name)
         try:

@@ -29,7 +29,7 @@ from bramley.apiserver.store.journal import (
     ThreadedJournal,
 )
 from bramley.apiserver.store.records import (
-    NOTHING,
+    NO_VALUES,
     Build,
     Change,
     Changes,
@@ -358,7 +358,7 @@ def _change(key: Key, head: Record | None, draft: Draft | Removal, *, rv: int) -
 def _interned(mapping: Mapping[str, str]) -> Mapping[str, str]:
     """Return the mapping with interned texts."""
     if not mapping:
-        return NOTHING
+        return NO_VALUES
     return {sys.intern(name): sys.intern(value) for name, value in mapping.items()}
 
 

@@ -11,7 +11,7 @@ from bramley.host.facts import Facts
 from bramley.host.step import Step
 
 # The Bonjour name is one DNS label: no dots, and at most this length.
-_LONGEST_LABEL = 63
+_MAX_LABEL_LENGTH = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Hostname(Step):
                 )
 
     def _names(self) -> dict[str, str]:
-        label = self.node_name.replace(".", "-")[:_LONGEST_LABEL].rstrip("-")
+        label = self.node_name.replace(".", "-")[:_MAX_LABEL_LENGTH].rstrip("-")
         return {
             "HostName": self.node_name,
             "LocalHostName": label,

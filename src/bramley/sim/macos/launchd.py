@@ -114,7 +114,7 @@ def read_job(mac: Mac, path: str, *, domain: str = SYSTEM) -> Job:
         raise RefusedByLaunchd(BAD_OWNER)
     try:
         plist = plutil.read(content)
-    except plutil.NoPropertyList as error:
+    except plutil.InvalidPropertyList as error:
         raise RefusedByLaunchd(NOT_A_LIST) from error
     if not isinstance(plist, dict) or not plist.get("Label"):
         raise RefusedByLaunchd(NOT_A_LIST)

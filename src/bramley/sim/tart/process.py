@@ -20,7 +20,7 @@ from typing import Any
 from bramley.sim.tart import effects, layout
 from bramley.sim.tart.effects import CRASHED, CommandResult, Interrupted, ProcessEnvironment, Steps
 
-_LONGEST_SHEBANG = 120
+_MAX_SHEBANG_LENGTH = 120
 # Collecting garbage would only cost time: the process is short.
 _SCRIPT = """\
 import gc, sys
@@ -356,7 +356,7 @@ def install_program(path: str, home: str, python: str) -> None:
 
 def _first_line(python: str) -> str:
     """Return the first line; the kernel accepts no long interpreter paths and none with blanks, the shell does."""
-    if len(python) <= _LONGEST_SHEBANG and " " not in python:
+    if len(python) <= _MAX_SHEBANG_LENGTH and " " not in python:
         return f"#!{python} -ISE\n"
     # A command for the shell, a string for Python.
     return f"#!/bin/sh\n''''exec '{python}' -ISE \"$0\" \"$@\" # '''\n"

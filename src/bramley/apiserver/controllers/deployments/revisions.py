@@ -20,8 +20,8 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _NOT_COPIED = frozenset(
     {_LAST_APPLIED, REVISION, HISTORY, DESIRED, MAX, "deprecated.deployment.rollback.to"}
 )
-_LONGEST_NAME = 253
-_LONGEST_HISTORY = 2000
+_MAX_NAME_LENGTH = 253
+_MAX_HISTORY_LENGTH = 2000
 # Letters and digits that cannot form words.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -92,7 +92,7 @@ def desired_annotations(
 def _with_history(history: str, before: str) -> str:
     numbers = [each for each in history.split(",") if each]
     numbers.append(before)
-    while len(",".join(numbers)) > _LONGEST_HISTORY:
+    while len(",".join(numbers)) > _MAX_HISTORY_LENGTH:
         numbers.pop(0)
     return ",".join(numbers)
 
@@ -111,7 +111,7 @@ def body(deployment: Deployment, *, revision: int, replicas: int) -> dict[str, A
     labels = {**(meta.get("labels") or {}), HASH_LABEL: hash_of_template}
     selector = msgspec.to_builtins(deployment.spec.selector)
     selector["matchLabels"] = {**selector.get("matchLabels", {}), HASH_LABEL: hash_of_template}
-    prefix = deployment.name[: _LONGEST_NAME - len(hash_of_template) - 1]
+    prefix = deployment.name[: _MAX_NAME_LENGTH - len(hash_of_template) - 1]
     return {
         "apiVersion": ReplicaSet.resource.api_version,
         "kind": ReplicaSet.resource.kind,

@@ -59,7 +59,7 @@ def _load(mac: Mac, call: Call, path: str) -> Any:
         raise Unreadable(_UNREADABLE)
     try:
         return read(contents)
-    except NoPropertyList as error:
+    except InvalidPropertyList as error:
         raise Unreadable(f"Property List error: {error}") from error
 
 
@@ -88,7 +88,7 @@ _FORMS: dict[str, Callable[[Any], str]] = {
 }
 
 
-class NoPropertyList(Exception):
+class InvalidPropertyList(Exception):
     """A file that is not a property list, and why."""
 
 
@@ -98,7 +98,7 @@ def read(contents: bytes) -> Any:
         return plistlib.loads(contents)
     # plistlib does not wrap the errors of its parsers.
     except (ExpatError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:  # fmt: skip
-        raise NoPropertyList(str(error) or type(error).__name__) from error
+        raise InvalidPropertyList(str(error) or type(error).__name__) from error
 
 
 def read_dict(mac: Mac, path: str) -> dict[str, Any] | None:
@@ -106,6 +106,6 @@ def read_dict(mac: Mac, path: str) -> dict[str, Any] | None:
     content = mac.files.read(path)
     try:
         found = None if content is None else read(content)
-    except NoPropertyList:
+    except InvalidPropertyList:
         return None
     return found if isinstance(found, dict) else None
