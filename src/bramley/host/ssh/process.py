@@ -78,6 +78,10 @@ class RemoteProcess:
         try:
             await self._communicate(interact)
         except ExceptionGroup as group:
+            task = asyncio.current_task()
+            # A TaskGroup drops a cancellation that arrives together with an error of a child; a lost line must not hide it.
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from group
             raise _first(group) from None
         await self._process.wait_closed()
         code = self._process.returncode
