@@ -9,8 +9,8 @@ import pytest
 
 from bramley.host.artifacts import Artifact
 from bramley.host.commands import Folder, Link, Rename, Stream, Write
-from bramley.host.rendering import command_scripts
-from tests.unit.host.rendering.shells import OWNER, Shell, available, tree
+from bramley.host.rendering import command_scripts, script
+from tests.unit.host.rendering.shells import OWNER, WITHIN, Shell, available, tree
 
 CONTENT = b"new\0content"
 
@@ -67,6 +67,29 @@ def test_check_runs_on_the_new_file_in_a_private_folder(shell: Shell, mac: Path)
     facts = (mac / "seen").read_bytes()
     assert facts.startswith(b"drwx------")
     assert facts.endswith(b"new\0contentoldf.conf\n")
+
+
+def test_check_that_ends_at_once_does_not_remove_the_new_file(shell: Shell, mac: Path) -> None:
+    # The timer of the check is killed when it has just been forked: bash 5 then ran the EXIT trap of its parent in every fourth of them.
+    program = """
+        new_file "$1" 0123456789abcdef
+        : >"$new/$name"
+        count=0
+        while [ "$count" -lt 200 ]; do
+            : &
+            wait_with_timeout "$!" 5
+            count=$((count + 1))
+        done
+        install_file
+    """
+    fragments = map(script.fragment, ("fail", "process_timeout", "install_file"))
+    text = script.compose(*fragments, program)
+
+    with shell.running(script.as_user(text, str(mac / "f"))) as process:
+        _, stderr = process.communicate(timeout=WITHIN)
+
+    assert (process.returncode, stderr) == (0, b"")
+    assert tree(mac) == {"f": b""}
 
 
 def test_failed_check_keeps_the_old_file(shell: Shell, mac: Path) -> None:

@@ -10,7 +10,6 @@ new_file() {
     fi
     rm -rf "$folder"/.bramley-new.????????????????."$name"
     new=$folder/.bramley-new.$2.$name
-    trap 'rm -rf "$new"' EXIT
     umask 077
     mkdir "$new" || fail "${folder:-/} is not writable"
 }
@@ -31,4 +30,5 @@ set_owner() {
 install_file() {
     sync
     mv -f "$new/$name" "$folder/" || fail "the new file cannot be renamed to its path"
+    rm -rf "$new"
 }
