@@ -118,7 +118,9 @@ def test_in_ci_the_order_is_the_same_each_time_and_can_be_repeated_elsewhere(pro
 
 
 def failed(output: str) -> list[str]:
-    return re.findall(r"^(?:FAILED|ERROR) (\S+)::", output, re.MULTILINE)
+    # The section of the reruns, which comes first, lists the failed ones as well.
+    summary = output.rpartition("short test summary info")[2]
+    return re.findall(r"^(?:FAILED|ERROR) (\S+)::", summary, re.MULTILINE)
 
 
 def write_module(project: Path, module: str, text: str) -> None:
@@ -150,6 +152,7 @@ def test_a_test_of_real_processes_that_fails_once_is_run_again_and_counted(proje
     output = run(project, *WORKERS, env={"CI": "true"})
 
     assert failed(output) == []
+    assert "RERUN tests/process/test_flaky.py::" in output
     assert re.search(r"13 passed, 1 rerun in", output.splitlines()[-1])
 
 
