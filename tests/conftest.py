@@ -205,6 +205,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if in_ci else "default"))
     if in_ci and config.getoption("randomly_seed", None) == "default":
         config.option.randomly_seed = CI_ORDER
+    # Set here: as an option in pyproject.toml it would be refused where plugins are not loaded.
+    config.option.rerun_show_tracebacks = True
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     # Garbage is collected at the end of each module, so the hundreds of collections in between are not needed.
