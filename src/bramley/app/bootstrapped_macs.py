@@ -29,7 +29,7 @@ from bramley.app.up import MacFailed, MacReady, MacSettings, Progress, StepDone,
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
-from bramley.host import converge, sequence, ssh
+from bramley.host import converge, progress, sequence, ssh
 from bramley.host.agent_daemon import AgentJob
 from bramley.host.artifacts import Artifact, ArtifactStore
 from bramley.host.spec import MacSpec
@@ -202,8 +202,8 @@ class Fleet:
         )
         return ssh.open(target, clock=self.clock, artifacts=self.artifacts.store)
 
-    def _report(self, name: str, news: converge.Progress) -> None:
-        if isinstance(news, converge.StepFinished):
+    def _report(self, name: str, news: progress.Progress) -> None:
+        if isinstance(news, progress.StepFinished):
             self.on_progress(StepDone(name, news.step.name, news.changed))
 
     async def _spec(self, served: SimulatedHost, name: str) -> MacSpec:

@@ -20,8 +20,8 @@ from bramley.host import converge, preparation, removal, report, sequence, ssh
 from bramley.host.artifacts import ArtifactStore, BandwidthLimit
 from bramley.host.claim import Claim
 from bramley.host.connection import Connection
-from bramley.host.converge import OnProgress, Plan, Report
 from bramley.host.facts import Facts
+from bramley.host.progress import OnProgress, Plan, Report
 from bramley.host.report import Overview
 from bramley.host.spec import MacSpec
 from bramley.host.step import Step
@@ -38,6 +38,8 @@ class ApplyOptions:
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     replace_tart: bool = False
+    # Leave what needs a reboot pending.
+    no_reboot: bool = False
     # Where an identity for the agent is created if the configuration names no kubeconfig.
     cluster: agent_access.Cluster | None = None
     server: str | None = None
@@ -101,7 +103,12 @@ async def plan(ssh_options: SshOptions, options: ApplyOptions) -> Plan:
 
 async def plan_steps(mac: Connection, steps: Sequence[Step], options: ApplyOptions) -> Plan:
     """Return what the selected steps would do, and which retired parts would be removed."""
-    return await converge.plan(mac, _selected(steps, options), later_steps=_retired(steps, options))
+    return await converge.plan(
+        mac,
+        _selected(steps, options),
+        later_steps=_retired(steps, options),
+        no_reboot=options.no_reboot,
+    )
 
 
 async def apply(ssh_options: SshOptions, options: ApplyOptions, on_progress: OnProgress) -> Report:
@@ -156,6 +163,7 @@ async def apply_steps(
         claim=claim(),
         later_steps=_retired(steps, options),
         facts=facts,
+        no_reboot=options.no_reboot,
     )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from bramley.app.hosts import ApplyOptions
     from bramley.app.ssh_options import SshOptions
-    from bramley.host.converge import OnProgress, Report
+    from bramley.host.progress import OnProgress, Report
 
     Act = Callable[[OnProgress], Coroutine[Any, Any, Report]]
 
@@ -47,6 +47,13 @@ ReplaceTart = Annotated[
     typer.Option(
         "--replace-tart",
         help="Replace an installed Tart of another version; the Mac must run no VMs, and Tart loses its Local Network permission.",
+    ),
+]
+NoReboot = Annotated[
+    bool,
+    typer.Option(
+        "--no-reboot",
+        help="Do not reboot the Mac; everything else is done, and what needs a reboot is reported as pending.",
     ),
 ]
 KeepTart = Annotated[
@@ -103,6 +110,7 @@ def plan(
     only: Only = None,
     skip: Skip = None,
     replace_tart: ReplaceTart = False,
+    no_reboot: NoReboot = False,
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """Show the plan for a Mac, step by step and with diffs; nothing is changed.
@@ -112,7 +120,8 @@ def plan(
       bramley host plan m1@10.0.0.5 -c mac-1.yaml
       bramley host plan m1@10.0.0.5 -c mac-1.yaml --only firewall -o json
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
-    _show_plan(ssh_options, _apply_options(config, only, skip, replace_tart=replace_tart), output)
+    more = {"replace_tart": replace_tart, "no_reboot": no_reboot}
+    _show_plan(ssh_options, _apply_options(config, only, skip, **more), output)
 
 
 @app.command("verify")
@@ -145,6 +154,7 @@ def apply(  # noqa: PLR0913 - one parameter a flag
     only: Only = None,
     skip: Skip = None,
     replace_tart: ReplaceTart = False,
+    no_reboot: NoReboot = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     server: ServerUrl = None,
@@ -155,7 +165,8 @@ def apply(  # noqa: PLR0913 - one parameter a flag
     """Converge a Mac to the configuration file; steps that are up to date are skipped.
 
     The agent's identity is created in the cluster of --kubeconfig, unless the file names a kubeconfig. After an interruption, run the
-    command again to continue.
+    command again to continue. The Mac is rebooted at most once, for the printed reason, and never while it runs VMs; what still
+    waits for a reboot is reported as pending, and `verify` fails until it is done.
 
     \b
     Examples:
@@ -166,7 +177,11 @@ def apply(  # noqa: PLR0913 - one parameter a flag
     from bramley.app import agent_access, hosts
 
     cluster = agent_access.Cluster(kubeconfig, context)
-    more = {"replace_tart": replace_tart, "megabytes_per_second": bandwidth_limit}
+    more = {
+        "replace_tart": replace_tart,
+        "no_reboot": no_reboot,
+        "megabytes_per_second": bandwidth_limit,
+    }
     identity = {
         "cluster": cluster,
         "server": server,

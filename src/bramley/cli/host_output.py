@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-    from bramley.host.converge import (
+    from bramley.host.progress import (
+        CommandStarted,
         Plan,
         PlannedStep,
         Progress,
@@ -121,7 +122,8 @@ class ProgressDisplay:
 
     def on_progress(self, progress: Progress) -> None:
         """Show one progress event."""
-        from bramley.host.converge import CommandStarted, StepSkipped, StepStarted
+        from bramley.host.commands import Reboot
+        from bramley.host.progress import CommandStarted, StepSkipped, StepStarted
 
         match progress:
             case StepStarted():
@@ -130,6 +132,9 @@ class ProgressDisplay:
                 self._set_status(f"{progress.step.name}: {progress.step.title}")
             case CommandStarted():
                 self._set_status(f"{progress.step.name}: {progress.command.purpose}")
+                # The reason is printed, not only shown: a reboot is the one command that a person at the Mac notices.
+                if isinstance(progress.command, Reboot) and not self._as_json:
+                    self._print_reboot(progress)
             case StepSkipped():
                 self._skipped.append(progress)
                 if not self._as_json:
@@ -161,7 +166,7 @@ class ProgressDisplay:
             _print((f"{report.host} is now up to date{suffix}; {summary}.", _GOOD))
 
     def _partial_report(self) -> Report:
-        from bramley.host.converge import Report
+        from bramley.host.progress import Report
 
         changed = {result.step.name: result.changed for result in self._finished}
         pending = dict.fromkeys(result.pending for result in self._finished if result.pending)
@@ -184,6 +189,10 @@ class ProgressDisplay:
         _print((f"{name:<{_NAME}}", style), (text, ""), console=self._console)
         for notice in filter(None, (finished.pending, finished.advice)):
             _print((" " * _NAME + notice, _NEW), console=self._console)
+
+    def _print_reboot(self, progress: CommandStarted) -> None:
+        text = progress.command.purpose
+        _print((f"{progress.step.name:<{_NAME}}", _NEW), (text, ""), console=self._console)
 
     def _print_skipped(self, progress: StepSkipped) -> None:
         text = f"skipped: {progress.refusal}"

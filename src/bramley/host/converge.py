@@ -1,8 +1,9 @@
 """Converge a Mac: probe all steps in one round trip, plan, then apply step by step.
 
 A step is done when its plan, computed from fresh facts, is empty; then, and only then, its part is stamped. After an interruption the
-next run starts with fresh facts. Of two concurrent runs the later one continues. Unsupported Macs are refused before any change,
-except by a skippable step: it is left out, and the run fails after all other steps.
+next run starts with fresh facts. A Mac is rebooted at most once in a run; what needs another boot is pending. Of two concurrent runs
+the later one continues. Unsupported Macs are refused before any change, except by a skippable step: it is left out, and the run fails
+after all other steps.
 """
 
 from __future__ import annotations
@@ -19,6 +20,16 @@ from bramley.host.claim import CLAIM_FILE, Claim
 from bramley.host.commands import Command, Probe, Reboot, Run, Wait
 from bramley.host.connection import Connection
 from bramley.host.facts import Facts
+from bramley.host.progress import (
+    CommandStarted,
+    OnProgress,
+    Plan,
+    PlannedStep,
+    Report,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+)
 from bramley.host.step import (
     AdvisoryStep,
     CleanupStep,
@@ -31,111 +42,23 @@ from bramley.host.step import (
 
 # The limit of all commands of one step together; each command has its own timeout, too.
 STEP_TIMEOUT = timedelta(hours=1)
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedStep:
-    """The commands of one step; `refusal` is the reason why it cannot be applied."""
-
-    step: Step
-    commands: tuple[Command, ...] = ()
-    refusal: str = ""
-    pending: str = ""
-    advice: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The commands of all steps for one Mac, computed from one set of facts."""
-
-    host: str
-    steps: tuple[PlannedStep, ...]
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether there is nothing to do; something may still be pending."""
-        return not any(step.commands or step.refusal for step in self.steps)
-
-    @property
-    def pending(self) -> tuple[str, ...]:
-        """Return what the steps wait for, without duplicates."""
-        return tuple(dict.fromkeys(step.pending for step in self.steps if step.pending))
-
-    @property
-    def advice(self) -> tuple[str, ...]:
-        """Return the advice to people, without duplicates; it does not affect whether the Mac is converged."""
-        return tuple(dict.fromkeys(step.advice for step in self.steps if step.advice))
-
-    @property
-    def is_converged(self) -> bool:
-        """Return whether there is nothing to do and nothing is pending."""
-        return self.is_empty and not self.pending
-
-
-@dataclass(frozen=True, slots=True)
-class StepStarted:
-    """A step was started, with this number of commands."""
-
-    step: Step
-    commands: int
-
-
-@dataclass(frozen=True, slots=True)
-class CommandStarted:
-    """A command of a step is about to be executed."""
-
-    step: Step
-    command: Command
-
-
-@dataclass(frozen=True, slots=True)
-class StepFinished:
-    """A step is converged; `changed` counts its executed commands."""
-
-    step: Step
-    changed: int
-    pending: str = ""
-    advice: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StepSkipped:
-    """A step was refused, and the run continues without it."""
-
-    step: Step
-    refusal: str
-
-
-Progress = StepStarted | CommandStarted | StepFinished | StepSkipped
-OnProgress = Callable[[Progress], None]
 # Further steps, chosen by the stamps of the Mac.
 LaterSteps = Callable[[drift.Stamps], Sequence[Step]]
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The result of a run: executed commands by step, what is pending, and the advice to people."""
-
-    host: str
-    changed: dict[str, int] = field(default_factory=dict)
-    pending: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
-
-    @property
-    def is_changed(self) -> bool:
-        """Return whether any command was executed."""
-        return any(self.changed.values())
-
-
 async def plan(
-    mac: Connection, steps: Sequence[Step], *, later_steps: LaterSteps = lambda _: ()
+    mac: Connection,
+    steps: Sequence[Step],
+    *,
+    later_steps: LaterSteps = lambda _: (),
+    no_reboot: bool = False,
 ) -> Plan:
     """Return what is missing on a Mac; nothing is changed."""
-    facts = await _probe(mac, *steps)
+    facts = replace(await _probe(mac, *steps), no_reboot=no_reboot)
     planned = _plan_all(mac, steps, facts)
     stamps = drift.read_stamps(facts)
     if later := later_steps(stamps):
-        later_facts = await _probe(mac, *later)
+        later_facts = replace(await _probe(mac, *later), no_reboot=no_reboot)
         later_planned = [_with_stamp(_plan_step(step, later_facts), stamps) for step in later]
         planned = replace(planned, steps=(*planned.steps, *later_planned))
     return planned
@@ -149,13 +72,15 @@ async def apply(
     claim: Claim | None = None,
     later_steps: LaterSteps = lambda _: (),
     facts: Facts | None = None,
+    no_reboot: bool = False,
 ) -> Report:
     """Converge a Mac; with a claim, this run stops as soon as another run has claimed the Mac.
 
     The refusal of a skipped step is raised at the end, after all other steps. `facts` are the recent result of `check_all`: they
-    save a round trip if nothing is to be done; otherwise the Mac is probed again.
+    save a round trip if nothing is to be done; otherwise the Mac is probed again. With `no_reboot`, what needs a reboot is pending.
     """
-    run = _Run(mac, on_progress, claim)
+    run = _Run(mac, on_progress, claim, no_reboot=no_reboot)
+    facts = replace(facts, no_reboot=no_reboot) if facts else None
     if facts is None or not _plan_all(mac, steps, facts).is_empty:
         # Also reads the claim, which earlier facts do not contain.
         facts = await run.probe(*steps)
@@ -165,7 +90,8 @@ async def apply(
         await run.ensure_all(later, await run.probe(*later))
     if run.skipped:
         raise errors.UnsupportedHost(f"{run.skipped}; all other steps were done")
-    return Report(mac.host, run.changed, tuple(dict.fromkeys(run.pending)), tuple(run.advice))
+    pending = tuple(dict.fromkeys(run.pending))
+    return Report(mac.host, run.changed, pending, tuple(run.advice), run.reboot)
 
 
 async def execute(mac: Connection, command: Command) -> str:
@@ -204,6 +130,9 @@ class _Run:
     pending: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     has_changed_mac: bool = False
+    no_reboot: bool = False
+    # Why the Mac was rebooted; empty if it was not.
+    reboot: str = ""
     # Why a step was skipped; empty if none was.
     skipped: str = ""
     # The last ignored failure of the current step, for its error if the Mac does not converge.
@@ -255,6 +184,7 @@ class _Run:
 
     async def _execute(self, step: Step, commands: Sequence[Command]) -> None:
         # Without passwordless sudo no claim can be written; the step that enables sudo changes nothing else.
+        self._check_reboots(commands)
         can_claim = not any(getattr(command, "sudo_password", None) for command in commands)
         for command in commands:
             self.on_progress(CommandStarted(step, command))
@@ -262,6 +192,8 @@ class _Run:
                 await self._ensure_claim()
             # Before the command: one that fails may have changed the Mac all the same.
             self.has_changed_mac = True
+            if isinstance(command, Reboot):
+                self.reboot = command.purpose
             self.ignored_failure = await execute(self.mac, command) or self.ignored_failure
 
     async def probe(self, *steps: Step) -> Facts:
@@ -269,7 +201,16 @@ class _Run:
         facts = await _probe(self.mac, *steps, also=(CLAIM_FILE,) if self.claim else ())
         if self.claim:
             self.claim = self.claim.check_owner(facts, is_held=self.is_claimed)
-        return facts
+        return replace(facts, is_rebooted=bool(self.reboot), no_reboot=self.no_reboot)
+
+    def _check_reboots(self, commands: Sequence[Command]) -> None:
+        """Refuse a second reboot, and any with --no-reboot, before the first command that prepares it."""
+        reboots = [command.purpose for command in commands if isinstance(command, Reboot)]
+        if reboots and (self.no_reboot or self.reboot or len(reboots) > 1):
+            reason = f"this run has done so already ({self.reboot})" if self.reboot else ""
+            raise errors.NotConverged(
+                f"{reboots[-1]}: {reason or 'this run must not do that'}; run this again"
+            )
 
     async def _ensure_claim(self) -> None:
         """Claim the Mac before its first change; before every other one, check that the claim is still ours."""

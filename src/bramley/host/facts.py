@@ -6,7 +6,7 @@ Reading a probe that was not sent is a bug of the step and raises KeyError; an e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bramley.host.commands import Probe, ReadFile, RunProbe, Stat
 
@@ -42,10 +42,13 @@ ProbeResult = RunResult | FileStat | bytes | None
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All probe results of one Mac at one time."""
+    """All probe results of one Mac at one time, and whether the run may reboot it."""
 
     # Not in the repr: files of a Mac may hold secrets.
     results: Mapping[Probe, ProbeResult] = field(default_factory=dict, repr=False)
+    # A run reboots a Mac at most once, and with --no-reboot never.
+    is_rebooted: bool = False
+    no_reboot: bool = False
 
     def result(self, probe: RunProbe) -> RunResult:
         """Return a program's result."""
@@ -67,4 +70,4 @@ class Facts:
 
     def merged(self, newer: Facts) -> Facts:
         """Return these facts, with newer results replacing older ones."""
-        return Facts({**self.results, **newer.results})
+        return replace(self, results={**self.results, **newer.results})

@@ -111,6 +111,17 @@ def is_file_vault_off(facts: Facts) -> bool:
 
 
 def reboot_blocker(facts: Facts) -> str:
+    """Return why this run must not reboot the Mac; empty if it may."""
+    if blocker := _unattended_reboot_blocker(facts):
+        return blocker
+    if facts.no_reboot:
+        return "this run was started with --no-reboot; run it again without it when the Mac runs no VMs"
+    if facts.is_rebooted:
+        return "this run has rebooted the Mac once already; check why that boot did not help, then run this again"
+    return ""
+
+
+def _unattended_reboot_blocker(facts: Facts) -> str:
     """Return why an unattended reboot would leave the Mac unreachable or without a session; empty if it would not."""
     if not is_file_vault_off(facts):
         return "FileVault needs a password at the Mac's keyboard at each boot"
@@ -121,7 +132,7 @@ def reboot_blocker(facts: Facts) -> str:
 
 def needs_login(user: str, facts: Facts) -> bool:
     """Return whether automatic login is configured and the user has no session, as after a boot without a display."""
-    is_possible = is_set_up(user, facts) and not reboot_blocker(facts)
+    is_possible = is_set_up(user, facts) and not _unattended_reboot_blocker(facts)
     return is_possible and not has_session(user, facts) and not shared_probes.vms_may_run(facts)
 
 

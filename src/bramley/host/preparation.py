@@ -15,7 +15,7 @@ from bramley.base.secret import Secret
 from bramley.host import converge, kcpassword, loginwindow
 from bramley.host.claim import Claim
 from bramley.host.connection import Connection
-from bramley.host.converge import OnProgress, Report
+from bramley.host.progress import OnProgress, Report
 from bramley.host.step import Step
 from bramley.host.steps.auto_login import AutoLogin
 from bramley.host.steps.sudo import Sudo

@@ -7,7 +7,7 @@ applied earlier, `retired_part_steps` removes it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bramley.base.clock import Clock, SystemClock
 from bramley.base.errors import BadConfiguration
@@ -167,10 +167,14 @@ def select(
     skip: Collection[str],
     names: Sequence[str] = NAMES,
 ) -> list[Step]:
-    """Return the steps selected by --only and --skip; unknown names are refused."""
+    """Return the steps selected by --only and --skip; unknown names are refused. The verification does not require what is skipped."""
     unknown = sorted({*only, *skip} - {*names})
     if unknown:
         raise BadConfiguration(
             f"unknown step {', '.join(unknown)}; the steps are {', '.join(names)}"
         )
-    return [step for step in steps if (not only or step.name in only) and step.name not in skip]
+    return [
+        replace(step, skipped=frozenset(skip)) if isinstance(step, Verification) else step
+        for step in steps
+        if (not only or step.name in only) and step.name not in skip
+    ]

@@ -20,7 +20,7 @@ from bramley.api.names import host, labels
 from bramley.app import macs
 from bramley.base import errors
 from bramley.host import converge
-from bramley.host.converge import CommandStarted, Progress, Report
+from bramley.host.progress import CommandStarted, Plan, Progress, Report
 from bramley.sim.macos import stand_ins
 from bramley.sim.ssh.faults import Fault, FaultKind
 from tests.process.bootstrap.macs import Cluster, Mac, bare, describe, differing, newer_agent
@@ -125,7 +125,7 @@ def test_second_run_probes_once_and_writes_nothing(complete: Bootstrapped) -> No
     mac, before = complete.mac, describe(complete.mac)
     commands, agent = len(mac.served.commands), mac.agent()
 
-    async def again() -> tuple[converge.Plan, Report]:
+    async def again() -> tuple[Plan, Report]:
         async with mac.connected() as connection:
             return await converge.plan(connection, mac.steps), await converge.apply(
                 connection, mac.steps

@@ -11,7 +11,7 @@ from bramley.base.errors import BramleyError
 from bramley.base.secret import Secret
 from bramley.host import converge
 from bramley.host.commands import Command, Run, Write
-from bramley.host.converge import Progress
+from bramley.host.progress import Progress
 from bramley.host.step import Step
 from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.faults import Cut, CutPoint, Fail, Fault, Hang

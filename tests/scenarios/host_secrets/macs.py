@@ -14,7 +14,7 @@ from pathlib import Path
 from bramley.base import log
 from bramley.base.secret import Secret
 from bramley.host import sequence
-from bramley.host.converge import Progress
+from bramley.host.progress import Progress
 from bramley.host.spec import MacSpec, Tailnet
 from bramley.host.step import Step
 from bramley.sim.macos import state

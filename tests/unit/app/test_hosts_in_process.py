@@ -119,3 +119,31 @@ async def test_retired_parts_are_removed_last_and_a_second_run_changes_nothing(
     assert not (await hosts.apply_steps(mac, STEPS, options())).is_changed
     assert mac.done == []
     assert drift.read_stamps(await mac.probe([drift.STAMPS_FILE])) == {}
+
+
+async def test_skipped_firewall_costs_no_further_reboot(tmp_path: Path) -> None:
+    mac = await fixtures.mac(tmp_path)
+    selected = options(skip=("preconditions", "firewall"))
+
+    report = await hosts.apply_steps(mac, sequence.steps(fixtures.spec(tmp_path)), selected)
+
+    assert fixtures.executed(mac).count("reboot") == 1
+    assert report.reboot == "reboot the Mac, so that its Local Network allowlist takes effect"
+    assert report.pending == ()
+    steps = sequence.steps(fixtures.spec(tmp_path))
+    assert (await hosts.plan_steps(mac, steps, selected)).is_converged
+
+
+async def test_everything_but_the_reboot_is_done_if_it_is_excluded(tmp_path: Path) -> None:
+    mac = await fixtures.mac(tmp_path)
+    steps = sequence.steps(fixtures.spec(tmp_path))
+    selected = replace(options(skip=("preconditions",)), no_reboot=True)
+
+    report = await hosts.apply_steps(mac, steps, selected)
+
+    assert "reboot" not in fixtures.executed(mac)
+    assert list(report.changed) == [step.name for step in steps if step.name != "preconditions"]
+    assert [pending.partition(":")[0] for pending in report.pending] == ["RebootPending"] * 2
+    assert all("--no-reboot" in pending for pending in report.pending)
+    planned = await hosts.plan_steps(mac, steps, selected)
+    assert (planned.is_empty, planned.pending) == (True, report.pending)

@@ -11,8 +11,8 @@ import typer
 
 from bramley.base.errors import UnsupportedHost
 from bramley.cli import host_output, main
-from bramley.host.commands import Remove, Run
-from bramley.host.converge import (
+from bramley.host.commands import Reboot, Remove, Run
+from bramley.host.progress import (
     CommandStarted,
     Plan,
     PlannedStep,
@@ -244,6 +244,7 @@ def test_skipped_step_is_printed_with_the_finished_ones(capsys: Captured, *, as_
             "changed": {"sleep": 1},
             "pending": [],
             "advice": [],
+            "reboot": "",
             "skipped": skipped,
         }
         assert json.loads(printed) == expected
@@ -259,3 +260,11 @@ def test_password_prompt_without_a_terminal_is_refused(
 
     assert main.run(["host", "prepare", "m1@mac", "-i", "/dev/null/no-key"]) == 2
     assert "m1@mac: there is no terminal to prompt for the password" in capsys.readouterr().err
+
+
+def test_reason_of_a_reboot_is_printed(capsys: Captured) -> None:
+    display = host_output.ProgressDisplay(MAC, as_json=False)
+
+    display.on_progress(CommandStarted(STEP, Reboot(purpose="reboot the Mac, because of a test")))
+
+    assert "reboot the Mac, because of a test" in capsys.readouterr().out

@@ -15,7 +15,7 @@ from bramley.base.secret import Secret
 from bramley.host import claim, converge
 from bramley.host.claim import Claim
 from bramley.host.commands import Command, Remove, Write
-from bramley.host.converge import Progress
+from bramley.host.progress import Progress, StepStarted
 from bramley.host.step import Step
 from bramley.host.steps.hostname import Hostname
 from bramley.host.steps.sudo import Sudo
@@ -33,7 +33,7 @@ def claim_at_step(mac: FakeMac, name: str, by: Claim = THEIRS) -> Callable[[Prog
     """Return a progress callback by which another run claims the Mac when this step starts."""
 
     def on_progress(progress: Progress) -> None:
-        if isinstance(progress, converge.StepStarted) and progress.step.name == name:
+        if isinstance(progress, StepStarted) and progress.step.name == name:
             mac.files[claim.CLAIM_FILE.path] = msgspec.json.encode(by)
 
     return on_progress

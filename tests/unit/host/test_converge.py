@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from bramley.base import errors
-from bramley.host import converge, drift
-from bramley.host.commands import Command, Folder, Probe, ReadFile, Write
+from bramley.host import converge, drift, progress
+from bramley.host.commands import Command, Folder, Probe, ReadFile, Reboot, Write
 from bramley.host.facts import Facts
 from bramley.host.step import Step
 
@@ -159,12 +159,12 @@ async def test_refusal_of_the_last_step_precedes_the_first_command() -> None:
 
 
 async def test_refused_skippable_step_is_skipped_and_the_run_fails_at_the_end() -> None:
-    mac, events = FakeMac(), list[converge.Progress]()
+    mac, events = FakeMac(), list[progress.Progress]()
     skippable = OneFile("/z", refusal="turn FileVault off", skippable=True)
     with pytest.raises(errors.UnsupportedHost) as caught:
         await converge.apply(mac, [skippable, *three_files()], on_progress=events.append)
     assert str(caught.value) == "mac-1: step z: turn FileVault off; all other steps were done"
-    assert events[0] == converge.StepSkipped(skippable, "turn FileVault off")
+    assert events[0] == progress.StepSkipped(skippable, "turn FileVault off")
     assert set(mac.files) == {"/a", "/b", "/c", drift.STAMPS_FILE.path}
 
 
@@ -213,27 +213,27 @@ class Advisor(OneFile):
 
 async def test_advice_is_reported_and_does_not_prevent_convergence() -> None:
     mac = FakeMac()
-    events: list[converge.Progress] = []
+    events: list[progress.Progress] = []
     report = await converge.apply(mac, [Advisor("/a")], on_progress=events.append)
     planned = await converge.plan(mac, [Advisor("/a")])
 
     assert report.advice == planned.advice == ("UpdateAdvised: old",)
-    assert [one.advice for one in events if isinstance(one, converge.StepFinished)] == [
+    assert [one.advice for one in events if isinstance(one, progress.StepFinished)] == [
         *report.advice
     ]
     assert planned.is_converged
 
 
 async def test_pending_work_is_reported() -> None:
-    events: list[converge.Progress] = []
+    events: list[progress.Progress] = []
     report = await converge.apply(
         FakeMac(), [OneFile("/w", pending_work="RebootPending: VMs run")], on_progress=events.append
     )
     assert report.pending == ("RebootPending: VMs run",)
     assert [type(one) for one in events] == [
-        converge.StepStarted,
-        converge.CommandStarted,
-        converge.StepFinished,
+        progress.StepStarted,
+        progress.CommandStarted,
+        progress.StepFinished,
     ]
 
 
@@ -251,3 +251,21 @@ async def test_only_changed_parts_are_planned_again() -> None:
 
 async def test_stamps_are_written_with_their_folder() -> None:
     assert {type(one) for one in drift.write_stamps({})} == {Folder, Write}
+
+
+class Rebooter(OneFile):
+    """A step that reboots the Mac in every plan, whatever the facts are."""
+
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        yield from super().plan(facts)
+        yield Reboot(purpose=f"reboot the Mac for {self.name}")
+
+
+@pytest.mark.parametrize(("no_reboot", "expected"), [(False, 1), (True, 0)])
+async def test_mac_is_never_rebooted_twice_and_not_at_all_if_that_is_excluded(
+    no_reboot: bool, expected: int
+) -> None:
+    mac = FakeMac()
+    with pytest.raises(errors.NotConverged, match="reboot the Mac for"):
+        await converge.apply(mac, [Rebooter("/a"), Rebooter("/b")], no_reboot=no_reboot)
+    assert sum(isinstance(one, Reboot) for one in mac.done) == expected

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bramley.api.names import host
 from bramley.base.errors import NotConverged, TimedOut, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import converge, kcpassword, shared_probes
+from bramley.host import converge, kcpassword, sequence, shared_probes
 from bramley.host.commands import Command, Probe, Run
 from bramley.host.facts import Facts, RunResult
 from bramley.host.spec import Egress
 from bramley.host.step import Step
-from bramley.host.steps import agent_job
+from bramley.host.steps import agent_job, firewall
 from bramley.host.steps.agent import Agent
 from bramley.host.steps.agent_job import Job
 from bramley.host.steps.auto_login import AutoLogin
@@ -203,3 +204,120 @@ async def test_dead_agent_and_missing_session_are_reported_together(tmp_path: Pa
     assert "the agent does not respond on this Mac" in str(caught.value)
     assert "m1 is not logged in at the Mac" in str(caught.value)
     assert "also: restart loginwindow: failed with code 1" in str(caught.value)
+
+
+def end_session(connection: ModelConnection) -> None:
+    connection.mac.run(Call(("killall", "-HUP", "loginwindow"), "root"))
+    faults.protect(connection.mac, launchd.LOGINWINDOW)
+
+
+def reject_password(connection: ModelConnection) -> None:
+    sealed = bytes(one ^ key for one, key in zip(b"<sealed>\0\0\0", kcpassword.KEY, strict=True))
+    connection.mac.files.write("/etc/kcpassword", sealed, mode=0o600)
+
+
+def flush_rules(connection: ModelConnection) -> None:
+    for arguments in (("-a", "tuist.runners", "-F", "all"), ("-F", "all")):
+        connection.mac.run(Call(("pfctl", *arguments), "root"))
+
+
+def stop_agent(connection: ModelConnection) -> None:
+    faults.crash(connection.mac, LABEL)
+    connection.mac.run(Call(("launchctl", "kickstart", "-k", f"system/{LABEL}"), "root"))
+
+
+def note_boot(connection: ModelConnection) -> None:
+    """Record the current boot as the one in which the allowlist was written: a reboot is pending."""
+    session = connection.mac.run(Call(("sysctl", "-n", "kern.bootsessionuuid"), "m1")).out
+    connection.mac.files.write(host.LOCAL_NETWORK_BOOT, session.encode())
+
+
+SKIPS: dict[str, Callable[[ModelConnection], None]] = {
+    "firewall": flush_rules,
+    "auto-login": reject_password,
+    "local-network": note_boot,
+    "agent-job": stop_agent,
+}
+
+
+@pytest.mark.parametrize("name", SKIPS)
+async def test_skipped_step_is_not_required(name: str, tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path)
+    SKIPS[name](connection)
+    steps = sequence.select([STEP], only=(), skip=(name,))
+
+    report = await converge.apply(connection, steps)
+    planned = await converge.plan(connection, steps)
+
+    assert (connection.done, report.pending, planned.is_converged) == ([], (), True)
+    assert not (await converge.plan(connection, [STEP])).is_converged
+
+
+async def test_missing_session_is_not_required_if_automatic_login_is_skipped(
+    tmp_path: Path,
+) -> None:
+    connection = await provisioned(tmp_path)
+    end_session(connection)
+
+    await converge.apply(connection, sequence.select([STEP], only=(), skip=("auto-login",)))
+
+    assert connection.done == []
+
+
+async def test_api_server_is_not_required_if_the_kubeconfig_is_skipped(tmp_path: Path) -> None:
+    mac = (await provisioned(tmp_path)).mac
+    connection = UnreadyAgentConnection(mac, clock=mac._clock)
+    steps = sequence.select([STEP], only=(), skip=("kubeconfig",))
+
+    await converge.apply(connection, steps)
+    faults.crash(mac, LABEL)
+    mac.run(Call(("launchctl", "kickstart", "-k", f"system/{LABEL}"), "root"))
+
+    with pytest.raises(NotConverged, match="the agent does not respond"):
+        await converge.apply(connection, steps)
+
+
+class UnfilteredConnection(ModelConnection):
+    """A connection to a Mac whose boot does not load the packet filter's file."""
+
+    async def probe(self, probes: Collection[Probe]) -> Facts:
+        facts = await super().probe(probes)
+        unfiltered = {each: RunResult(0) for each in (firewall.MAIN_RULES,) if each in probes}
+        return facts.merged(Facts(unfiltered))
+
+
+async def test_reboot_that_does_not_help_is_not_repeated(tmp_path: Path) -> None:
+    mac = (await provisioned(tmp_path, reboots=False)).mac
+    connection = UnfilteredConnection(mac, clock=mac._clock)
+
+    report = await converge.apply(connection, [STEP])
+
+    assert fixtures.executed(connection).count("reboot") == 1
+    assert report.reboot.startswith("reboot the Mac, because VMs are not filtered until then")
+    (pending,) = report.pending
+    assert "this run has rebooted the Mac once already" in pending
+    assert launchd.pid_of(mac.state, LABEL)
+
+
+async def test_without_permission_to_reboot_the_agent_keeps_running(tmp_path: Path) -> None:
+    connection = await provisioned(tmp_path, reboots=False)
+
+    report = await converge.apply(connection, [STEP], no_reboot=True)
+    planned = await converge.plan(connection, [STEP], no_reboot=True)
+
+    assert (connection.done, report.reboot) == ([], "")
+    assert report.pending == planned.pending
+    assert "--no-reboot" in report.pending[0]
+    assert (planned.is_empty, planned.is_converged) == (True, False)
+
+
+async def test_session_that_the_reboot_ended_is_restored_if_automatic_login_is_skipped(
+    tmp_path: Path,
+) -> None:
+    connection = await provisioned(tmp_path, reboots=False)
+    with connection.mac.change() as state:
+        state["settings"].update(headless=True)
+
+    await converge.apply(connection, sequence.select([STEP], only=(), skip=("auto-login",)))
+
+    assert connection.mac.state["console"]["user"] == "m1"
