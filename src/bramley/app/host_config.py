@@ -7,23 +7,21 @@ configuration. The specification of a Mac has other field names, since the file 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from bramley.api.names import machines
+from bramley.app import config_files
 from bramley.base.errors import BadConfiguration, Cause, InvalidSpec
-from bramley.base.secret import Secret
 from bramley.host import agent_archive, grammar
 from bramley.host.agent_archive import Kind, Manifest
 from bramley.host.agent_daemon import AgentJob
 from bramley.host.artifacts import Artifact, ArtifactStore
-from bramley.host.spec import Egress, MacSpec, Tailnet
+from bramley.host.spec import AllowedNetwork, Egress, MacSpec, Tailnet
 
 _REFERENCE = "docs/reference/host-config.md"
 _NAMES = {
@@ -37,6 +35,7 @@ _NAMES = {
     "cache_network": "egress.cacheNetwork",
     "private_network": "egress.privateNetwork",
     "cluster_dns": "egress.clusterDns",
+    "allow": "egress.allow",
     "node_ip": "nodeIp",
     "kubelet_bind_address": "listen.kubelet",
     "metrics_bind_address": "listen.metrics",
@@ -44,8 +43,6 @@ _NAMES = {
 }
 
 
-MAX_BYTES = 256 * 1024
-MAX_SECRET_BYTES = 64 * 1024
 _SHA256 = re.compile(r"[0-9A-Fa-f]{64}", re.ASCII)
 _GZIP = b"\x1f\x8b"
 # The only artifact that is a program and not an archive, and its field name.
@@ -55,10 +52,6 @@ _FIELDS = {_PROGRAM: "nodeExporter"}
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The base of all mappings in the file: unknown names are refused."""
-
-
-class _DuplicateKey(Exception):
-    """A mapping has a duplicate key."""
 
 
 class File(_Part, frozen=True):
@@ -79,12 +72,21 @@ class Artifacts(_Part, frozen=True):
     node_exporter: File | None = None
 
 
+class Allow(_Part, frozen=True):
+    """A private network that VMs may reach, at all ports or at some."""
+
+    cidr: str
+    ports: tuple[int | str, ...] | None = None
+    protocol: str = ""
+
+
 class EgressTable(_Part, frozen=True):
     """The networks that VMs may reach in addition to the internet."""
 
     cache_network: str = ""
     cluster_dns: str = ""
     private_network: str = ""
+    allow: tuple[Allow, ...] = ()
 
 
 class TailnetTable(_Part, frozen=True):
@@ -141,16 +143,6 @@ def config_errors(path: Path) -> Iterator[None]:
         raise BadConfiguration(f"{path}: {error}") from error
 
 
-@contextmanager
-def file_errors(field: str, path: Path) -> Iterator[None]:
-    """Raise the error of an unreadable file with the field or flag that names it."""
-    try:
-        yield
-    except OSError as error:
-        # The path may be shown: only the content of the file may be secret.
-        raise BadConfiguration(f"{field}: {error.strerror or error} ({path})") from None
-
-
 def _named(cause: Cause) -> Cause:
     head, bracket, rest = cause.field.partition("[")
     name = _NAMES.get(head, head)
@@ -160,16 +152,11 @@ def _named(cause: Cause) -> Cause:
 
 def read(path: Path) -> HostConfig:
     """Return the configuration; errors name the invalid field."""
+    value = config_files.read_yaml(path, field="--config")
     try:
-        content = _read_bounded(path, MAX_BYTES, field="--config")
-        return msgspec.convert(_load_yaml(content), HostConfig)
+        return msgspec.convert(value, HostConfig)
     except msgspec.ValidationError as error:
-        raise BadConfiguration(f"{path}: {error}; see docs/reference/host-config.md") from error
-    except _DuplicateKey as error:
-        raise BadConfiguration(f"{path}: {error}; only one of them would be used") from None
-    # The parser does not wrap the errors of its constructors for dates, numbers and tags.
-    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError) as error:
-        raise BadConfiguration(f"{path} is not valid YAML: {_one_line(error)}") from error
+        raise BadConfiguration(f"{path}: {error}; see {_REFERENCE}") from error
 
 
 async def spec(config: HostConfig, folder: Path, store: ArtifactStore, **values: Any) -> MacSpec:
@@ -181,7 +168,7 @@ async def spec(config: HostConfig, folder: Path, store: ArtifactStore, **values:
         job=_job(config, on_tailnet=tailnet is not None),
         public_keys=config.public_keys,
         client_authority=_authority(config, folder),
-        egress=Egress(**msgspec.structs.asdict(config.egress)),
+        egress=_egress(config.egress),
         tart=await _artifact("tart", files.tart, folder, store),
         interpreter=await _archive(Kind.INTERPRETER, files.interpreter, folder, store),
         agent=await _archive(Kind.CODE, files.agent, folder, store),
@@ -189,20 +176,6 @@ async def spec(config: HostConfig, folder: Path, store: ArtifactStore, **values:
         tailnet=tailnet,
         **values,
     )
-
-
-def secret(path: Path, *, field: str, holds: str = "one secret") -> Secret:
-    """Return the secret in a file, without the final newline; `field` is the field or flag that names the file."""
-    try:
-        text = _read_bounded(path, MAX_SECRET_BYTES, field=field).decode()
-    except UnicodeDecodeError:
-        # Without the cause, which contains the secret.
-        raise BadConfiguration(
-            f"{field}: {path} is not valid UTF-8; it must contain {holds}"
-        ) from None
-    if not text.strip():
-        raise BadConfiguration(f"{field}: {path} is empty; it must contain {holds}")
-    return Secret(text.rstrip("\r\n"))
 
 
 def _job(config: HostConfig, *, on_tailnet: bool) -> AgentJob:
@@ -223,11 +196,16 @@ def _job(config: HostConfig, *, on_tailnet: bool) -> AgentJob:
     )
 
 
+def _egress(table: EgressTable) -> Egress:
+    allow = tuple(AllowedNetwork(**msgspec.structs.asdict(each)) for each in table.allow)
+    return Egress(**{**msgspec.structs.asdict(table), "allow": allow})
+
+
 def _authority(config: HostConfig, folder: Path) -> bytes:
     if not config.client_authority_file:
         return b""
     field = "clientAuthorityFile"
-    content = _read_bounded(folder / config.client_authority_file, MAX_BYTES, field=field)
+    content = config_files.read(folder / config.client_authority_file, field=field)
     if b"-----BEGIN CERTIFICATE-----" not in content or b"PRIVATE KEY" in content:
         raise BadConfiguration(
             f"{field} {config.client_authority_file} must contain certificates in PEM format, and no private key"
@@ -239,9 +217,9 @@ def _require_pair(files: Artifacts, folder: Path) -> None:
     """Refuse two archives that were not built for each other, before anything is sent."""
     if files.agent and files.interpreter:
         python, code = folder / files.interpreter.file, folder / files.agent.file
-        with file_errors("artifacts.interpreter", python):
+        with config_files.file_errors("artifacts.interpreter", python):
             interpreter = agent_archive.read(python, Kind.INTERPRETER)
-        with file_errors("artifacts.agent", code):
+        with config_files.file_errors("artifacts.agent", code):
             agent_archive.read(code, Kind.CODE).require_interpreter(interpreter)
 
 
@@ -258,7 +236,7 @@ async def _tailnet(config: HostConfig, folder: Path, store: ArtifactStore) -> Ta
     table = config.tailnet
     return Tailnet(
         binaries=binaries,
-        auth_key=secret(folder / table.auth_key_file, field="tailnet.authKeyFile"),
+        auth_key=config_files.secret(folder / table.auth_key_file, field="tailnet.authKeyFile"),
         tags=table.tags,
         accept_routes=table.accept_routes,
     )
@@ -271,7 +249,7 @@ async def _artifact(
         return None
     field, path = f"artifacts.{_FIELDS.get(name, name)}", folder / file.file
     grammar.require("the file", grammar.VERSION.check(f"{field}.version", file.version))
-    with file_errors(field, path):
+    with config_files.file_errors(field, path):
         _require_content(field, path, is_archive=name != _PROGRAM)
         return _check_digest(await store.load(path, name=name, version=file.version), file)
 
@@ -282,7 +260,7 @@ async def _archive(
     if file is None:
         return None
     field, path = f"artifacts.{'agent' if kind is Kind.CODE else 'interpreter'}", folder / file.file
-    with file_errors(field, path):
+    with config_files.file_errors(field, path):
         manifest = agent_archive.read(path, kind)
         return await _load_archive(manifest, file, path, store)
 
@@ -313,49 +291,3 @@ def _check_digest(artifact: Artifact, file: File) -> Artifact:
             f"{artifact.path} has the SHA-256 {artifact.sha256}, not {file.sha256}; fetch it again"
         )
     return artifact
-
-
-def _load_yaml(content: bytes) -> Any:
-    """Return the value of a YAML document; duplicate keys are refused, because only one of them would be used."""
-    loader = yaml.SafeLoader(content)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _refuse_duplicates(node, visited=set())
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def _refuse_duplicates(node: yaml.Node, *, visited: set[int]) -> None:
-    if id(node) in visited:
-        # Reached again through an alias, possibly a recursive one.
-        return
-    visited.add(id(node))
-    if isinstance(node, yaml.MappingNode):
-        names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        if twice := [name[:80] for name, count in names.items() if count > 1]:
-            line = node.start_mark.line + 1
-            raise _DuplicateKey(f"duplicate key {', '.join(twice)} in the mapping at line {line}")
-    for each in _children(node):
-        _refuse_duplicates(each, visited=visited)
-
-
-def _children(node: yaml.Node) -> list[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        return [each for pair in node.value for each in pair]
-    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
-
-
-def _read_bounded(path: Path, max_bytes: int, *, field: str) -> bytes:
-    with file_errors(field, path), path.open("rb") as file:
-        content = file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise BadConfiguration(f"{path} is larger than {max_bytes // 1024} KiB")
-    return content
-
-
-def _one_line(error: Exception) -> str:
-    # Without the parser's name for its input; the file is named already.
-    return " ".join(str(error).replace('in "<byte string>", ', "in ").split())[:300]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-from bramley.app import agent_access, host_config
+from bramley.app import agent_access, config_files, host_config
 from bramley.app.ssh_options import SshOptions, parse_target
 from bramley.base.clock import SystemClock
 from bramley.base.errors import BadConfiguration
@@ -284,7 +284,7 @@ async def _spec(
         )
         if config.kubeconfig_file:
             path = folder / config.kubeconfig_file
-            content = host_config.secret(path, field="kubeconfigFile", holds="a kubeconfig")
+            content = config_files.secret(path, field="kubeconfigFile", holds="a kubeconfig")
             spec = replace(spec, kubeconfig=content)
         # Building the steps validates their arguments, too.
         sequence.steps(spec)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-from bramley.app.host_config import file_errors
+from bramley.app.config_files import file_errors
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
 from bramley.host import grammar, ssh

@@ -140,11 +140,11 @@ def _ssh_options(
 
 def password(file: Path | None, *, ask: bool, target: str) -> Secret | None:
     """Return the user's password from a file or a prompt; None if neither was requested."""
-    from bramley.app import host_config
+    from bramley.app import config_files
     from bramley.base.secret import Secret
 
     if file is not None:
-        return host_config.secret(file, field="--password-file", holds="the password")
+        return config_files.secret(file, field="--password-file", holds="the password")
     if not ask:
         return None
     if not _has_terminal():

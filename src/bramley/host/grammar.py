@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bramley.api.names import labels as names
@@ -30,7 +30,7 @@ class Grammar:
         """Yield the error of an invalid value."""
         # The length must be checked first, so that no pattern runs on a huge text.
         if len(value) > self.max_length or not self.pattern.fullmatch(value):
-            yield _cause(
+            yield cause(
                 field, value, f"must be {self.description}, of at most {self.max_length} characters"
             )
 
@@ -79,6 +79,7 @@ PROVIDER_ID = Grammar(
 
 _HOST_NAME = re.compile(_DNS_NAME, re.IGNORECASE | re.ASCII)
 _PORT = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
+_PORT_RANGE = re.compile(r"([1-9][0-9]{0,4})-([1-9][0-9]{0,4})", re.ASCII)
 _MAX_PORT = 65535
 _NETWORK = re.compile(r"[0-9.]{7,15}/[0-9]{1,2}", re.ASCII)
 
@@ -97,7 +98,7 @@ def labels(field: str, value: Mapping[str, str]) -> Iterator[Cause]:
         yield from LABEL_KEY.check(field, key)
         if names.is_set_by_agent(key):
             rule = "must be left out: the agent sets this label itself"
-            yield _cause(f"{field}[{key[:_MAX_QUOTED]}]", text, rule)
+            yield cause(f"{field}[{key[:_MAX_QUOTED]}]", text, rule)
         yield from LABEL_VALUE.check(f"{field}[{key[:_MAX_QUOTED]}]", text)
 
 
@@ -106,13 +107,13 @@ def host_name(field: str, value: str) -> Iterator[Cause]:
     last = value.rpartition(".")[2]
     is_name = len(value) <= 253 and _HOST_NAME.fullmatch(value) and not last.isdigit()
     if not (is_name or _is_address(value)):
-        yield _cause(field, value, "must be the name or the address of a host")
+        yield cause(field, value, "must be the name or the address of a host")
 
 
 def address(field: str, value: str) -> Iterator[Cause]:
     """Check an IPv4 or IPv6 address."""
     if not _is_address(value):
-        yield _cause(field, value, "must be an address, like 192.0.2.7")
+        yield cause(field, value, "must be an address, like 192.0.2.7")
 
 
 def endpoint(field: str, value: str) -> Iterator[Cause]:
@@ -120,7 +121,7 @@ def endpoint(field: str, value: str) -> Iterator[Cause]:
     host, colon, port = value.rpartition(":")
     is_port = bool(colon and _PORT.fullmatch(port)) and int(port) <= _MAX_PORT
     if not is_port or (host and not _is_address(host)) or ":" in host:
-        yield _cause(field, value, "must be an IPv4 address and a port, like 127.0.0.1:8081")
+        yield cause(field, value, "must be an IPv4 address and a port, like 127.0.0.1:8081")
 
 
 def network(field: str, value: str) -> Iterator[Cause]:
@@ -130,15 +131,39 @@ def network(field: str, value: str) -> Iterator[Cause]:
     except ValueError:
         parsed = None
     if parsed is None:
-        yield _cause(field, value, "must be an IPv4 network, like 10.0.0.0/8")
+        is_address = _is_address(value) and ":" not in value
+        example = f"{value}/32 for this address alone" if is_address else "like 10.0.0.0/8"
+        yield cause(field, value, f"must be an IPv4 network, {example}")
     elif str(parsed) != value:
-        yield _cause(field, value, f"must be a network and not an address in one: write {parsed}")
+        yield cause(field, value, f"must be a network and not an address in one: write {parsed}")
+
+
+def ports(field: str, value: int | str) -> Iterator[Cause]:
+    """Check a port, or a range of ports such as 8000-8100."""
+    match = _PORT_RANGE.fullmatch(str(value))
+    bounds = match.groups() if match else (str(value),)
+    is_valid = all(_PORT.fullmatch(text) and int(text) <= _MAX_PORT for text in bounds)
+    if not is_valid or int(bounds[0]) > int(bounds[-1]):
+        rule = f"must be a port from 1 to {_MAX_PORT}, or a range with the lower port first, like 8000-8100"
+        yield cause(field, str(value), rule)
+
+
+def choice(field: str, value: str, *choices: str) -> Iterator[Cause]:
+    """Check that a text is one of these."""
+    if value not in choices:
+        yield cause(field, value, f"must be {' or '.join(choices)}")
 
 
 def count(field: str, value: int, *, maximum: int) -> Iterator[Cause]:
     """Check a number from 1 to `maximum`."""
     if not 1 <= value <= maximum:
-        yield _cause(field, str(value), f"must be from 1 to {maximum}")
+        yield cause(field, str(value), f"must be from 1 to {maximum}")
+
+
+def max_length(field: str, value: Sequence[object], maximum: int) -> Iterator[Cause]:
+    """Check the length of a list."""
+    if len(value) > maximum:
+        yield cause(field, f"{len(value)} entries", f"must have at most {maximum} entries")
 
 
 def _is_address(value: str) -> bool:
@@ -149,6 +174,7 @@ def _is_address(value: str) -> bool:
         return False
 
 
-def _cause(field: str, value: str, rule: str) -> Cause:
+def cause(field: str, value: str, rule: str) -> Cause:
+    """Return the error of a value that breaks a rule; a long value is truncated."""
     quoted = value if len(value) <= _MAX_QUOTED else f"{value[:_MAX_QUOTED]}…"
     return Cause(field, INVALID, f"{field} {quoted!r} {rule}")

@@ -6,13 +6,20 @@ the stamps, so neither a secret nor a name makes a Mac drift.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from bramley.api.names import host
+from bramley.base.errors import Cause
 from bramley.base.secret import Secret
 from bramley.host import grammar
 from bramley.host.agent_daemon import AgentJob
 from bramley.host.artifacts import Artifact
+
+PROTOCOLS = ("tcp", "udp")
+# pf has one rule for each port of each network; their list must fit into the probe of the rules in force.
+MAX_ALLOWED_NETWORKS = 64
+MAX_PORTS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +33,37 @@ class Tailnet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AllowedNetwork:
+    """A private network that VMs may reach: with every protocol, with one, or at some ports, of TCP unless specified otherwise."""
+
+    cidr: str
+    # Ports and ranges such as 8000-8100. None: all.
+    ports: tuple[int | str, ...] | None = None
+    protocol: str = ""
+
+    def check(self, field: str) -> Iterator[Cause]:
+        """Yield the errors of its values."""
+        yield from grammar.network(f"{field}.cidr", self.cidr)
+        if self.protocol:
+            yield from grammar.choice(f"{field}.protocol", self.protocol, *PROTOCOLS)
+        if self.ports is None:
+            return
+        for index, value in enumerate(self.ports[:MAX_PORTS]):
+            yield from grammar.ports(f"{field}.ports[{index}]", value)
+        if not self.ports:
+            rule = "must have an entry; leave it out to allow all ports"
+            yield grammar.cause(f"{field}.ports", "[]", rule)
+        yield from grammar.max_length(f"{field}.ports", self.ports, MAX_PORTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Egress:
     """Exceptions from the egress rules of VMs, which otherwise reach only the internet; empty: none."""
 
     cache_network: str = ""
     cluster_dns: str = ""
     private_network: str = ""
+    allow: tuple[AllowedNetwork, ...] = ()
 
     def __post_init__(self) -> None:
         networks = {"cache_network": self.cache_network, "private_network": self.private_network}
@@ -39,6 +71,11 @@ class Egress:
             "the firewall",
             *(grammar.network(name, value) for name, value in networks.items() if value),
             grammar.host_name("cluster_dns", self.cluster_dns) if self.cluster_dns else (),
+            grammar.max_length("allow", self.allow, MAX_ALLOWED_NETWORKS),
+            *(
+                allowed.check(f"allow[{index}]")
+                for index, allowed in enumerate(self.allow[:MAX_ALLOWED_NETWORKS])
+            ),
         )
 
 

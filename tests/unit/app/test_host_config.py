@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bramley.app import host_config
+from bramley.app import config_files, host_config
 from bramley.app.host_config import config_errors
 from bramley.base.errors import BadConfiguration, InvalidSpec
 from bramley.base.secret import Secret
@@ -190,14 +190,14 @@ def test_invalid_secret_file_is_refused_without_being_shown(tmp_path: Path) -> N
     for content in (b"canary\xff", b" \n", b"canary" * 20_000):
         file.write_bytes(content)
         with pytest.raises(BadConfiguration) as caught:
-            host_config.secret(file, field="authKeyFile")
+            config_files.secret(file, field="authKeyFile")
         assert "canary" not in str(caught.value)
         assert caught.value.__cause__ is None
 
 
 def test_final_newline_is_not_part_of_a_secret(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b" pass word \r\n")
-    assert host_config.secret(tmp_path / "secret", field="authKeyFile").reveal() == " pass word "
+    assert config_files.secret(tmp_path / "secret", field="authKeyFile").reveal() == " pass word "
 
 
 PYTHON, OTHER_PYTHON = "3.13.1+cccccccccccc", "3.13.2+dddddddddddd"

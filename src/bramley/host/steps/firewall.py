@@ -12,7 +12,7 @@ import ipaddress
 import plistlib
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ from bramley.host import drift, grammar
 from bramley.host.commands import Command, Probe, ReadFile, Run, RunProbe, Stat, Write
 from bramley.host.facts import FILE, LINK, Facts
 from bramley.host.launch_daemon import CHECK, is_owned_by_root
-from bramley.host.spec import Egress
+from bramley.host.spec import AllowedNetwork, Egress
 from bramley.host.step import Step
 
 BLOCK_BEGIN = host.PF_BEGIN.encode()
@@ -98,12 +98,25 @@ BLOCKED = (
     "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
     "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
 )  # fmt: skip
-# Interfaces that may have a public address, which no list of networks contains; `(self)` matches nothing in macOS' pf. pf follows the
-# addresses of named interfaces, also of those that appear later.
+# The only networks of `allow`; why others are refused is explained by the first row that overlaps.
+PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+_REFUSED = {
+    "127.0.0.0/8": "is the Mac itself",
+    "169.254.0.0/16": "is link-local and contains the metadata services of providers",
+    "100.64.0.0/10": "is the tailnet, in which VMs would have the identity of this Mac",
+    "224.0.0.0/3": "contains multicast and reserved addresses, which are no hosts",
+    "0.0.0.0/8": "is reserved and contains no hosts",
+    "0.0.0.0/0": f"is not within {', '.join(PRIVATE)}; VMs reach the internet without it",
+}
+# Interfaces with an address of this Mac, which may be in an allowed network or in none of the blocked ones; `(self)` matches nothing
+# in macOS' pf. pf follows the addresses of named interfaces, also of those that appear later.
 OWN_INTERFACES = (
     *(f"(en{number})" for number in range(16)),
     "(bond0)",
     *(f"(vlan{number})" for number in range(4)),
+    "(bridge0)",
+    *(f"(utun{number})" for number in range(16)),
+    "(lo0)",
 )
 MAIN_RULES = RunProbe(("pfctl", "-s", "rules"), as_root=True)
 ATTACHED = f'anchor "{host.PF_ANCHOR}"'
@@ -114,7 +127,10 @@ _FOLDER = posixpath.dirname(host.PF_CONF)
 # On macOS /etc is a link to /private/etc.
 _FOLDERS = (f"{_FOLDER}/", f"/private{_FOLDER}/")
 _ANCHOR = ReadFile(host.PF_ANCHOR_FILE)
-ANCHOR_RULES = RunProbe(("pfctl", "-a", host.PF_ANCHOR, "-s", "rules"), as_root=True)
+# The longest list of rules fits: the last rule has the label.
+ANCHOR_RULES = RunProbe(
+    ("pfctl", "-a", host.PF_ANCHOR, "-s", "rules"), as_root=True, max_bytes=256 * 1024
+)
 _STATUS = RunProbe(("pfctl", "-s", "info"), as_root=True)
 BOOT_JOB = launchd.daemon_plist(launchd.PACKET_FILTER)
 _LABEL = "@label@"
@@ -286,6 +302,16 @@ def _exceptions(egress: Egress) -> Iterator[str]:
         yield allowed.format(protocols="{ tcp, udp }", to=egress.cluster_dns, ports=53)
     if egress.private_network:
         yield allowed.format(protocols="tcp", to=egress.private_network, ports=PRIVATE_PORTS)
+    # Sorted: another order in the file is no drift.
+    yield from sorted({_allow_rule(allowed) for allowed in egress.allow})
+
+
+def _allow_rule(allowed: AllowedNetwork) -> str:
+    ports = ", ".join(str(port).replace("-", ":") for port in allowed.ports or ())
+    protocol = allowed.protocol or ("tcp" if ports else "")
+    packets = f"inet proto {protocol}" if protocol else "inet"
+    to = f"{allowed.cidr} port {{ {ports} }}" if ports else allowed.cidr
+    return f"pass quick {packets} from <vm_sources> to {to} keep state\n"
 
 
 def _check(egress: Egress) -> Iterator[Cause]:
@@ -294,8 +320,12 @@ def _check(egress: Egress) -> Iterator[Cause]:
         value = getattr(egress, name)
         if value:
             yield from _check_network(name, ipaddress.IPv4Network(value))
-    if egress.cluster_dns and not egress.cache_network:
-        yield _cause("cluster_dns", "has no effect without cache_network, whose names it resolves")
+    for index, allowed in enumerate(egress.allow):
+        yield from _check_allowed(f"allow[{index}].cidr", ipaddress.IPv4Network(allowed.cidr))
+    if egress.cluster_dns and not (egress.cache_network or egress.allow):
+        yield _cause(
+            "cluster_dns", "has no effect without cache_network or allow, whose names it resolves"
+        )
     if egress.cluster_dns and not _is_address(egress.cluster_dns):
         yield _cause(
             "cluster_dns", "must be an IPv4 address: a name may resolve to another one later"
@@ -306,7 +336,23 @@ def _check_network(name: str, network: ipaddress.IPv4Network) -> Iterator[Cause]
     if network.prefixlen < MIN_PREFIX_LENGTH:
         yield _cause(name, f"is wider than /{MIN_PREFIX_LENGTH}; allow only what VMs need")
     if network.overlaps(ipaddress.IPv4Network(host.VM_NETWORK)):
-        yield _cause(name, f"overlaps {host.VM_NETWORK}, the VMs' own network")
+        yield _cause(
+            name,
+            f"overlaps {host.VM_NETWORK}, the VMs' own network; name the parts of it that VMs need",
+        )
+
+
+def _check_allowed(name: str, network: ipaddress.IPv4Network) -> Iterator[Cause]:
+    errors = [*_check_network(name, network)]
+    if not errors and not any(network.subnet_of(each) for each in _networks(PRIVATE)):
+        refused = zip(_networks(_REFUSED), _REFUSED.values(), strict=True)
+        rule = next(rule for each, rule in refused if network.overlaps(each))
+        errors.append(_cause(name, f"{network} {rule}"))
+    yield from errors
+
+
+def _networks(texts: Iterable[str]) -> list[ipaddress.IPv4Network]:
+    return [ipaddress.IPv4Network(text) for text in texts]
 
 
 def _is_address(value: str) -> bool:
@@ -332,12 +378,14 @@ pass out quick on $bridges inet proto udp from <vm_sources> port 67 to any port 
 pass in quick on $bridges inet proto udp from any port 68 to any port 67
 pass in quick on $bridges inet proto {{ tcp, udp }} from <vm_sources> to <vm_sources> port 53 keep state
 
+# Blocked before all exceptions: addresses of this Mac, in whichever network they are.
+block drop quick inet from <vm_sources> to {{ {", ".join(OWN_INTERFACES)} }}
+
 # Exceptions: private addresses that VMs may reach.
 @exceptions@
 
-# Blocked: other senders than VMs, addresses of this Mac, all private networks, and IPv6.
+# Blocked: other senders than VMs, all private networks, and IPv6.
 block drop in quick on $bridges inet from ! <vm_sources> to any
-block drop quick inet from <vm_sources> to {{ {", ".join(OWN_INTERFACES)} }}
 block drop quick on $bridges inet6 all
 block drop quick inet from <vm_sources> to <blocked_dst> label "{_LABEL}"
 """

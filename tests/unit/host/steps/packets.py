@@ -16,7 +16,7 @@ _RULE = re.compile(
     r"(?: proto (?P<protocol>\S+))? (?:all|from (?P<source>!? ?\S+)(?: port (?P<from_port>= \S+|\S+))?"
     r" to (?P<target>\S+)(?: port (?P<port>= \S+|\S+))?)(?: flags S/SA| keep state| label \"\S+\")*"
 )
-_SERVICES = {"bootps": "67", "bootpc": "68", "domain": "53"}
+_SERVICES = {"bootps": "67", "bootpc": "68", "domain": "53", "https": "443"}
 
 
 @dataclass(frozen=True, kw_only=True)
