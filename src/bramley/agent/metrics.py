@@ -62,6 +62,9 @@ class AgentMetrics:
         self.tart_timeouts = _counter(
             registry, names.TART_TIMEOUTS, "tart commands killed at their deadline."
         )
+        self.clone_duration = _histogram(
+            registry, names.CLONE_DURATION, "Duration of `tart clone`, killed ones included."
+        )
         self.image_pulls = _counter(registry, names.IMAGE_PULLS, "Image pulls by result.")
         metric = names.IMAGE_PULL_DURATION
         self.image_pull_duration = Histogram(
@@ -80,6 +83,7 @@ class AgentMetrics:
             self.token_renewals.of(result)
         for result in (DONE, FAILED, CANCELLED):
             self.image_pulls.of(result)
+            self.clone_duration.of(result)
 
     def observe_provisioning(self, pool: str, seconds: float, *, is_warm: bool) -> None:
         """Observe the provisioning of a VM, and whether its golden base existed."""

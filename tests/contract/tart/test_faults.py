@@ -88,3 +88,50 @@ async def test_unknown_fault_is_refused(tart: Tart) -> None:
     ended = await tart("list")
 
     assert (ended.code, "cannot explode" in ended.stderr) == (78, True)
+
+
+@both
+async def test_clone_that_hangs_in_the_middle_blocks_every_other_clone(tart: Tart) -> None:
+    """It holds the lock of TART_HOME, which only its end releases."""
+    await tart.a_vm()
+    tart.fault("clone", "hang", at="middle", target="two")
+    hung = await tart.start("clone", "one", "two")
+    await tart.until(lambda: any((tart.home / "tmp").iterdir()))
+    await asyncio.sleep(0.2)
+    waiting = await tart.start("clone", "one", "three")
+    await asyncio.sleep(0.5)
+    assert not tart.vm("three").exists()
+
+    hung.send(signal.SIGKILL)
+
+    assert (await waiting.end()).code == 0
+
+
+@both
+async def test_killed_deletion_leaves_a_folder_that_no_command_finds(tart: Tart) -> None:
+    await tart.a_vm()
+    tart.fault("delete", "hang", at="middle")
+    hung = await tart.start("delete", "one")
+    await tart.until(lambda: not (tart.vm("one") / "config.json").exists())
+    hung.send(signal.SIGKILL)
+    await hung.end()
+    tart.remove_faults()
+
+    assert (tart.vm("one") / "disk.img").exists()
+    assert (await tart("delete", "one")).code == 2
+    assert tart.vm("one").exists()
+
+
+@on(VIRTUAL)
+async def test_clone_fails_while_another_vm_is_changed(tart: Tart) -> None:
+    """A changed configuration is written in place, and a clone reads all of them."""
+    await tart.a_vm()
+    tart.configure(timings={"set": 10})
+    changing = await tart.start("set", "one", "--cpu", "4")
+    await asyncio.sleep(9.8)
+
+    ended = await tart("clone", IMAGE, "two")
+
+    assert ended.code == 1
+    assert "correct format" in ended.stderr
+    assert (await changing.end()).code == 0

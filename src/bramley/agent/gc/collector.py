@@ -135,7 +135,7 @@ class GarbageCollector:
 
     async def _delete_image(self, step: DeleteImage) -> None:
         store = self.store
-        async with store.lock(step.golden):
+        async with store.lock(step.golden).exclusive():
             if step.golden and store.has_folder(step.golden):
                 await self.tart.delete(step.golden)
             await self._delete_cached(step.cached)

@@ -154,8 +154,8 @@ class ImageManager:
 
     async def clone(self, golden: str, vm: str) -> None:
         """Clone a VM from a golden base. A clone of ours that never ran is replaced; any other VM raises AlreadyExists."""
-        async with self.store.lock(golden):
-            # Under the lock of the base, so that garbage collection cannot delete it meanwhile.
+        # Shared: a clone that hangs must not block those of other Pods. Garbage collection skips a base whose lock is held.
+        async with self.store.lock(golden).shared():
             await self._remove_failed_clone(vm)
             try:
                 await self.tart.clone(golden, vm)
@@ -242,11 +242,11 @@ class ImageManager:
 
     async def _make_available(self, pull: Pull) -> None:
         record = self._adopted_golden(pull) or await self._pulled_record(pull)
-        async with self.store.lock(record.golden):
-            # Under the lock: another pull of the same digest may have made the base meanwhile.
-            if not self.store.is_complete(record.golden):
+        if not self.store.is_complete(record.golden):
+            # Only an incomplete base needs the lock: a complete one may be cloned by a process that hangs.
+            async with self.store.lock(record.golden).exclusive():
                 await self._make_golden(pull.reference.with_digest(record.digest), record.golden)
-            self.store.record_golden_complete(record)
+        self.store.record_golden_complete(record)
 
     def _adopted_golden(self, pull: Pull) -> ImageRecord | None:
         """Record the base of this digest that an agent without a ledger made, if there is one."""
@@ -283,6 +283,9 @@ class ImageManager:
 
     async def _make_golden(self, source: str, golden: str) -> None:
         tart = self.tart
+        # Another pull of the same digest may have made the base while this one waited for the lock.
+        if self.store.is_complete(golden):
+            return
         # A killed agent may have left an incomplete one, which would block the clone.
         await self._remove_partial(golden)
         try:

@@ -1,12 +1,11 @@
 """The images of this host: their records in the ledger, and whether their golden bases are complete on disk.
 
 Golden bases are identified by digest; a tag is one of the references of a record and moves to another record when the registry
-moves it. Each base has a lock, which is held to make it, to clone from it and to delete it. Reads files and starts no process.
+moves it. Each base has a lock, which clones share and which is held alone to make or to delete the base. Reads files and starts no process.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from bramley.agent.ledger import ImageRecord, Ledger, LedgerUnavailable
+from bramley.agent.shared_lock import SharedLock
 from bramley.agent.tart import references
 from bramley.agent.tart.references import Reference
 from bramley.api.names import agent, labels
@@ -39,7 +39,7 @@ class ImageStore:
     clock: Clock
     # Names of images that are being pulled.
     pulling: set[str] = field(default_factory=set)
-    _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _locks: dict[str, SharedLock] = field(default_factory=dict)
 
     def records(self) -> list[ImageRecord]:
         """Return the records of all images, whether they are on disk or not."""
@@ -79,14 +79,14 @@ class ImageStore:
             return frozenset()
         return frozenset(path.name for path in folder.iterdir() if not path.is_symlink())
 
-    def lock(self, golden: str) -> asyncio.Lock:
+    def lock(self, golden: str) -> SharedLock:
         """Return the lock of one golden base."""
-        return self._locks.setdefault(golden, asyncio.Lock())
+        return self._locks.setdefault(golden, SharedLock())
 
     def is_in_use(self, record: ImageRecord) -> bool:
         """Return whether an operation with this image, or a pull of it, is in progress."""
         lock = self._locks.get(record.golden)
-        is_locked = lock is not None and lock.locked()
+        is_locked = lock is not None and lock.is_held
         return is_locked or not self.pulling.isdisjoint(record.references)
 
     def record_use(self, record: ImageRecord) -> None:

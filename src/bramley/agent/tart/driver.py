@@ -15,12 +15,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Histogram
 
 from bramley.agent import programs
 from bramley.agent.host import Host
+from bramley.agent.metrics import CANCELLED, DONE, FAILED
 from bramley.agent.programs import ProgramResult, Programs
 from bramley.agent.runs import Run, Runs
+from bramley.agent.shared_lock import SharedLock
 from bramley.agent.tart import failures, output, references
 from bramley.agent.tart.output import ListedVm, VmFacts
 from bramley.base import errors, log
@@ -31,9 +33,10 @@ logger = log.get(__name__)
 
 # tart locks this file while the VM runs.
 _CONFIG = "config.json"
-# Commands that change VMs are serialized, because tart reads all VMs for each of them. No command waits longer than this, and a
-# command that takes longer loses the lock, so that one that hangs delays other VMs only once.
-LOCK_TIMEOUT = timedelta(seconds=10)
+# `tart clone` reads the configurations of all VMs, and fails if one of them is changed or deleted meanwhile. So `set` and `delete` wait
+# for clones, and clones for them; clones run concurrently. No command waits longer than this, and a command that takes longer loses
+# the lock, so that one that hangs delays other VMs only once. A clone that fails because of a concurrent change is repeated.
+LOCK_TIMEOUT = timedelta(seconds=2)
 # A guest's disk boots once, so a crash of the host loses nothing that is needed again; cached reads are twice as fast.
 EPHEMERAL_DISK_OPTIONS = "sync=none,caching=cached"
 
@@ -69,7 +72,8 @@ class Deadlines:
     """The deadline of each command; `stop_margin` and `ip_margin` are added to the wait that is passed to tart."""
 
     pull: timedelta = timedelta(minutes=20)
-    clone: timedelta = timedelta(minutes=5)
+    # A clone on one APFS volume takes a second, however large the disk is.
+    clone: timedelta = timedelta(minutes=1)
     set: timedelta = timedelta(minutes=1)
     # Freeing the blocks of a disk takes seconds. A deletion that hangs can be killed and repeated.
     delete: timedelta = timedelta(seconds=30)
@@ -106,6 +110,11 @@ class Metrics(Protocol):
         """Return the counter of missed deadlines, by operation."""
         ...
 
+    @property
+    def clone_duration(self) -> Labelled[Histogram]:
+        """Return the histogram of the duration of clones, by result."""
+        ...
+
 
 class Tart:
     """Runs one tart binary with one TART_HOME.
@@ -125,7 +134,8 @@ class Tart:
         self._programs = programs
         self._binary = binary
         self._metrics = metrics
-        self._lock = asyncio.Lock()
+        self._lock = SharedLock()
+        self._cloning: set[str] = set()
         self.home = home
         self.deadlines = deadlines or Deadlines()
 
@@ -155,12 +165,13 @@ class Tart:
 
     async def clone(self, source: str, name: str) -> None:
         """Clone a VM from another one or from a cached image; AlreadyExists if the name is taken."""
-        async with self._exclusive():
-            # Checked here, under the lock: tart itself would silently replace a VM of that name, even a running one.
+        try:
+            await self._clone(source, name)
+        except failures.Disturbed as error:
             if self._bundle(name).exists():
-                raise errors.AlreadyExists(f"VM {name} already exists")
-            finished = await self._run("clone", (source, name), limit=self.deadlines.clone)
-        _check_exit("clone", finished)
+                raise
+            logger.info("Retrying tart clone", vm=name, error=str(error))
+            await self._clone(source, name)
 
     async def set(
         self,
@@ -180,7 +191,7 @@ class Tart:
         )
         if not changes:
             return
-        async with self._exclusive():
+        async with self._locked(shared=False):
             finished = await self._run("set", (vm, *changes), limit=self.deadlines.set)
         _check_exit("set", finished)
 
@@ -194,7 +205,7 @@ class Tart:
 
     async def delete(self, name: str) -> None:
         """Delete a VM or a cached image; succeeds if it does not exist. A folder too incomplete for tart is removed directly."""
-        async with self._exclusive():
+        async with self._locked(shared=False):
             finished = await self._run("delete", (name,), limit=self.deadlines.delete)
         # tart may report an incomplete VM as missing, too.
         if failures.is_missing(finished):
@@ -279,11 +290,16 @@ class Tart:
     def is_running(self, vm: str, host: Host) -> bool:
         """Return whether a process runs the VM, by the lock that tart holds; True if the lock cannot be read."""
         try:
-            return host.lock_holder(self._bundle(vm) / _CONFIG) is not None
+            return host.is_locked(self._bundle(vm) / _CONFIG)
         except FileNotFoundError:
             return False
         except OSError:
             return True
+
+    def is_linux(self, vm: str) -> bool:
+        """Return whether the guest of a VM in tart's folder is Linux; False if that is unknown."""
+        # The name may come from the command line of any process.
+        return "/" not in vm and references.is_linux(self._bundle(vm))
 
     async def _list(self) -> Sequence[ListedVm]:
         finished = await self._run("list", ("--format", "json"), limit=self.deadlines.list)
@@ -314,18 +330,38 @@ class Tart:
             self._metrics.tart_timeouts.of(operation).inc()
             raise
 
+    async def _clone(self, source: str, name: str) -> None:
+        loop, result = asyncio.get_running_loop(), CANCELLED
+        async with self._locked(shared=True):
+            # Checked here, under the lock: tart itself would silently replace a VM of that name, even a running one.
+            if self._bundle(name).exists() or name in self._cloning:
+                raise errors.AlreadyExists(f"VM {name} already exists")
+            self._cloning.add(name)
+            began = loop.time()
+            try:
+                finished = await self._run("clone", (source, name), limit=self.deadlines.clone)
+                result = DONE if finished.code == 0 else FAILED
+            except errors.TimedOut:
+                result = FAILED
+                raise
+            finally:
+                self._cloning.discard(name)
+                self._metrics.clone_duration.of(result).observe(loop.time() - began)
+        _check_exit("clone", finished)
+
     @contextlib.asynccontextmanager
-    async def _exclusive(self) -> AsyncIterator[None]:
+    async def _locked(self, *, shared: bool) -> AsyncIterator[None]:
         is_locked = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOCK_TIMEOUT.total_seconds()):
-                is_locked = await self._lock.acquire()
+                await self._lock.acquire(shared=shared)
+                is_locked = True
 
         def release() -> None:
             # Called by the timer and at the end; only the first call may release, the lock may have a new owner.
             nonlocal is_locked
             if is_locked:
-                self._lock.release()
+                self._lock.release(shared=shared)
             is_locked = False
 
         timer = asyncio.get_running_loop().call_later(LOCK_TIMEOUT.total_seconds(), release)

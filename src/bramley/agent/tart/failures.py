@@ -6,6 +6,9 @@ that was killed at its deadline is `errors.TimedOut`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
+
 from bramley.agent.programs import ProgramResult
 from bramley.base import errors
 
@@ -42,6 +45,10 @@ class IsRunning(TartFailed):
 
 class IncompleteVm(TartFailed):
     """The VM's folder is incomplete; tart neither lists nor deletes it."""
+
+
+class Disturbed(TartFailed):
+    """Another process changed or deleted a VM while tart read all of them; a repeated command succeeds."""
 
 
 class Throttled(TartFailed):
@@ -92,6 +99,14 @@ _FRAGMENTS: tuple[tuple[type[TartFailed], tuple[str, ...]], ...] = (
     (AlreadyRunning, ("is already running", "Failed to lock auxiliary storage")),
     (IsRunning, ('" is running',)),
     (IncompleteVm, _INCOMPLETE),
+    (
+        Disturbed,
+        (
+            "config.json\N{RIGHT DOUBLE QUOTATION MARK} doesn\N{RIGHT SINGLE QUOTATION MARK}t exist",
+            "config.json\N{RIGHT DOUBLE QUOTATION MARK} couldn\N{RIGHT SINGLE QUOTATION MARK}t be opened",
+            "isn\N{RIGHT SINGLE QUOTATION MARK}t in the correct format",
+        ),
+    ),
     (Throttled, ("code: 429", "code: 500", "code: 502", "code: 503", "code: 504")),
     (
         Unusable,
@@ -127,6 +142,53 @@ def start_failure(code: int, output: str) -> TartFailed | None:
     if code == 0:
         return None
     return failure("run", ProgramResult(code=code, stderr=output))
+
+
+class RunEnd(StrEnum):
+    """How a `tart run` ended, by what it printed: its exit code is 0 in all of these cases."""
+
+    HALTED = "halted"  # the guest shut down
+    CRASHED = "crashed"
+    DISCONNECTED = "disconnected"  # the network of the VM was lost
+    STOPPED = "stopped"  # by SIGINT, which `tart stop` sends
+    SUSPENDED = "suspended"  # by SIGUSR1, which `tart suspend` sends
+
+
+@dataclass(frozen=True, slots=True)
+class EndLine:
+    """The line of tart's output that shows how a run ended, shortened."""
+
+    end: RunEnd
+    text: str
+
+
+# All fragments must be in one line; the longer variant of a message comes first.
+_ENDS: tuple[tuple[RunEnd, tuple[str, ...]], ...] = (
+    (RunEnd.CRASHED, ("guest has stopped the virtual machine", "due to error")),
+    (RunEnd.HALTED, ("guest has stopped the virtual machine",)),
+    (RunEnd.DISCONNECTED, ("network attachment", "has been disconnected")),
+    (RunEnd.STOPPED, ("Stopping VM",)),
+    (RunEnd.SUSPENDED, ("pausing VM to take a snapshot",)),
+)
+_MAX_LINE_LENGTH = 500
+
+
+def end_of_run(output: str) -> EndLine | None:
+    """Return how a run ended by its last output; None if that does not show it.
+
+    The first line counts, because the others follow from it. A clean end counts only without any other: a VM that was being
+    stopped while its guest halted has not ended by itself.
+    """
+    found = [each for line in output.splitlines() if (each := _end_line(line)) is not None]
+    others = (each for each in found if each.end is not RunEnd.HALTED)
+    return next(others, found[0] if found else None)
+
+
+def _end_line(line: str) -> EndLine | None:
+    for end, fragments in _ENDS:
+        if all(fragment in line for fragment in fragments):
+            return EndLine(end, line.strip()[:_MAX_LINE_LENGTH])
+    return None
 
 
 def _kind(finished: ProgramResult) -> type[TartFailed]:

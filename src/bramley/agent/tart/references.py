@@ -9,8 +9,12 @@ import string
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+_CONFIG = "config.json"
+_MAX_CONFIG_BYTES = 1024 * 1024
 # Without these files tart neither lists nor runs a VM.
-_BUNDLE_FILES = ("config.json", "disk.img", "nvram.bin")
+_BUNDLE_FILES = (_CONFIG, "disk.img", "nvram.bin")
 DEFAULT_TAG = "latest"
 _DIGEST = "sha256:"
 _LETTERS = frozenset(string.ascii_letters + string.digits + "._-")
@@ -68,6 +72,16 @@ def folder(home: Path, reference: Reference, name: str) -> Path:
 def is_bundle(folder: Path) -> bool:
     """Return whether a folder is a complete VM."""
     return all((folder / name).is_file() for name in _BUNDLE_FILES)
+
+
+def is_linux(folder: Path) -> bool:
+    """Return whether the configuration of a VM is readable and names Linux as its guest; tart's default is macOS."""
+    try:
+        with (folder / _CONFIG).open("rb") as file:
+            config = msgspec.json.decode(file.read(_MAX_CONFIG_BYTES))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("os") == "linux"
 
 
 def _is_component(text: str) -> bool:

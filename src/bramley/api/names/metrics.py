@@ -65,12 +65,17 @@ BOOT_BUCKETS = (10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 240.0, 300.0, 
 SOON_BUCKETS = (1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 300.0, 600.0)
 PROVISION_BUCKETS = (*SOON_BUCKETS, 1200.0, 1800.0, 3600.0)
 VM_BOOT_DURATION = histogram("tart_kubelet_vm_boot_duration_seconds", "pool", buckets=BOOT_BUCKETS)
+VM_BOOT_TIMEOUTS = counter("tart_kubelet_vm_boot_timeouts_total", "pool")
+DHCP_LEASES = gauge("tart_kubelet_dhcp_leases")
 POD_PROVISION_DELAY = histogram(
     "tart_kubelet_pod_provision_delay_seconds", "pool", buckets=PROVISION_BUCKETS
 )
 VM_PROVISION_WORK = histogram(
     "tart_kubelet_vm_provision_work_seconds", "pool", "path", buckets=PROVISION_BUCKETS
 )
+# The last bound is the deadline.
+CLONE_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+CLONE_DURATION = histogram("tart_kubelet_clone_duration_seconds", "result", buckets=CLONE_BUCKETS)
 GOLDEN_BASE_MATERIALIZED = counter("tart_kubelet_golden_base_materialized_total", "pool")
 GOLDEN_BASE_REUSED = counter("tart_kubelet_golden_base_reused_total", "pool")
 GUEST_DISK_USAGE = gauge("tart_kubelet_guest_disk_usage_percent", "vm")

@@ -75,10 +75,16 @@ def new_serial(context: Context) -> str:
 
 def new_staging(context: Context, name: str | None = None) -> str:
     """Make a staging folder; with a name it may exist already."""
-    name = name or context.entropy(16).hex()
+    name = name or _uuid(context.entropy(16).hex())
     folder = os.path.join(layout.staging(context.home), name)
     os.makedirs(folder, exist_ok=True)
     return folder
+
+
+def _uuid(digits: str) -> str:
+    """Return a name as tart gives to the staging of all but pulls."""
+    text = digits.upper()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
 def copy_file(source: str, target: str, file: str) -> None:

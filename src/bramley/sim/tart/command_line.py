@@ -13,7 +13,7 @@ from bramley.sim.tart import bundles, effects, layout
 from bramley.sim.tart.arguments import Arguments, Syntax, parse
 from bramley.sim.tart.effects import Steps, Substeps
 from bramley.sim.tart.failures import USAGE, Failed, WrongUsage
-from bramley.sim.tart.settings import BadSettings, Context, read_context
+from bramley.sim.tart.settings import BadSettings, Context, apply_faults, read_context
 
 BAD_SETTINGS = 78
 
@@ -155,11 +155,11 @@ def _run(word: str, words: Sequence[str], context: Context) -> Steps:
     if word not in {"pull", "clone"}:
         yield from _remove_unlocked_staging(context)
     target = target_of(word, arguments)
-    yield from _apply_faults(context, word, target, "start")
+    yield from apply_faults(context, word, target, "start")
     module = import_module(f"bramley.sim.tart.{verb.module}")
     function: Callable[[Arguments, Context], Steps] = getattr(module, verb.function)
     code = yield from function(arguments, context)
-    yield from _apply_faults(context, word, target, "end")
+    yield from apply_faults(context, word, target, "end")
     return code
 
 
@@ -168,16 +168,6 @@ def target_of(verb: str, arguments: Arguments) -> str:
     if verb == "clone":
         return arguments["new-name"]
     return arguments.positionals[0] if arguments.positionals else ""
-
-
-def _apply_faults(context: Context, verb: str, target: str, at: str) -> Substeps:
-    """Delay, hang or fail according to the faults, before the work or after it was done."""
-    if slow := context.fault(verb, target, "slow", at=at):
-        yield effects.Sleep(slow.seconds)
-    if context.fault(verb, target, "hang", at=at):
-        yield effects.Sleep(float("inf"))
-    if failure := context.fault(verb, target, "fail", at=at):
-        raise Failed(failure.code, failure.stderr)
 
 
 def _remove_unlocked_staging(context: Context) -> Substeps:

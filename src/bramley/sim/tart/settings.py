@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from bramley.sim.tart.effects import ProcessEnvironment
+from bramley.sim.tart.effects import ProcessEnvironment, Sleep, Substeps
+from bramley.sim.tart.failures import Failed
 
 FILE_VARIABLE = "BRAMLEY_SIM_TART"
 
@@ -106,6 +107,8 @@ FAULTS: Mapping[str, frozenset[str]] = {
     "exec": frozenset({"no_agent"}),
 }
 FAULT_TIMES = frozenset({"start", "end"})
+# With some of the work done: `clone` holds the lock of TART_HOME, `delete` has removed config.json.
+WITH_MIDDLE = frozenset({"clone", "delete"})
 
 
 class BadSettings(Exception):
@@ -200,7 +203,8 @@ def _fault(content: Any, index: int) -> Fault:
     filled["id"] = filled["id"] or f"{index}-{filled['on']}-{filled['do']}"
     fault = Fault(**filled)
     supported = ANY_FAULTS | FAULTS.get(fault.on, frozenset())
-    if fault.do not in supported or fault.at not in FAULT_TIMES:
+    times = FAULT_TIMES | {"middle"} if fault.on in WITH_MIDDLE else FAULT_TIMES
+    if fault.do not in supported or fault.at not in times:
         raise BadSettings(f"fault {index}: tart {fault.on} cannot {fault.do} at {fault.at}")
     return fault
 
@@ -254,3 +258,13 @@ class Context(NamedTuple):
 def read_context(process: ProcessEnvironment) -> Context:
     """Read the settings and return the context of one process."""
     return Context(*process, settings=load(process.home, process.environment))
+
+
+def apply_faults(context: Context, verb: str, target: str, at: str) -> Substeps:
+    """Delay, hang or fail according to the faults: before the work, after it was done, or in the middle of it."""
+    if slow := context.fault(verb, target, "slow", at=at):
+        yield Sleep(slow.seconds)
+    if context.fault(verb, target, "hang", at=at):
+        yield Sleep(float("inf"))
+    if failure := context.fault(verb, target, "fail", at=at):
+        raise Failed(failure.code, failure.stderr)

@@ -13,7 +13,7 @@ from bramley.sim.tart.arguments import Arguments
 from bramley.sim.tart.effects import Effect, Flock, Out, RunLock, Sleep, Steps, Substeps, Unflock
 from bramley.sim.tart.failures import Failed, WrongUsage, does_not_exist, is_running, no_space
 from bramley.sim.tart.layout import find_reference
-from bramley.sim.tart.settings import IMAGE, Context
+from bramley.sim.tart.settings import IMAGE, Context, apply_faults
 
 GB = 1_000_000_000
 GIB = 1 << 30
@@ -62,6 +62,7 @@ def _make_room(context: Context, bundle: str, limit_gib: int) -> None:
 def _copy(context: Context, bundle: str, staged: str, name: str) -> Substeps:
     """Copy under the lock of TART_HOME; a process that is killed between two files leaves its staging."""
     yield Flock(context.home, wait=True)
+    yield from apply_faults(context, "clone", name, "middle")
     pause = context.settings.seconds("clone") / 2
     config = bundles.read_config(bundle)
     bundles.copy_file(bundle, staged, layout.CONFIG)
@@ -74,7 +75,7 @@ def _copy(context: Context, bundle: str, staged: str, name: str) -> Substeps:
     is_suspended = os.path.exists(os.path.join(bundle, layout.STATE))
     if is_suspended:
         bundles.copy_file(bundle, staged, layout.STATE)
-    elif config["macAddress"] in _macs(context):
+    elif config["macAddress"] in (yield from _macs(context)):
         bundles.write_config(staged, {**config, "macAddress": bundles.new_mac(context)})
     if half := context.fault("clone", name, "half"):
         _fail_incomplete(context, staged, name, missing_file=half.value or layout.DISK)
@@ -83,10 +84,13 @@ def _copy(context: Context, bundle: str, staged: str, name: str) -> Substeps:
     bundles.touch(layout.vm(context.home, name), context)
 
 
-def _macs(context: Context) -> set[str]:
-    """Return every MAC in use; fail if another process removes a VM meanwhile, as the real scan does."""
-    home = context.home
-    return {bundles.read_config(layout.vm(home, each))["macAddress"] for each in layout.names(home)}
+def _macs(context: Context) -> Generator[Effect, Any, set[str]]:
+    """Return every MAC in use; fail if another process changes or removes a VM meanwhile, as the real scan does."""
+    home, found = context.home, set()
+    for each in layout.names(home):
+        yield Sleep(0)
+        found.add(bundles.read_config(layout.vm(home, each))["macAddress"])
+    return found
 
 
 def _fail_incomplete(context: Context, staged: str, name: str, *, missing_file: str) -> None:
@@ -148,6 +152,9 @@ def change(arguments: Arguments, context: Context) -> Steps:
     if context.fault("set", name, "no_space"):
         raise no_space(layout.CONFIG)
     _resize(arguments, bundle)
+    # In place: whoever reads it now finds an empty file.
+    os.truncate(os.path.join(bundle, layout.CONFIG), 0)
+    yield Sleep(context.settings.seconds("set") / 10)
     bundles.write_config(bundle, config)
     return 0
 
@@ -232,6 +239,10 @@ def _delete(context: Context, name: str) -> Generator[Effect, Any, None]:
     is_idle: bool = yield RunLock(config)
     if not is_idle:
         raise is_running(name)
+    # File by file: a process that is killed meanwhile leaves a folder that no command of tart finds.
+    os.unlink(config)
+    yield from apply_faults(context, "delete", name, "middle")
+    yield Sleep(context.settings.seconds("delete") / 10)
     bundles.remove(bundle)
 
 

@@ -162,12 +162,12 @@ async def test_running_vm_and_vm_of_unknown_state_are_kept(
 ) -> None:
     await world.a_vm("mine", (await world.image_world.ready(A)).golden)
 
-    def holder(path: Path) -> int | None:
+    def is_locked(path: Path) -> bool:
         if probe == "error":
             raise PermissionError("no answer")
-        return 99
+        return True
 
-    world.image_world.side.host.lock_holder = holder  # type: ignore[method-assign]
+    world.image_world.side.host.is_locked = is_locked  # type: ignore[method-assign]
     assert not await world.collector.collect()
 
 
@@ -250,7 +250,7 @@ async def test_low_disk_is_freed_only_up_to_the_floor(world: CollectorWorld) -> 
 async def test_base_that_is_being_cloned_is_kept(world: CollectorWorld) -> None:
     golden = (await world.image_world.ready(A)).golden
     await asyncio.sleep(2 * DAY)
-    world.image_world.mac.settings.timings(clone=60)
+    world.image_world.mac.settings.timings(clone=50)
     cloning = asyncio.create_task(world.image_world.images.clone(golden, "vm-1"))
     await asyncio.sleep(5)
     assert not await world.collector.reclaim()
@@ -262,7 +262,7 @@ async def test_base_that_is_being_cloned_is_kept(world: CollectorWorld) -> None:
 async def test_base_with_an_open_request_is_kept(world: CollectorWorld) -> None:
     golden = (await world.image_world.ready(A)).golden
     await asyncio.sleep(2 * DAY)
-    async with world.image_world.store.lock(golden), asyncio.timeout(60):
+    async with world.image_world.store.lock(golden).shared(), asyncio.timeout(60):
         assert not await world.collector.reclaim()
 
 
@@ -270,7 +270,7 @@ async def test_image_that_is_being_pulled_is_kept(world: CollectorWorld) -> None
     golden = (await world.image_world.ready(A)).golden
     await world.image_world.tart.delete(golden)
     await asyncio.sleep(2 * DAY)
-    world.image_world.mac.settings.timings(clone=60)
+    world.image_world.mac.settings.timings(clone=50)
     world.image_world.request(A, "pod-2")
     await asyncio.sleep(1)
     assert not await world.collector.reclaim()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from bramley.agent.programs import ProgramResult
 from bramley.agent.tart.driver import Deadlines, Tart
@@ -65,6 +65,14 @@ class Metrics:
         self.tart_timeouts: Labelled[Counter] = metrics.counter(
             self.registry, names.TART_TIMEOUTS.name, "Timeouts.", *names.TART_TIMEOUTS.labels
         )
+
+        self.clone_duration: Labelled[Histogram] = metrics.histogram(
+            self.registry, names.CLONE_DURATION.name, "Clones.", *names.CLONE_DURATION.labels
+        )
+
+    def clones(self, result: str) -> float:
+        name = f"{names.CLONE_DURATION.name}_count"
+        return self.registry.get_sample_value(name, {"result": result}) or 0.0
 
     def timeouts(self, operation: str) -> float:
         labels = {"operation": operation}

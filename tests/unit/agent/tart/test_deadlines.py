@@ -118,6 +118,45 @@ async def test_hanging_clones_do_not_delay_the_deletion_of_another_vm(tmp_path: 
     assert loop.time() == pytest.approx(LOCK_TIMEOUT.total_seconds())
 
 
+async def test_hanging_clone_delays_no_other_clone(tmp_path: Path) -> None:
+    programs = Programs(clone=Hung())
+    tart = a_tart(tmp_path, programs)
+
+    async with asyncio.TaskGroup() as group:
+        hanging = group.create_task(tart.clone("golden", "one"))
+        await asyncio.sleep(0)
+        programs.answers = {}
+        await tart.clone("golden", "two")
+        hanging.cancel()
+
+    assert asyncio.get_running_loop().time() == 0
+
+
+async def test_duration_of_clones_is_measured_by_result(tmp_path: Path) -> None:
+    metrics = Metrics()
+    programs = Programs()
+    tart = a_tart(tmp_path, programs, metrics=metrics)
+
+    await tart.clone("golden", "one")
+    programs.answers["clone"] = Hung()
+    with pytest.raises(errors.TimedOut):
+        await tart.clone("golden", "two")
+
+    assert (metrics.clones("done"), metrics.clones("failed")) == (1, 1)
+    assert asyncio.get_running_loop().time() == pytest.approx(60)
+
+
+async def test_name_is_cloned_once_at_a_time(tmp_path: Path) -> None:
+    tart = a_tart(tmp_path, Programs(clone=Hung()))
+
+    async with asyncio.TaskGroup() as group:
+        hanging = group.create_task(tart.clone("golden", "one"))
+        await asyncio.sleep(0)
+        with pytest.raises(errors.AlreadyExists):
+            await tart.clone("golden", "one")
+        hanging.cancel()
+
+
 async def test_hanging_deletion_delays_others_only_once(tmp_path: Path) -> None:
     tart = a_tart(tmp_path, Programs(delete=Hung()))
     loop, taken = asyncio.get_running_loop(), []
@@ -140,7 +179,7 @@ async def test_commands_that_change_vms_take_turns(tmp_path: Path) -> None:
     class Slow(Programs):
         async def run(self, argv, **rest):  # type: ignore[no-untyped-def]  # noqa: ANN001,ANN003,ANN202
             seen.append(("begins", argv[1]))
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.5)
             seen.append(("ends", argv[1]))
             return await super().run(argv, **rest)
 

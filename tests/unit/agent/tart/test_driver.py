@@ -64,6 +64,38 @@ async def test_clone_never_replaces_a_vm(tmp_path: Path) -> None:
     assert programs.calls == []
 
 
+QUOTE = "\N{RIGHT SINGLE QUOTATION MARK}"
+DISTURBED = [
+    f"Error: The file “config.json” doesn{QUOTE}t exist.",
+    f"Error: The file “config.json” couldn{QUOTE}t be opened because there is no such file.",
+    f"Error: The data couldn{QUOTE}t be read because it isn{QUOTE}t in the correct format.",
+]
+
+
+@pytest.mark.parametrize("stderr", DISTURBED)
+async def test_clone_that_another_command_disturbed_is_repeated_once(
+    stderr: str, tmp_path: Path
+) -> None:
+    disturbed = ProgramResult(1, stderr=stderr)
+    programs = Programs(clone=[disturbed, ProgramResult(0)])
+
+    await a_tart(tmp_path, programs).clone("golden", "vm")
+    programs.answers["clone"] = disturbed
+    with pytest.raises(failures.Disturbed):
+        await a_tart(tmp_path, programs).clone("golden", "vm")
+
+    assert len(programs.calls) == 4
+
+
+async def test_other_failed_clone_is_not_repeated(tmp_path: Path) -> None:
+    programs = Programs(clone=ProgramResult(1, stderr="the disk is upset"))
+
+    with pytest.raises(failures.TartFailed):
+        await a_tart(tmp_path, programs).clone("golden", "vm")
+
+    assert len(programs.calls) == 1
+
+
 async def test_size_and_identity_are_set_in_one_call(tmp_path: Path) -> None:
     programs = Programs()
 

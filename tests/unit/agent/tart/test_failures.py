@@ -13,6 +13,7 @@ from bramley.agent.tart.failures import (
     LimitReached,
     NoSession,
     NoSpace,
+    RunEnd,
     TartFailed,
     Throttled,
     Unusable,
@@ -88,3 +89,44 @@ LONG = ["h/" + "a" * 129, "h/" + "a/" * 200 + "b", "h/a:" + "1" * 129]
 )
 def test_other_names_are_not_remote(image: str) -> None:
     assert references.parse(image) is None
+
+
+HALT = "guest has stopped the virtual machine"
+CRASH = f'{HALT} due to error: Error Domain=VZErrorDomain Code=1 "Internal Virtualization error."'
+LOST = "virtual machine's network attachment <VZVirtioNetworkDevice: 0x1> has been disconnected with error: x"
+STOP = "Stopping VM..."
+SUSPEND = "pausing VM to take a snapshot..."
+
+
+@pytest.mark.parametrize(
+    ("lines", "end"),
+    [
+        ([], None),
+        ([""], None),
+        (["VNC server is running at vnc://:REDACTED@127.0.0.1:5900"], None),
+        ([HALT], RunEnd.HALTED),
+        ([CRASH], RunEnd.CRASHED),
+        ([LOST], RunEnd.DISCONNECTED),
+        ([STOP], RunEnd.STOPPED),
+        ([SUSPEND, "creating a snapshot...", "snapshot created successfully!"], RunEnd.SUSPENDED),
+        # The first line is the cause, and a clean end excludes all others.
+        ([CRASH, "UserInfo={", "}"], RunEnd.CRASHED),
+        ([CRASH, STOP], RunEnd.CRASHED),
+        ([STOP, CRASH], RunEnd.STOPPED),
+        ([STOP, HALT], RunEnd.STOPPED),
+        ([HALT, STOP], RunEnd.STOPPED),
+        ([LOST, HALT], RunEnd.DISCONNECTED),
+        ([HALT[:-5]], None),
+    ],
+)
+def test_end_of_a_run_by_its_output(lines: list[str], end: RunEnd | None) -> None:
+    found = failures.end_of_run("\n".join(lines))
+
+    assert (found.end if found else None) is end
+
+
+def test_quoted_line_is_bounded() -> None:
+    found = failures.end_of_run(CRASH + "x" * 100_000)
+
+    assert found is not None
+    assert len(found.text) <= 500
