@@ -1,7 +1,8 @@
 """The GUI session that VMs need: checked before each start of a VM, and restored by restarting loginwindow.
 
-Restarting loginwindow ends all processes of the old session, VMs included, so it must never happen while a VM runs; while it does
-not help it is repeated with backoff. loginwindow is restarted by launchctl and not by a signal: after SIGHUP it does not come back.
+Restarting loginwindow ends all processes of the old session, VMs included, so it must never happen while a VM runs, nor while it is
+unknown whether there is a session; while it does not help it is repeated with backoff. loginwindow is restarted by launchctl and not
+by a signal: after SIGHUP it does not come back.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 
 from bramley.agent.programs import ProgramMissing, ProgramResult, Programs, run_with_timeout
+from bramley.api.names import launchd
 from bramley.base import errors, log
 from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
 
 logger = log.get(__name__)
 
-ALIVE_MARK = "session = Aqua"
-LOGINWINDOW = "system/com.apple.loginwindow"
+LOGINWINDOW = launchd.in_system(launchd.LOGINWINDOW)
 
 
 class NoSession(errors.Unavailable):
@@ -42,7 +43,7 @@ class Timings:
 
 @dataclass(slots=True, eq=False)
 class GuiSession:
-    """The GUI session of one user; `is_alive` is the result of the last check, None before the first one."""
+    """The GUI session of one user; `is_alive` is the result of the last check: None if it is unknown, and before the first one."""
 
     uid: int
     programs: Programs
@@ -52,23 +53,29 @@ class GuiSession:
     has_running_vm: Callable[[], bool]
     timings: Timings = field(default_factory=Timings)
     is_alive: bool | None = None
+    # Why the last check has no result.
+    _check_error: str = ""
     _failed_restarts: int = 0
     _restart_not_before: float = float("-inf")
     _checked_at: float = float("-inf")
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def check(self) -> bool:
-        """Return whether the session is alive; a check that times out counts as not alive."""
-        domain = f"gui/{self.uid}"
+        """Return whether the session is alive; False also if launchctl did not answer that."""
+        domain = launchd.gui(self.uid)
         try:
+            # launchctl shows the domain of a session to root only.
             result = await self._launchctl(self.timings.check, "print", domain)
         except (errors.TimedOut, ProgramMissing) as error:
-            logger.warning("GUI session check failed", domain=domain, error=str(error))
-            self.is_alive = False
+            self.is_alive, self._check_error = None, str(error)
         else:
-            self.is_alive = result.code == 0 and ALIVE_MARK in result.stdout
+            self.is_alive = launchd.has_gui_session(result.code, result.stdout + result.stderr)
+            output = result.stderr.strip() or "it printed no session"
+            self._check_error = f"launchctl print {domain} failed with code {result.code}: {output}"
+        if self.is_alive is None:
+            logger.warning("GUI session check failed", domain=domain, error=self._check_error)
         self._checked_at = self.clock.monotonic()
-        return self.is_alive
+        return bool(self.is_alive)
 
     async def ensure(self, *, max_age: timedelta = timedelta()) -> None:
         """Return when the session is alive, or was within `max_age`; restart it if that is allowed, else raise NoSession."""
@@ -85,6 +92,10 @@ class GuiSession:
         return bool(self.is_alive) and age < within.total_seconds()
 
     def _check_restart_allowed(self) -> None:
+        if self.is_alive is None:
+            raise NoSession(
+                f"the GUI session cannot be checked, so loginwindow is not restarted, which would end it: {self._check_error}"
+            )
         if self.has_running_vm():
             raise NoSession(
                 "the GUI session is gone, and loginwindow is not restarted while a VM runs"

@@ -1,4 +1,8 @@
-"""Settings of macOS that `defaults` reads and writes; a value is written only where it differs."""
+"""Settings of macOS that `defaults` reads and writes; a value is written only where it differs.
+
+They are read as root: a write by root leaves a file that only root can read, and for other users the domain does not exist. Where
+sudo still needs a password the value is unknown, and counts as different.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bramley.host.commands import Command, Run, RunProbe
-from bramley.host.facts import Facts
+from bramley.host.facts import Facts, RunResult
+
+_MISSING = "does not exist"
 
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """One value of a system-wide domain; every user may read it, only root writes it."""
+    """One value of a system-wide domain."""
 
     domain: str
     key: str
@@ -20,12 +26,19 @@ class Default:
     @property
     def probe(self) -> RunProbe:
         """Return the probe of the current value."""
-        return RunProbe(("defaults", "read", self.domain, self.key))
+        return RunProbe(("defaults", "read", self.domain, self.key), as_root=True)
 
     def is_set(self, facts: Facts) -> bool:
         """Return whether the current value is the desired one."""
         current = facts.result(self.probe)
         return current.code == 0 and current.text == self._printed_value
+
+    def read_error(self, facts: Facts) -> str:
+        """Return why the current value is unknown; empty if it is known, or known to be missing."""
+        result = facts.result(self.probe)
+        if result.code == 0 or _MISSING in result.text:
+            return ""
+        return describe_failure(self.probe, result)
 
     def write(self) -> Run:
         """Return the command that sets the value."""
@@ -40,6 +53,12 @@ class Default:
     @property
     def _printed_value(self) -> str:
         return str(int(self.value)) if isinstance(self.value, bool) else str(self.value)
+
+
+def describe_failure(probe: RunProbe, result: RunResult) -> str:
+    """Return the command of a probe that failed, its exit code and the beginning of its output."""
+    output = " ".join(result.text.split())[:160] or "no output"
+    return f"`{'sudo ' if probe.as_root else ''}{' '.join(probe.argv)}` failed with code {result.code}: {output}"
 
 
 def write_changed(settings: Iterable[Default], facts: Facts) -> Iterator[Command]:

@@ -3,6 +3,9 @@
 Shared by steps, the preparation by hand and the verification. Of /etc/kcpassword only the marker ever leaves the Mac: the file contains
 the password in a reversible cipher, and a digest of so short a text could be brute-forced. loginwindow is restarted through launchd
 and never signalled: it does not come back after SIGHUP.
+
+macOS shows the session to root only. A restart of loginwindow ends a live session, so it is restarted only if launchctl answered that
+there is none: a refusal by sudo, a timeout or any other failure of that probe is no such answer.
 """
 
 from __future__ import annotations
@@ -13,12 +16,11 @@ from datetime import timedelta
 from bramley.api.names import host, launchd, machines
 from bramley.base.errors import UnsupportedHost
 from bramley.base.secret import Secret, SecretBytes
-from bramley.host import kcpassword, shared_probes
+from bramley.host import defaults, kcpassword, shared_probes
 from bramley.host.commands import Command, Probe, ReadFile, Run, RunProbe, Stat, Wait, Write
 from bramley.host.defaults import Default
 from bramley.host.facts import FILE, Facts
 
-SESSION_MARK = "session = Aqua"
 PROMPT = "Password:"
 # The uid of the first user of a Mac; another uid costs a second round trip.
 FIRST_UID = 501
@@ -59,7 +61,8 @@ def uid_probe(user: str) -> RunProbe:
 
 def session_probe(uid: int | None) -> RunProbe:
     """Return the probe of a user's graphical session."""
-    return RunProbe(("launchctl", "print", launchd.gui(FIRST_UID if uid is None else uid)))
+    domain = launchd.gui(FIRST_UID if uid is None else uid)
+    return RunProbe(("launchctl", "print", domain), as_root=True)
 
 
 def auto_login_user(user: str) -> Default:
@@ -73,13 +76,28 @@ def uid_of(user: str, facts: Facts) -> int | None:
     return int(result.text) if result.code == 0 and result.text.isdecimal() else None
 
 
-def has_session(user: str, facts: Facts) -> bool:
-    """Return whether the user has a graphical session, which VMs need to start."""
+def has_session(user: str, facts: Facts) -> bool | None:
+    """Return whether the user has a graphical session, which VMs need to start; None if that is unknown."""
     uid = uid_of(user, facts)
     if uid is None:
-        return False
+        return None
     result = facts.result(session_probe(uid))
-    return result.code == 0 and SESSION_MARK in result.text
+    return launchd.has_gui_session(result.code, result.text)
+
+
+def session_problem(user: str, facts: Facts) -> str:
+    """Return that the user has no graphical session, or why that is unknown; empty if there is one."""
+    uid = uid_of(user, facts)
+    match has_session(user, facts):
+        case True:
+            return ""
+        case False:
+            return f"{user} is not logged in at the Mac, so no VM starts"
+    if uid is None:
+        return f"there is no user {user} on this Mac"
+    probe = session_probe(uid)
+    reason = defaults.describe_failure(probe, facts.result(probe))
+    return f"whether {user} is logged in at the Mac is unknown: {reason}"
 
 
 def is_password_rejected(facts: Facts) -> bool:
@@ -133,7 +151,8 @@ def _unattended_reboot_blocker(facts: Facts) -> str:
 def needs_login(user: str, facts: Facts) -> bool:
     """Return whether automatic login is configured and the user has no session, as after a boot without a display."""
     is_possible = is_set_up(user, facts) and not _unattended_reboot_blocker(facts)
-    return is_possible and not has_session(user, facts) and not shared_probes.vms_may_run(facts)
+    is_missing = has_session(user, facts) is False
+    return is_possible and is_missing and not shared_probes.vms_may_run(facts)
 
 
 def check_password(user: str, password: Secret) -> Run:
@@ -193,7 +212,7 @@ def wait_for_session(uid: int | None) -> Wait:
     """Return the command that waits for the graphical session."""
     return Wait(
         probe=session_probe(uid),
-        text=SESSION_MARK,
+        text=launchd.GUI_SESSION,
         purpose="wait for the graphical session",
         timeout=LOGIN_TIMEOUT,
         # The step finds the reason of a missing session in its facts: a rejected password is one of several.

@@ -55,9 +55,9 @@ class Overview:
     free_gib: int | None
     file_vault: str | None
     sudo_without_password: bool
-    graphical_session: bool
-    automatic_login: bool
-    # Whether macOS has replaced a wrong password of automatic login by its marker; unknown without sudo.
+    # These are unknown without sudo; the last one is whether macOS has replaced a wrong password by its marker.
+    graphical_session: bool | None
+    automatic_login: bool | None
     password_sealed: bool | None
     vms_running: bool
     tart: str | None
@@ -101,7 +101,7 @@ def _overview(facts: Facts, user: str) -> Overview:
         file_vault=_first_line(facts, loginwindow.FILE_VAULT),
         sudo_without_password=has_sudo,
         graphical_session=loginwindow.has_session(user, facts),
-        automatic_login=loginwindow.is_set_up(user, facts),
+        automatic_login=loginwindow.is_set_up(user, facts) if has_sudo else None,
         password_sealed=loginwindow.is_password_rejected(facts) if has_sudo else None,
         vms_running=shared_probes.vms_may_run(facts),
         tart=_first_line(facts, _TART),

@@ -116,6 +116,46 @@ async def test_hanging_program_is_stopped_and_the_next_one_runs(
 
 
 @simulated_targets
+async def test_session_is_shown_to_root_only(target: str, tmp_path: Path) -> None:
+    async with ready(target, tmp_path) as stage:
+        argv = ("launchctl", "print", "gui/501")
+        user, root = RunProbe(argv), RunProbe(argv, as_root=True)
+
+        facts = await stage.mac.probe([user, root])
+
+        assert facts.result(user) == RunResult(
+            1, b"Could not print domain: 1: Operation not permitted\n"
+        )
+        assert facts.result(root) == RunResult(
+            112, b"Bad request.\nCould not find domain for user gui: 501\n"
+        )
+
+
+@simulated_targets
+async def test_preferences_that_root_wrote_are_readable_by_root_only(
+    target: str, tmp_path: Path
+) -> None:
+    async with ready(target, tmp_path) as stage:
+        domain = "/Library/Preferences/com.example.x"
+        write = ("defaults", "write", domain, "key", "-dict-add", "number", "-int", "600")
+        argv = ("defaults", "read", domain, "key")
+        user, root = RunProbe(argv), RunProbe(argv, as_root=True)
+        convert = ("plutil", "-convert", "xml1", "-o", "-", f"{domain}.plist")
+        typed, file = RunProbe(convert, as_root=True), Stat(f"{domain}.plist")
+
+        await stage.mac.execute(Run(argv=write, purpose="write it", as_root=True))
+        facts = await stage.mac.probe([user, root, typed, file])
+
+        assert facts.result(user).code == 1
+        assert "does not exist" in facts.result(user).text
+        assert facts.result(root) == RunResult(0, b"{\n    number = 600;\n}\n")
+        assert "<integer>600</integer>" in facts.result(typed).text
+        stat = facts.stat(file)
+        assert stat is not None
+        assert (stat.mode, stat.owner) == (0o600, "root:wheel")
+
+
+@simulated_targets
 async def test_reboot_changes_the_boot_session_and_keeps_files(target: str, tmp_path: Path) -> None:
     async with ready(target, tmp_path) as stage:
         boot = RunProbe(("sysctl", "-n", "kern.bootsessionuuid"))

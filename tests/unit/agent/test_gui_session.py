@@ -13,7 +13,7 @@ from tests.unit.agent.node.worlds import Programs
 
 KICK = "sudo -n launchctl kickstart -k system/com.apple.loginwindow"
 AQUA = ProgramResult(0, "gui/501 = {\n\tsession = Aqua\n}")
-NO_SESSION = ProgramResult(113, "", "Could not find domain for user gui: 501")
+NO_SESSION = ProgramResult(112, "", "Bad request.\nCould not find domain for user gui: 501")
 
 
 class Mac:
@@ -151,8 +151,72 @@ async def test_hanging_launchctl_is_no_session_and_blocks_nothing(part: str) -> 
     with pytest.raises(NoSession):
         await session.ensure()
 
-    assert session.is_alive is False
+    assert not session.is_alive
     assert asyncio.get_running_loop().time() - began < 80
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        (
+            ProgramResult(1, "", "sudo: a password is required\n"),
+            "code 1: sudo: a password is required",
+        ),
+        (
+            ProgramResult(1, "", "Could not print domain: 1: Operation not permitted\n"),
+            "not permitted",
+        ),
+        (ProgramResult(5, "", "Could not print domain: 5: Input/output error\n"), "Input/output"),
+        (ProgramResult(-9, "", ""), "code -9"),
+        (ProgramResult(0, "", ""), "it printed no session"),
+    ],
+)
+async def test_session_that_cannot_be_read_is_not_ended(result: ProgramResult, reason: str) -> None:
+    mac = Mac()
+    mac.programs.answers["launchctl print gui/501"] = result
+    session = mac.session()
+
+    for _ in range(20):
+        with pytest.raises(NoSession, match=reason):
+            await session.ensure()
+        await asyncio.sleep(60)
+
+    assert session.is_alive is None
+    assert mac.programs.count("kickstart") == 0
+
+
+async def test_session_is_not_ended_while_launchctl_hangs() -> None:
+    mac = Mac()
+    mac.programs.hanging.add("print")
+    session = mac.session()
+
+    with pytest.raises(NoSession, match="cannot be checked, so loginwindow is not restarted"):
+        await session.ensure()
+    assert mac.programs.count("kickstart") == 0
+
+    mac.programs.hanging.clear()
+    await session.ensure()
+    assert session.is_alive
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        NO_SESSION,
+        ProgramResult(113, "", "Could not find domain for user gui: 501"),
+        ProgramResult(
+            125, "", "Could not print domain: 125: Domain does not support specified action"
+        ),
+        ProgramResult(0, "gui/501 = {\n\tsession = LoginWindow\n}"),
+    ],
+)
+async def test_every_answer_without_a_session_restarts_loginwindow(missing: ProgramResult) -> None:
+    mac = Mac(alive=False)
+    mac.programs.answers["launchctl print gui/501"] = lambda: AQUA if mac.is_alive else missing
+
+    await mac.session().ensure()
+
+    assert mac.programs.count("kickstart") == 1
 
 
 async def test_sudo_that_needs_a_password_is_an_error() -> None:

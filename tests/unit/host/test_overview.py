@@ -33,13 +33,15 @@ async def test_session_and_automatic_login_of_any_uid(tmp_path: Path, uid: int) 
     connection = mac(tmp_path, Settings(uid=uid))
 
     bare = await report.read_overview(connection, "m1")
-    await converge.apply(
-        connection, [Sudo("m1", Secret(PASSWORD)), AutoLogin("m1", Secret(PASSWORD))]
-    )
+    await converge.apply(connection, [Sudo("m1", Secret(PASSWORD))])
+    readable = await report.read_overview(connection, "m1")
+    await converge.apply(connection, [AutoLogin("m1", Secret(PASSWORD))])
     prepared = await report.read_overview(connection, "m1")
 
-    assert (bare.graphical_session, bare.automatic_login) == (False, False)
+    # Only root can see them.
+    assert (bare.graphical_session, bare.automatic_login) == (None, None)
     assert bare.password_sealed is None
+    assert (readable.graphical_session, readable.automatic_login) == (False, False)
     assert (prepared.graphical_session, prepared.automatic_login) == (True, True)
     assert prepared.password_sealed is False
     assert (prepared.macos, prepared.chip, prepared.cpus, prepared.memory_gib) == (

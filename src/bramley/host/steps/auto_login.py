@@ -2,7 +2,7 @@
 
 A password is checked before it is written, because nothing else refuses a wrong one; after loginwindow has tried it, macOS' marker
 of a rejected password is probed, and so it is in every later run, because macOS may write it at any login. loginwindow is restarted
-only if no user is logged in and no VM runs. A working configuration is not changed, whatever password is given. A Mac that cannot
+only if the user is known not to be logged in and no VM runs. A working configuration is not changed, whatever password is given. A Mac that cannot
 have automatic login does not become a Node; one that is a Node already still gets all other steps, such as updates of the agent.
 """
 
@@ -59,6 +59,11 @@ class AutoLogin(Step):
                 f"macOS has marked the password in {host.KCPASSWORD} as wrong, so {self.user} will not be logged in any more, "
                 "and no password was given; provide the correct one"
             )
+        if reason := loginwindow.auto_login_user(self.user).read_error(facts):
+            raise UnsupportedHost(
+                f"whether automatic login of {self.user} is set up is unknown ({reason}), and no password was given; provide it, or set "
+                "the Mac up once with `bramley host prepare`"
+            )
         raise UnsupportedHost(
             f"automatic login of {self.user} is not set up, and no password was given; provide it, or set the Mac up once with "
             "`bramley host prepare`"
@@ -74,24 +79,44 @@ class AutoLogin(Step):
             yield from self._set_up(self.password, facts)
         else:
             yield from _restrict(facts)
-        if not loginwindow.has_session(self.user, facts) and not shared_probes.vms_may_run(facts):
-            yield from loginwindow.restart_loginwindow(loginwindow.uid_of(self.user, facts))
+        if shared_probes.vms_may_run(facts):
+            return
+        uid, has_session = loginwindow.uid_of(self.user, facts), self._has_session(facts)
+        if has_session is False:
+            yield from loginwindow.restart_loginwindow(uid)
+        elif has_session is None:
+            # Probed again, for `verify`: without an answer a restart might end a session.
+            yield loginwindow.wait_for_session(uid)
 
     def verify(self, facts: Facts) -> None:
         """Report that the password was wrong, or that the user was not logged in for another reason."""
         if loginwindow.is_password_rejected(facts):
             raise loginwindow.rejected_password_error(self.user)
-        if not loginwindow.has_session(self.user, facts) and not shared_probes.vms_may_run(facts):
+        if self._has_session(facts) or shared_probes.vms_may_run(facts):
+            return
+        if self._has_session(facts) is None:
             raise NotConverged(
-                f"{self.user} was not logged in within {loginwindow.LOGIN_TIMEOUT.total_seconds():.0f} s after loginwindow was to be "
-                "restarted; check the Mac's screen for a dialog, or reboot it"
+                f"{loginwindow.session_problem(self.user, facts)}; loginwindow was not restarted, because that would end a session; "
+                "make that command work, then run this again"
             )
+        raise NotConverged(
+            f"{self.user} was not logged in within {loginwindow.LOGIN_TIMEOUT.total_seconds():.0f} s after loginwindow was to be "
+            "restarted; check the Mac's screen for a dialog, or reboot it"
+        )
 
     def pending(self, facts: Facts) -> str:
         """Return that loginwindow has to be restarted, and must not be now."""
-        if loginwindow.has_session(self.user, facts) or not shared_probes.vms_may_run(facts):
+        has_session = self._has_session(facts)
+        if has_session or not shared_probes.vms_may_run(facts):
             return ""
-        return f"LoginPending: {self.user} is not logged in, and loginwindow is not restarted while VMs run"
+        is_missing = f"{self.user} is not logged in"
+        problem = (
+            is_missing if has_session is False else loginwindow.session_problem(self.user, facts)
+        )
+        return f"LoginPending: {problem}, and loginwindow is not restarted while VMs run"
+
+    def _has_session(self, facts: Facts) -> bool | None:
+        return loginwindow.has_session(self.user, facts)
 
     def _set_up(self, password: Secret, facts: Facts) -> Iterator[Command]:
         yield loginwindow.check_password(self.user, password)

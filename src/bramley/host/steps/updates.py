@@ -17,7 +17,8 @@ from bramley.host.defaults import Default
 from bramley.host.facts import Facts
 from bramley.host.step import Step
 
-SCHEDULE = RunProbe(("softwareupdate", "--schedule"))
+# As root: it reads the preferences that our own settings make unreadable for others.
+SCHEDULE = RunProbe(("softwareupdate", "--schedule"), as_root=True)
 SETTINGS = tuple(
     Default(host.SOFTWARE_UPDATE_DEFAULTS, key, value=False)
     for key in (

@@ -117,7 +117,7 @@ class Verification(Step):
         if agent := self._agent_problem(facts):
             problems.append(f"{agent}; {agent_daemon.describe_log(facts)}")
         if self._requires_session(facts) and not loginwindow.has_session(user, facts):
-            problems.append(f"{user} is not logged in at the Mac, so no VM starts")
+            problems.append(loginwindow.session_problem(user, facts))
         if AutoLogin.name not in self.skipped and loginwindow.is_password_rejected(facts):
             problems.append(f"the password of automatic login of {user} is wrong")
         if Firewall.name not in self.skipped and not firewall.is_in_force(facts):

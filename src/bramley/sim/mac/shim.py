@@ -20,7 +20,7 @@ TAILNET_ADDRESS = "100.64.0.11"
 _AS_ROOT = "BRAMLEY_SIM_AS_ROOT"
 _MISSING = 1
 LOGINWINDOW = "system/com.apple.loginwindow"
-_NO_DOMAIN = 113
+_NO_DOMAIN = 112
 _USAGE = 64
 
 
@@ -34,13 +34,15 @@ class LaunchctlResult(NamedTuple):
 
 
 def run_launchctl(arguments: Sequence[str], *, is_alive: bool, as_root: bool) -> LaunchctlResult:
-    """Run `print gui/<uid>` and `kickstart -k system/com.apple.loginwindow`."""
+    """Run `print gui/<uid>` and `kickstart -k system/com.apple.loginwindow`; both need root, as on macOS."""
     match list(arguments):
+        case ["print", _] if not as_root:
+            return LaunchctlResult(1, err=("Could not print domain: 1: Operation not permitted",))
         case ["print", domain] if is_alive:
             return LaunchctlResult(0, (f"{domain} = {{", "\ttype = login", "\tsession = Aqua", "}"))
         case ["print", domain]:
             message = f"Could not find domain for user gui: {domain.partition('/')[2]}"
-            return LaunchctlResult(_NO_DOMAIN, err=(message,))
+            return LaunchctlResult(_NO_DOMAIN, err=("Bad request.", message))
         case ["kickstart", "-k", target] if target == LOGINWINDOW and as_root:
             return LaunchctlResult(0, restarts_loginwindow=True)
         case ["kickstart", *_]:

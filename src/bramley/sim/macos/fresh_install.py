@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _GIB = 1024**3
 SEARCHED = ("/usr/local/bin", "/opt/homebrew/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
 FOLDERS = (
-    "/Applications", "/Library/LaunchAgents", "/Library/LaunchDaemons", "/Library/Preferences", "/System/Library/CoreServices",
-    "/System/Library/LaunchDaemons", "/Users/Shared", "/Volumes", "/opt", "/private/etc/newsyslog.d", "/private/etc/pf.anchors",
+    "/Applications", "/Library/LaunchAgents", "/Library/LaunchDaemons", "/Library/Preferences/SystemConfiguration",
+    "/System/Library/CoreServices", "/System/Library/LaunchDaemons", "/Users/Shared", "/Volumes", "/opt", "/private/etc/newsyslog.d", "/private/etc/pf.anchors",
     "/private/etc/ssh", "/private/etc/sudoers.d", "/private/var/db", "/private/var/log", "/private/var/root", "/private/var/run",
     "/usr/local",
 )  # fmt: skip

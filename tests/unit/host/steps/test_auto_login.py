@@ -59,6 +59,28 @@ def test_missing_session_is_an_error() -> None:
     STEP.verify(CONVERGED.facts(STEP))
 
 
+def test_unreadable_session_is_an_error_with_the_answer_of_launchctl() -> None:
+    unreadable = CASES["unreadable session is probed again and not ended"].facts(STEP)
+
+    with pytest.raises(NotConverged) as caught:
+        STEP.verify(unreadable)
+
+    assert str(caught.value) == (
+        "whether m1 is logged in at the Mac is unknown: `sudo launchctl print gui/501` failed with code 1: Could not print domain: "
+        "1: Operation not permitted; loginwindow was not restarted, because that would end a session; make that command work, "
+        "then run this again"
+    )
+
+
+def test_setup_that_cannot_be_read_is_not_reported_as_missing() -> None:
+    setting = "sudo defaults read /Library/Preferences/com.apple.loginwindow autoLoginUser"
+    refused = {setting: [1, "sudo: a password is required"]}
+    facts = replace(CONVERGED, overrides=refused).facts(STEP_WITHOUT_PASSWORD)
+
+    with pytest.raises(UnsupportedHost, match=r"is unknown \(.*sudo: a password is required\)"):
+        STEP_WITHOUT_PASSWORD.check_supported(facts)
+
+
 def test_login_is_pending_while_vms_run() -> None:
     busy = CASES["loginwindow is not restarted while VMs run"].facts(STEP)
 
@@ -69,17 +91,17 @@ def test_login_is_pending_while_vms_run() -> None:
 
 
 def test_session_of_another_uid_is_probed() -> None:
-    other = replace(CONVERGED, overrides={"id -u m1": "502", "launchctl print gui/501": ""}).facts(
+    other = replace(CONVERGED, overrides={"id -u m1": "502", "sudo launchctl print gui/501": ""}).facts(
         STEP
     )
     assert list(STEP.follow_up_probes(other)) == [loginwindow.session_probe(502)]
     assert list(STEP.follow_up_probes(CONVERGED.facts(STEP))) == []
 
     alive = other.merged(Facts({loginwindow.session_probe(502): RunResult(0, b"session = Aqua")}))
-    gone = other.merged(Facts({loginwindow.session_probe(502): RunResult(113)}))
+    gone = other.merged(Facts({loginwindow.session_probe(502): RunResult(112)}))
 
     assert list(STEP.plan(alive)) == []
-    assert cases.command_text(list(STEP.plan(gone))[-1]).startswith("wait launchctl print gui/502")
+    assert cases.command_text(list(STEP.plan(gone))[-1]).startswith("wait sudo launchctl print gui/502")
 
 
 @pytest.mark.parametrize("password", ["<sealed>", "two\nlines"])

@@ -19,8 +19,15 @@ async def test_live_session_is_reported(host: AgentOnMac) -> None:
     host.mac.session.end()
 
     gone = await run(host, *PRINT)
-    assert gone.code == 113
+    assert gone.code == 112
     assert gone.stdout == ""
+
+
+async def test_session_is_shown_to_root_only(host: AgentOnMac) -> None:
+    refused = await run(host, *PRINT[2:])
+
+    assert (refused.code, refused.stdout) == (1, "")
+    assert refused.stderr == "Could not print domain: 1: Operation not permitted\n"
 
 
 async def test_without_a_session_no_vm_starts_and_running_ones_continue(host: AgentOnMac) -> None:

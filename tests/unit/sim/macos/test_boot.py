@@ -44,7 +44,7 @@ def test_restart_ends_the_session_and_a_headless_mac_has_none(harness: MacHarnes
     reboot(harness)
     harness.clock.advance(3600)
 
-    assert harness.run("launchctl", "print", "gui/501").code == 112
+    assert harness.as_root("launchctl", "print", "gui/501").code == 112
 
 
 def test_with_a_display_a_restart_logs_the_user_in(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_with_a_display_a_restart_logs_the_user_in(tmp_path: Path) -> None:
     reboot(harness)
     harness.clock.advance(3)
 
-    assert "session = Aqua" in harness.run("launchctl", "print", "gui/501").out
+    assert "session = Aqua" in harness.as_root("launchctl", "print", "gui/501").out
 
 
 def test_only_daemons_of_the_folder_are_loaded_by_a_restart(harness: MacHarness) -> None:

@@ -30,7 +30,7 @@ WRITE = Write(path="/opt/file", content=b"new", purpose="write a file")
 KICKSTART = Run(
     argv=("launchctl", "kickstart", "-k", LOGINWINDOW), purpose="restart loginwindow", as_root=True
 )
-SESSION = RunProbe(("launchctl", "print", "gui/501"))
+SESSION = RunProbe(("launchctl", "print", "gui/501"), as_root=True)
 
 
 def an_artifact(tmp_path: Path, content: bytes = b"x" * 300_000) -> Artifact:

@@ -250,8 +250,21 @@ def test_list_has_pid_status_and_label(harness: MacHarness) -> None:
     )
 
 
+def test_domains_of_users_are_shown_to_root_only(harness: MacHarness) -> None:
+    harness.log_in()
+
+    for target in ("gui/501", "gui/501/some.agent", "user/501", "gui/502"):
+        result = harness.run("launchctl", "print", target)
+        assert (result.code, result.err) == (
+            1,
+            "Could not print domain: 1: Operation not permitted\n",
+        )
+    assert "session = Aqua" in harness.as_root("launchctl", "print", "gui/501").out
+    assert harness.run("launchctl", "print", "system").code == 0
+
+
 def test_there_is_no_graphical_domain_without_a_session(harness: MacHarness) -> None:
-    result = harness.run("launchctl", "print", "gui/501")
+    result = harness.as_root("launchctl", "print", "gui/501")
     assert (result.code, result.err) == (
         112,
         "Bad request.\nCould not find domain for user gui: 501\n",

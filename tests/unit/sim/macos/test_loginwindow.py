@@ -15,7 +15,7 @@ SEALED = bytes.fromhex("41fa3742bed9b9d4a3b91f")
 
 
 def has_session(harness: MacHarness) -> bool:
-    result = harness.run("launchctl", "print", "gui/501")
+    result = harness.as_root("launchctl", "print", "gui/501")
     return result.code == 0 and "session = Aqua" in result.out
 
 

@@ -20,7 +20,7 @@ WRITE = Write(path="/opt/file", content=b"new", purpose="write a file")
 KICKSTART = Run(
     argv=("launchctl", "kickstart", "-k", LOGINWINDOW), purpose="restart loginwindow", as_root=True
 )
-SESSION = RunProbe(("launchctl", "print", "gui/501"))
+SESSION = RunProbe(("launchctl", "print", "gui/501"), as_root=True)
 
 
 async def test_all_probes_are_one_round_trip(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """defaults: preferences as property lists, in the same files as on macOS.
 
 A domain that is a path is that file; any other belongs to the calling user, root included: what root writes without a path is
-below /var/root.
+below /var/root. A written file is readable by its owner only, whatever its mode was; for other users the domain does not exist.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _GLOBAL_NAMES = ("-g", "-globalDomain", "NSGlobalDomain", "Apple Global Domain")
 # Appended to the domain of preferences of one Mac.
 HARDWARE_UUID = "5B1F7A60-0C5E-5E5C-9B0A-4D1F2E3C4B5A"
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
+_MODE = 0o600
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
 Verb = Callable[[Mac, Call, str, list[str]], Result]
@@ -35,15 +36,20 @@ def defaults(mac: Mac, call: Call) -> Result:
     words = words[1:] if by_host else words
     if len(words) < 2 or words[0] not in _VERBS:
         raise NotModelled
+    return _VERBS[words[0]](mac, call, _file(mac, call, words[1], by_host=by_host), words[2:])
+
+
+def _preferences(mac: Mac, call: Call, path: str) -> dict[str, Any] | None:
+    """Return the preferences in a file; None if this user cannot read any."""
     try:
-        return _VERBS[words[0]](mac, call, _file(mac, call, words[1], by_host=by_host), words[2:])
+        read_file(mac, call, path)
     except PermissionError:
-        return _error(mac, f"Could not read domain {words[1]}; exiting")
+        return None
+    return plutil.read_dict(mac, path)
 
 
 def _read(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
-    read_file(mac, call, path)
-    preferences = plutil.read_dict(mac, path)
+    preferences = _preferences(mac, call, path)
     if preferences is None and not words:
         return _error(mac, f"Domain {_domain(call)} does not exist")
     if not words:
@@ -57,7 +63,7 @@ def _read(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
 
 def _read_type(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     [key] = _exactly(words, 1)
-    preferences = plutil.read_dict(mac, path) or {}
+    preferences = _preferences(mac, call, path) or {}
     if key not in preferences:
         return _no_pair(mac, call, key)
     return Result(out=f"Type is {_type(preferences[key])}\n")
@@ -66,7 +72,7 @@ def _read_type(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
 def _write(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     if len(words) < 2:
         raise NotModelled("writing a whole domain from one word")
-    preferences = plutil.read_dict(mac, path) or {}
+    preferences = _preferences(mac, call, path) or {}
     key, kind, values = words[0], words[1], words[2:]
     if not kind.startswith("-") or kind[1:].replace(".", "").isdigit():
         kind, values = "-string", words[1:]
@@ -75,7 +81,7 @@ def _write(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
 
 
 def _delete(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
-    preferences = plutil.read_dict(mac, path)
+    preferences = _preferences(mac, call, path)
     if preferences is None or (words and words[0] not in preferences):
         domain = call.argv[-1 - len(words)]
         return _error(mac, f"Domain ({domain}) not found.\nDefaults have not been changed.")
@@ -92,8 +98,7 @@ def _delete(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
 def _export(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     if words != ["-"]:
         raise NotModelled("exporting to a file")
-    read_file(mac, call, path)
-    preferences = plutil.read_dict(mac, path)
+    preferences = _preferences(mac, call, path)
     if preferences is None:
         return _error(mac, f"Domain {_domain(call)} does not exist")
     return Result(out=plistlib.dumps(preferences).decode())
@@ -116,10 +121,9 @@ def _save(mac: Mac, call: Call, path: str, preferences: dict[str, Any]) -> Resul
     owner = "root:wheel" if call.is_root else f"{call.user}:staff"
     if not mac.files.is_folder(folder):
         mac.files.make_folder(folder, owner=owner)
-    is_shared = path.startswith("/Library/")
     contents = plistlib.dumps(preferences, fmt=plistlib.FMT_BINARY)
     try:
-        mac.files.write(path, contents, mode=0o644 if is_shared else 0o600, owner=owner)
+        mac.files.write(path, contents, mode=_MODE, owner=owner)
     except OSError:
         # The disk is full; the real program has no other message.
         return _unwritable(mac, call)
@@ -132,12 +136,9 @@ def _value(kind: str, values: list[str], current: Any) -> Any:
         return [*before, *_elements(values)]
     if kind in {"-dict", "-dict-add"}:
         entries = current if kind == "-dict-add" and isinstance(current, dict) else {}
-        return {**entries, **dict(zip(values[::2], _elements(values[1::2]), strict=True))}
+        return {**entries, **_entries(values)}
     [value] = _exactly(values, 1)
-    try:
-        return _SCALARS[kind](value)
-    except (KeyError, ValueError) as error:
-        raise NotModelled(f"{kind} {value}") from error
+    return _scalar(kind, value)
 
 
 def _boolean(value: str) -> bool:
@@ -162,6 +163,25 @@ def _elements(values: list[str]) -> list[str]:
     if any(value.startswith("-") for value in values):
         raise NotModelled("types of single values in an array")
     return values
+
+
+def _entries(words: list[str]) -> dict[str, Any]:
+    """Return the entries of a dictionary: each value may have a type before it, and is text without one."""
+    entries: dict[str, Any] = {}
+    rest = list(words)
+    while rest:
+        key, kind = rest.pop(0), rest.pop(0) if rest[:1] and rest[0] in _SCALARS else "-string"
+        if not rest or key.startswith("-"):
+            raise NotModelled(" ".join(words))
+        entries[key] = _scalar(kind, rest.pop(0))
+    return entries
+
+
+def _scalar(kind: str, value: str) -> Any:
+    try:
+        return _SCALARS[kind](value)
+    except (KeyError, ValueError) as error:
+        raise NotModelled(f"{kind} {value}") from error
 
 
 def _exactly(words: list[str], count: int) -> list[str]:

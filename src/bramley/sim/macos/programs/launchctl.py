@@ -60,8 +60,10 @@ def _may_change(mac: Mac, call: Call, domain: str) -> bool:
 
 
 def _print(mac: Mac, call: Call, words: list[str]) -> Result:
-    del call
+    """Print a domain or a service; only root may see domains of users, even if the domain is the caller's own."""
     domain, label = _target(words)
+    if domain != launchd.SYSTEM and not call.is_root:
+        return _not_permitted("Could not print domain")
     state = mac.state
     if not launchd.has_domain(state, domain):
         message = f"Bad request.\nCould not find domain for {_domain_name(domain)}\n"

@@ -1,4 +1,4 @@
-"""plutil: checks, prints and converts property lists, and extracts values."""
+"""plutil: checks, prints and converts property lists, extracts values, and removes them from a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from xml.parsers.expat import ExpatError
 
-from bramley.sim.macos.call import Call, Result, not_modelled, read_file
+from bramley.sim.macos.call import Call, Result, may_replace, not_modelled, read_file
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
@@ -22,7 +22,7 @@ class Unreadable(Exception):
 
 
 def plutil(mac: Mac, call: Call) -> Result:
-    """Check, convert to the standard output, or extract."""
+    """Check, convert to the standard output, extract, or remove."""
     words = [word for word in call.argv[1:] if word != "--"]
     try:
         match words:
@@ -34,6 +34,8 @@ def plutil(mac: Mac, call: Call) -> Result:
                 return Result(out=_FORMS[form](_load(mac, call, path)))
             case ["-extract", key, "raw", "-o", "-", path] | ["-extract", key, "raw", path]:
                 return _extract(_load(mac, call, path), key, path)
+            case ["-remove", key, path]:
+                return _remove(mac, call, key, path)
     except Unreadable as error:
         return Result(1, err=f"{words[-1]}: {error}\n")
     return not_modelled(call)
@@ -73,6 +75,27 @@ def _extract(value: Any, key: str, path: str) -> Result:
     if isinstance(value, bool):
         return Result(out=f"{str(value).lower()}\n")
     return Result(out=f"{len(value) if isinstance(value, list | dict) else value}\n")
+
+
+def _remove(mac: Mac, call: Call, key: str, path: str) -> Result:
+    """Remove a value from a file, which keeps its format, mode and owner."""
+    whole = _load(mac, call, path)
+    *parents, last = key.split(".")
+    value = whole
+    for part in (*parents, last):
+        inside = value
+        value = inside.get(part) if isinstance(inside, dict) else None
+    if value is None:
+        message = f"Could not modify plist, error: No value to remove at key path {key}"
+        return Result(1, err=f"{path}: {message}\n")
+    if not may_replace(mac, call, path):
+        return Result(1, err=f"{path}: Could not write to file\n")
+    del inside[last]
+    is_binary = (mac.files.read(path) or b"").startswith(b"bplist")
+    form = plistlib.FMT_BINARY if is_binary else plistlib.FMT_XML
+    mode, owner = mac.files.mode(path), mac.files.owner(path)
+    mac.files.write(path, plistlib.dumps(whole, fmt=form), mode=mode, owner=owner)
+    return Result()
 
 
 def _json(value: Any) -> str:

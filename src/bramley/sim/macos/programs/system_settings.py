@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from bramley.sim.macos.call import Call, Result, needs_root, not_modelled
+from bramley.api.names import host
+from bramley.sim.macos.call import Call, Result, needs_root, not_modelled, read_file
 from bramley.sim.macos.mac import Mac
 
 NAMES = ("HostName", "LocalHostName", "ComputerName")
@@ -71,7 +72,7 @@ def softwareupdate(mac: Mac, call: Call) -> Result:
     """Print or set whether the Mac checks for updates; there is no network to find any."""
     match call.argv[1:]:
         case ("--schedule",):
-            return Result(out=_schedule(is_on=mac.state.get("updates_scheduled", True)))
+            return Result(out=_schedule(is_on=_is_update_check_on(mac, call)))
         case ("--schedule", "on" | "off" as requested):
             if refused := needs_root(call, "This operation must be run as root."):
                 return refused
@@ -167,6 +168,15 @@ def _set_sleep(mac: Mac, call: Call, pairs: list[str]) -> Result:
     with mac.change() as state:
         state.setdefault("sleep", {}).update({name: int(value) for name, value in known.items()})
     return Result()
+
+
+def _is_update_check_on(mac: Mac, call: Call) -> bool:
+    """Return whether updates are checked for; who cannot read the preferences sees the default."""
+    try:
+        read_file(mac, call, f"{host.SOFTWARE_UPDATE_DEFAULTS}.plist")
+    except PermissionError:
+        return True
+    return bool(mac.state.get("updates_scheduled", True))
 
 
 def _schedule(*, is_on: bool) -> str:
