@@ -153,6 +153,13 @@ class VmRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_adopted: bool = False
     # Its guest has run a command for the agent, so from then on no response means that it hangs.
     has_answered: bool = False
+    # Its guest has had an address, so it is never abandoned for the lack of one.
+    had_address: bool = False
+    # Its guest had no address in time: the VM is discarded, and the Pod gets a new one. It is no exit of the Pod.
+    is_abandoned: bool = False
+    # What the agent did to end the VM, written before it did it.
+    was_shut_down: bool = False
+    was_powered_off: bool = False
     version: int = VERSION
 
 

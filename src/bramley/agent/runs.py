@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+TAIL_LINES = 20
+
 
 @dataclass(frozen=True, slots=True)
 class RunExit:
@@ -60,8 +62,8 @@ class Runs(Protocol):
         """Kill tart and its descendants, after `tart stop` did not work."""
         ...
 
-    def output_tail(self, vm: str) -> str:
-        """Return the last lines of tart's output, bounded and without passwords."""
+    def output_tail(self, vm: str, lines: int = TAIL_LINES) -> str:
+        """Return the last lines of tart's output in this run, bounded and without passwords; empty if they cannot be read."""
         ...
 
     def forget(self, vm: str) -> None:

@@ -1,6 +1,7 @@
 """`tart run` under a detached supervisor: one folder per run, whose files outlive the agent and are all that the next one needs.
 
-`run` (the boot id) is written before anything starts; the supervisor adds `supervisor`, `tart` and `ended`. See supervisor.sh.
+`run` (the boot id) and `output` (the size of the VM's log) are written before anything starts; the supervisor adds `supervisor`,
+`tart` and `ended`. See supervisor.sh.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from bramley.agent import atomic_file, platform
 from bramley.agent.platform import System, fd_events, system
-from bramley.agent.runs import Run, RunExit
+from bramley.agent.runs import TAIL_LINES, Run, RunExit
 from bramley.agent.vm_logs import VmLogs
 from bramley.base import errors, log
 from bramley.base.clock import Clock
@@ -120,9 +121,13 @@ class SupervisedRuns:
             elif supervisor:
                 system.signal_group(supervisor.pid, signal.SIGKILL)
 
-    def output_tail(self, vm: str) -> str:
-        """Return the last lines of tart's output, without passwords."""
-        return self._logs.tail(vm)
+    def output_tail(self, vm: str, lines: int = TAIL_LINES) -> str:
+        """Return the last lines of tart's output in this run, without passwords."""
+        start = 0
+        # Runs of older agents do not have this file.
+        with contextlib.suppress(OSError, ValueError):
+            start = int((self._run_folder(vm) / "output").read_text())
+        return self._logs.tail(vm, lines, start=start)
 
     def forget(self, vm: str) -> None:
         """Remove the folder of a run; Conflict while it is alive."""
@@ -159,6 +164,9 @@ class SupervisedRuns:
         except OSError as error:
             raise self._remove_claim(run.vm, error) from error
         try:
+            # The log may contain the output of earlier runs of this name, which show nothing about this one.
+            size = str(os.fstat(output).st_size).encode()
+            atomic_file.replace(self._run_folder(run.vm) / "output", size, durable=False)
             process = subprocess.Popen(  # noqa: S603 - the agent chooses the program
                 ["/bin/sh", str(SCRIPT), str(self._run_folder(run.vm)), *run.argv],
                 env={**self._environment, **run.environment},

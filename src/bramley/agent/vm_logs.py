@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -36,12 +37,20 @@ class Limits:
 
 
 class VmLogs:
-    """The logs of VMs in one folder."""
+    """The logs of VMs in one folder; the log of a VM that `is_in_use` is never removed."""
 
-    def __init__(self, folder: Path, *, clock: Clock, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Clock,
+        limits: Limits | None = None,
+        is_in_use: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self._folder = folder
         self._clock = clock
         self._limits = limits or Limits()
+        self._is_in_use = is_in_use
 
     def path(self, vm: str) -> Path:
         """Return the path of a VM's log, whether or not it exists."""
@@ -53,19 +62,18 @@ class VmLogs:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(self.path(vm), flags, 0o600)
         os.fchmod(handle, 0o600)
+        if os.fstat(handle).st_size == 0:
+            # What an earlier run has left there is older than an empty log; see `tail`.
+            self._older_part(vm).unlink(missing_ok=True)
         return handle
 
-    def tail(self, vm: str, lines: int = 20) -> str:
-        """Return the last lines, without passwords; empty if there is no log."""
-        try:
-            with self.path(vm).open("rb") as file:
-                skipped = file.seek(max(0, os.fstat(file.fileno()).st_size - _READ))
-                text = file.read(_READ).decode(errors="replace")
-        except FileNotFoundError:
-            return ""
-        all_lines = text.splitlines()
-        # An incomplete first line may contain the end of an address, whose password the pattern would miss.
-        return redact("\n".join(all_lines[1 if skipped and len(all_lines) > 1 else 0 :][-lines:]))
+    def tail(self, vm: str, lines: int = 20, *, start: int = 0) -> str:
+        """Return the last lines of the run that began at this size of the log, without passwords; empty if there are none."""
+        size, found = _last_lines(self.path(vm), lines, start)
+        # A log that is shorter than at the start, or was empty then, may have been rotated after the last line.
+        if len(found) < lines and (size < start or start == 0):
+            found = [*_last_lines(self._older_part(vm), lines - len(found))[1], *found]
+        return redact("\n".join(found))
 
     async def run(self) -> None:
         """Enforce the limits until cancelled."""
@@ -103,13 +111,41 @@ class VmLogs:
         total = 0
         for stat, path in logs:
             total += stat.st_size
-            if stat.st_mtime < oldest or total > self._limits.max_total_bytes:
+            is_surplus = stat.st_mtime < oldest or total > self._limits.max_total_bytes
+            if is_surplus and not self._is_needed(path):
                 path.unlink(missing_ok=True)
+
+    def _is_needed(self, path: Path) -> bool:
+        """Return whether tart may still write to this log: it prints nothing for days, and then how its VM ended."""
+        vm = path.name.removesuffix(_SUFFIX)
+        return bool(vm) and not vm.startswith(".") and self._is_in_use(vm)
+
+    def _older_part(self, vm: str) -> Path:
+        return self._folder / f"{vm}{_ROTATED}"
 
 
 def redact(text: str) -> str:
     """Return the text without the passwords of screen sharing."""
     return _PASSWORD.sub(REDACTED, text)
+
+
+def _last_lines(path: Path, lines: int, start: int = 0) -> tuple[int, list[str]]:
+    """Return the size of a log, and its last lines after `start`; a shorter log is a new one."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            begin = start if start <= size else 0
+            skipped = file.seek(max(begin, size - _READ)) - begin
+            text = file.read(_READ).decode(errors="replace")
+    except FileNotFoundError:
+        return 0, []
+    except OSError as error:
+        # Not raised: an exit must be reported although the output is lost.
+        logger.warning("VM log not readable", path=str(path), error=str(error))
+        return 0, []
+    all_lines = text.splitlines()
+    # An incomplete first line may contain the end of an address, whose password the pattern would miss.
+    return size, all_lines[1 if skipped and len(all_lines) > 1 else 0 :][-lines:]
 
 
 def _is_log(path: Path) -> bool:

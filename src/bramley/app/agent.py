@@ -151,15 +151,16 @@ def _host_deps(
     from bramley.agent.vm_logs import VmLogs
 
     folders = settings.folders
-    logs = VmLogs(folders.vm_logs, clock=clock)
     host = platform.current(tart_home=folders.tart_home)
     journal = ProcessJournal(folders.state / "programs", host)
+    runs = SupervisedRuns(
+        folders.state, folders.vm_logs, clock, environment=environment, system=host
+    )
+    logs = VmLogs(folders.vm_logs, clock=clock, is_in_use=runs.exists)
     return AgentDeps(
         kube=kube,
         programs=SystemPrograms(environment, journal=journal),
-        runs=SupervisedRuns(
-            folders.state, folders.vm_logs, clock, environment=environment, system=host
-        ),
+        runs=runs,
         host=host,
         clock=clock,
         rng=rng,

@@ -161,3 +161,15 @@ async def test_output_tail_has_no_password(target: str, tmp_path: Path) -> None:
 
     assert result.splitlines()[-2:] == ["line 99", "Opening vnc://:REDACTED@127.0.0.1:5900..."]
     assert "line 1\n" not in result
+
+
+async def test_output_tail_has_no_line_of_an_earlier_run(machine: Target) -> None:
+    await machine.runs.start(a_run(machine, Script(out=["Stopping VM..."])))
+    await machine.runs.wait(VM)
+    machine.runs.forget(VM)
+
+    await machine.runs.start(a_run(machine, Script(out=["second"])))
+    await machine.runs.wait(VM)
+    machine.next_agent()
+
+    assert machine.runs.output_tail(VM, 200) == "second"

@@ -21,7 +21,7 @@ async def test_headless_start_prints_nothing(tart: Tart) -> None:
     assert started.lines() == []
 
 
-ENDINGS = {"crash": "due to error", "disconnect": "network attachment has been disconnected"}
+ENDINGS = {"crash": "due to error", "disconnect": "has been disconnected with error"}
 
 
 @on(VIRTUAL)

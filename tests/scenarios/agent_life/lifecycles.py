@@ -128,6 +128,19 @@ def expect(world: World, pod: Pod, code: int | None) -> None:
     assert (pod.status.phase == "Succeeded") == (terminated.exit_code == 0)
 
 
+async def crashes(world: World) -> None:
+    """Run a Pod whose guest crashes without a report: it has failed, although tart exits with 0."""
+    await job(world)
+    pod = await ended(world)
+    terminated = pod.status.container_statuses[0].state.terminated
+    assert terminated is not None
+    if vm_of(pod) in world.invariants.started:
+        end = (pod.status.phase, pod.status.reason, terminated.reason, terminated.exit_code)
+        assert end == ("Failed", agent.GUEST_CRASHED, agent.GUEST_CRASHED, 1)
+    await world.until_rest()
+    await delete(world)
+
+
 async def deleted_at_once(world: World) -> None:
     """Delete a Pod before the agent has seen it."""
     await job(world)
@@ -206,7 +219,7 @@ LIFECYCLES: Mapping[str, Lifecycle] = {
     FIRST: Lifecycle(works(CODE)),
     "ends with 0": Lifecycle(works(0), {"code": 0}, forks_at="after run"),
     "crashes without an exit code": Lifecycle(
-        works(None), {"code": None, "then": "crash"}, forks_at="after run"
+        crashes, {"code": None, "then": "crash"}, forks_at="after run"
     ),
     "deleted before it is seen": Lifecycle(deleted_at_once),
     "deleted when it has its finalizer": Lifecycle(

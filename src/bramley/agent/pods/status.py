@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from bramley.agent.runs import RunExit
+from bramley.agent.tart.failures import RunEnd
 from bramley.api import conditions
 from bramley.api.meta import ConditionStatus, K
 from bramley.api.names import agent, events
@@ -43,6 +44,9 @@ CONFLICT_RETRIES = 5
 CONFLICT_PAUSE_SECONDS = 0.05
 _MAX_EXIT_CODE = 255
 _SIGNALLED = 128
+# What a kubelet reports for a container that ended by its SIGTERM, or was killed after the grace period.
+SHUT_DOWN_CODE = 143
+POWERED_OFF_CODE = 137
 # Required by the API even when they are empty; clients print them.
 _REQUIRED: Mapping[str, Any] = {
     "image": "",
@@ -73,19 +77,51 @@ class Exit:
     signal: int = 0
 
 
-def exit_of(reported: int | None, ended: RunExit | None) -> Exit:
-    """Return the exit: the guest's own report takes precedence over tart's exit code; a lost run is a failure."""
+# tart exits with 0 in all of these cases. A VM that is stopped or suspended by others loses its power within its work.
+_BROKEN_RUNS: Mapping[RunEnd, Exit] = {
+    RunEnd.CRASHED: Exit(FAILED, 1, agent.GUEST_CRASHED),
+    RunEnd.DISCONNECTED: Exit(FAILED, 1, agent.NETWORK_LOST),
+    RunEnd.STOPPED: Exit(FAILED, POWERED_OFF_CODE, agent.STOPPED),
+    RunEnd.SUSPENDED: Exit(FAILED, POWERED_OFF_CODE, agent.STOPPED),
+}
+
+
+def exit_of(
+    reported: int | None,
+    ended: RunExit | None,
+    end: RunEnd | None = None,
+    *,
+    was_shut_down: bool = False,
+    was_powered_off: bool = False,
+) -> Exit:
+    """Return the exit: the guest's own report takes precedence, then how tart's output shows that the run ended.
+
+    `was_shut_down` and `was_powered_off` are what the agent did. Success without a report needs the proof that the guest halted
+    by itself: every run that was lost, stopped, or ended in an unknown way is a failure.
+    """
     if reported is not None and 0 <= reported <= _MAX_EXIT_CODE:
         phase, reason = (SUCCEEDED, agent.COMPLETED) if reported == 0 else (FAILED, agent.ERROR)
         return Exit(phase, reported, reason)
-    if ended is None or ended.code is None:
+    if end is not None and end in _BROKEN_RUNS:
+        return _BROKEN_RUNS[end]
+    if was_powered_off and end is not RunEnd.HALTED:
+        return Exit(FAILED, POWERED_OFF_CODE, agent.STOPPED)
+    code = None if ended is None else ended.code
+    if code == 0 and end is RunEnd.HALTED:
+        return _halted(was_shut_down=was_shut_down)
+    if code is None or code == 0:
         return Exit(FAILED, 1, agent.RUN_LOST)
-    if ended.code == 0:
-        # The guest halted without a report; guests of foreign images do that.
-        return Exit(SUCCEEDED, 0, agent.RUN_EXITED)
-    if ended.code < 0:
-        return Exit(FAILED, _SIGNALLED - ended.code, agent.RUN_FAILED, signal=-ended.code)
-    return Exit(FAILED, ended.code, agent.RUN_FAILED)
+    if code < 0:
+        return Exit(FAILED, _SIGNALLED - code, agent.RUN_FAILED, signal=-code)
+    return Exit(FAILED, code, agent.RUN_FAILED)
+
+
+def _halted(*, was_shut_down: bool) -> Exit:
+    """Return the exit of a guest that halted without a report; guests of foreign images do that."""
+    if was_shut_down:
+        # Nothing shows that its work was done when it was shut down.
+        return Exit(FAILED, SHUT_DOWN_CODE, agent.STOPPED)
+    return Exit(SUCCEEDED, 0, agent.RUN_EXITED)
 
 
 def waiting(

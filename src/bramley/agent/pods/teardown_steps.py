@@ -14,11 +14,13 @@ import msgspec
 
 from bramley.agent import pod_fields
 from bramley.agent.guest.report import Report, finished_at
-from bramley.agent.ledger import VmRecord, VmState
+from bramley.agent.ledger import LedgerUnavailable, VmRecord, VmState
 from bramley.agent.pods import observation, status
 from bramley.agent.pods.context import EXPECTED_ERRORS, PodContext
 from bramley.agent.pods.decision import Process
 from bramley.agent.runs import RunExit
+from bramley.agent.tart import failures
+from bramley.agent.tart.failures import EndLine, RunEnd
 from bramley.api.names import agent, events, finalizers, guest
 from bramley.base import errors, log
 from bramley.runtime.keys import key_of
@@ -36,7 +38,11 @@ _POLL_SECONDS = 0.05
 UNKILLABLE_POLL = timedelta(seconds=5)
 # Reasons of the agent; they take precedence over what the guest or tart reported.
 _AGENT_REASONS = frozenset({agent.HOST_REBOOTED, agent.DEADLINE_EXCEEDED})
+# Ends of a VM that are no exits of its guest; they are also the reason of the Pod.
+_BROKEN_RUNS = frozenset({agent.GUEST_CRASHED, agent.NETWORK_LOST, agent.STOPPED})
 _SIGNALLED = 128
+# The error of a crash may have many lines.
+_END_LINES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,7 @@ class VmExit:
     ended: RunExit | None
     reported: Report
     at: datetime
+    end_line: EndLine | None = None
     was_past_deadline: bool = False
     was_rebooted: bool = False
 
@@ -55,7 +62,13 @@ def with_exit(record: VmRecord, vm_exit: VmExit) -> VmRecord:
 
     The record must hold all facts, because the agent that reports the exit may not be the one that observed it.
     """
-    exit = status.exit_of(vm_exit.reported.code, vm_exit.ended)
+    exit = status.exit_of(
+        vm_exit.reported.code,
+        vm_exit.ended,
+        vm_exit.end_line.end if vm_exit.end_line else None,
+        was_shut_down=record.was_shut_down,
+        was_powered_off=record.was_powered_off,
+    )
     reason = exit.reason
     if vm_exit.was_past_deadline:
         reason = agent.DEADLINE_EXCEEDED
@@ -67,7 +80,7 @@ def with_exit(record: VmRecord, vm_exit: VmExit) -> VmRecord:
         ended_at=vm_exit.at,
         exit_code=exit.code,
         exit_reason=reason,
-        exit_message=_message(record, reason, exit.code),
+        exit_message=_message(record, reason, exit.code, vm_exit.end_line),
     )
 
 
@@ -86,12 +99,14 @@ def recorded_exit(record: VmRecord) -> status.Exit:
 
 def pod_reason(record: VmRecord) -> str:
     """Return the reason for the Pod's own status."""
-    return record.exit_reason if record.exit_reason in _AGENT_REASONS else agent.RUN_EXITED
+    has_own_reason = record.exit_reason in _AGENT_REASONS | _BROKEN_RUNS
+    return record.exit_reason if has_own_reason else agent.RUN_EXITED
 
 
 async def shut_down_guest(context: PodContext) -> Outcome | None:
     """Run shutdown in the guest. Its result does not matter: the grace period runs from now on."""
     deps, grace = context.deps, pod_fields.grace(context.pod)
+    _mark(context, was_shut_down=True)
     # Before the command: the grace period also runs while it hangs.
     context.state.shutdown_requested_at = deps.clock.monotonic()
     deps.exit_watcher.watch(context.vm, context.key)
@@ -113,6 +128,7 @@ async def stop_vm(context: PodContext) -> Outcome | None:
     """Power the VM off, and kill tart if that does not help."""
     deps, vm = context.deps, context.vm
     logger.info("Stopping VM", vm=vm)
+    _mark(context, was_powered_off=True)
     try:
         async with asyncio.timeout(STOP_LIMIT.total_seconds()):
             await deps.tart.stop(vm, STOP_GRACE)
@@ -130,12 +146,16 @@ async def stop_vm(context: PodContext) -> Outcome | None:
 async def record_exit(context: PodContext) -> Outcome | None:
     """Write the exit to the ledger, before any evidence of it is removed."""
     deps, record = context.deps, context.record
+    # Where the disk was too full to record the request.
+    if context.state.shutdown_requested_at is not None:
+        record = msgspec.structs.replace(record, was_shut_down=True)
     ended, reported = deps.runs.find_exit(context.vm), deps.guests.report(context.vm)
     at = finished_at(ended, reported, started=record.started_at, now=deps.clock.now())
     vm_exit = VmExit(
         ended=ended,
         reported=reported,
         at=at,
+        end_line=failures.end_of_run(deps.runs.output_tail(context.vm, _END_LINES)),
         was_past_deadline=observation.was_past_deadline(context.pod, at, deps),
         was_rebooted=record.boot_id != deps.host.boot_id(),
     )
@@ -143,7 +163,10 @@ async def record_exit(context: PodContext) -> Outcome | None:
     # Before the log and the event: after a crash in between, the exit would be recorded again.
     deps.ledger.put(record)
     deps.guests.log_output(context.vm)
-    context.record_event(events.RUN_EXITED, record.exit_message)
+    if record.exit_reason in _BROKEN_RUNS:
+        context.record_warning(record.exit_reason, record.exit_message)
+    else:
+        context.record_event(events.RUN_EXITED, record.exit_message)
     return None
 
 
@@ -233,13 +256,37 @@ async def finish_deletion(context: PodContext) -> Outcome:
     return Settled()
 
 
-def _message(record: VmRecord, reason: str, code: int) -> str:
+def _message(record: VmRecord, reason: str, code: int, end_line: EndLine | None) -> str:
     message = {
         agent.HOST_REBOOTED: "the host was rebooted while the VM ran, and its disk never boots again",
         agent.DEADLINE_EXCEEDED: "the Pod was active longer than its activeDeadlineSeconds",
         agent.RUN_LOST: "the VM ended unobserved and its guest reported nothing",
+        agent.GUEST_CRASHED: "the guest crashed and reported nothing",
+        agent.NETWORK_LOST: "the VM lost its network and its guest reported nothing",
+        agent.STOPPED: _stop_message(record, end_line),
     }.get(reason, f"tart run ended with exit code {code}")
-    return f"{message}; the log is kept on the host as {record.vm}.log"
+    quoted = f" (tart: {end_line.text})" if end_line and reason in _BROKEN_RUNS else ""
+    return f"{message}{quoted}; the log is kept on the host as {record.vm}.log"
+
+
+def _stop_message(record: VmRecord, end_line: EndLine | None) -> str:
+    if record.was_shut_down and end_line is not None and end_line.end is RunEnd.HALTED:
+        return "the agent shut the guest down, and it reported nothing"
+    if record.was_powered_off:
+        return "the agent powered the VM off, and its guest reported nothing"
+    return "the VM was stopped or suspended by others, and its guest reported nothing"
+
+
+def _mark(context: PodContext, **changes: bool) -> None:
+    """Record what the agent is about to do, for the exit; a full disk must not keep a VM alive."""
+    ledger = context.deps.ledger
+    record = ledger.find_by_uid(context.uid)
+    if record is None or record.state is not VmState.STARTED:
+        return
+    try:
+        ledger.put(msgspec.structs.replace(record, **changes))
+    except LedgerUnavailable as error:
+        logger.warning("Stop of a VM not recorded", vm=context.vm, error=str(error))
 
 
 async def _has_ended(context: PodContext, within: timedelta) -> bool:

@@ -22,10 +22,15 @@ NODE_HAS_SUFFICIENT_DISK = "TartKubeletHasSufficientDisk"
 NODE_HAS_DISK_PRESSURE = "TartKubeletHasDiskPressure"
 NODE_SLOT_LEAKED = "TartKubeletLeakedSlot"
 NODE_NO_SLOT_LEAKED = "TartKubeletNoLeakedSlot"
+NODE_HAS_DHCP_PRESSURE = "TartKubeletHasDHCPPressure"
+NODE_HAS_SUFFICIENT_LEASES = "TartKubeletHasSufficientLeases"
 
 # The checks of the health and readiness endpoints; the first is followed by the Node's name.
 HEALTH_OF_NODE = "node/"
 READY_LEASE = "lease"
+
+# The folder in TART_HOME from which the files of incomplete VMs are removed.
+REMOVED_FOLDER = ".tart-kubelet-removed"
 
 # Files of the state folder.
 LOCK_FILE = "agent.lock"
@@ -35,6 +40,9 @@ CREATE_FAILED = "TartCreateFailed"
 RUN_EXITED = "TartRunExited"
 RUN_FAILED = "TartRunFailed"
 RUN_LOST = "TartRunLost"
+GUEST_CRASHED = "GuestCrashed"
+NETWORK_LOST = "NetworkLost"
+STOPPED = "Stopped"
 BOOTING = "BootingVM"
 AWAITING_SLOT = "AwaitingSlot"
 HOST_REBOOTED = "HostRebooted"

@@ -13,3 +13,4 @@ CONTROL_PLANE_INITIALIZED = "ControlPlaneInitialized"
 # Of a Mac's Node, in addition to Ready.
 DISK_PRESSURE = "DiskPressure"
 SLOT_LEAKED = "SlotLeaked"
+DHCP_PRESSURE = "DHCPPressure"

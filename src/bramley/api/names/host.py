@@ -29,12 +29,17 @@ GLOBAL_DEFAULTS = "/Library/Preferences/.GlobalPreferences"
 SOFTWARE_UPDATE_DEFAULTS = "/Library/Preferences/com.apple.SoftwareUpdate"
 # A domain, not a path: macOS reads it from root's own preferences, and applies it at the next boot.
 LOCAL_NETWORK_DEFAULTS = "com.apple.network.local-network"
+# macOS' own DHCP server, which serves the network of VMs, gets its lease time from this file, at this key of this dictionary.
+SHARING_PREFERENCES = "/Library/Preferences/SystemConfiguration/com.apple.InternetSharing.default.plist"
+SHARING_DHCP = "bootpd"
+SHARING_LEASE_SECONDS = "DHCPLeaseTimeSecs"
 
 # The agent.
 AGENT_BINARY = "/usr/local/bin/tart-kubelet"
 AGENT_FOLDER = "/etc/tart-kubelet"
 AGENT_KUBECONFIG = "/etc/tart-kubelet/kubeconfig"
 CLIENT_AUTHORITY = "/etc/tart-kubelet/client-ca.crt"
+REGISTRY_CREDENTIALS = "/etc/tart-kubelet/registry-credentials.json"
 # The applied parts of the configuration, by hash; owned by root, unlike the agent's own folders.
 STAMPS_FOLDER = "/var/db/tart-kubelet"
 STAMPS = "/var/db/tart-kubelet/applied.json"
@@ -51,6 +56,8 @@ AGENT_LOG = "/var/log/tart-kubelet.log"
 VM_LOGS = "/var/log/tart-vms"
 VM_USER_DATA = "/var/lib/tart-userdata"
 VNC_CONTROL = "/var/lib/tart-vnc-control"
+# The leases of macOS' own DHCP server, which serves VMs.
+DHCP_LEASES = "/var/db/dhcpd_leases"
 
 # The installation of the agent. Each release and each interpreter has its own folder, named by its version and never changed;
 # a link selects the release, and the release selects the interpreter.

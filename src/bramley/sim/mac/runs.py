@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bramley.agent.runs import Run, RunExit
+from bramley.agent.runs import TAIL_LINES, Run, RunExit
 from bramley.agent.vm_logs import redact
 from bramley.base import errors
 from bramley.sim.mac.processes import Call, Process
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bramley.sim.mac.mac import SimulatedMac
 
 SUPERVISOR = "supervisor.sh"
-_LINES = 20
+_LINES = 1000
 
 
 @dataclass(slots=True, eq=False)
@@ -87,10 +87,10 @@ class SimulatedRuns:
             self._agent.mac.table.kill(supervised.tart.pid)
             self._agent.notify_checkpoint("after kill")
 
-    def output_tail(self, vm: str) -> str:
-        """Return the last lines of tart."""
+    def output_tail(self, vm: str, lines: int = TAIL_LINES) -> str:
+        """Return the last lines of tart in this run."""
         supervised = self._runs.get(vm)
-        return redact("\n".join(supervised.lines)) if supervised else ""
+        return redact("\n".join(list(supervised.lines)[-lines:])) if supervised else ""
 
     def forget(self, vm: str) -> None:
         """Remove a run; Conflict while it is alive."""

@@ -24,7 +24,7 @@ ENDINGS: Mapping[int, str] = {
     'Error Domain=VZErrorDomain Code=1 "Internal Virtualization error."',
 }
 DISCONNECTED_TEXT = (
-    "virtual machine's network attachment has been disconnected with error: "
+    "virtual machine's network attachment <VZVirtioNetworkDevice: 0x600003f0c0c0> has been disconnected with error: "
     'Error Domain=VZErrorDomain Code=7 "The network attachment was lost."'
 )
 NETWORKS = ("net-bridged", "net-softnet", "net-host")
@@ -48,10 +48,11 @@ def run(arguments: Arguments, context: Context) -> Steps:
     yield effects.Unflock(context.home)
     yield effects.Sleep(context.settings.seconds("start"))
     yield from _check_start(context, name, shares)
-    slot = yield from _acquire_slot(context, name, is_macos=config["os"] == "darwin")
+    is_macos = config["os"] == "darwin"
+    slot = yield from _acquire_slot(context, name, is_macos=is_macos)
     outlives = context.fault("run", name, "outlives") is not None
     _restore(bundle)
-    plan = effects.Plan(name, config["macAddress"], dict(shares), outlives)
+    plan = effects.Plan(name, config["macAddress"], dict(shares), outlives, is_macos)
     yield effects.Boot(plan, slot)
     yield from _print_vnc_address(arguments, context)
     return (yield from _follow(context, name, bundle, outlives=outlives))

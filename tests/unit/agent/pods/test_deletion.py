@@ -135,7 +135,7 @@ async def test_504_pods_finished_and_deleted_are_gone(tmp_path: Path) -> None:
         await world.kube.create(with_finalizers(a_pod(), finalizers.VM_CLEANUP, OTHERS))
         await world.until_phase("Running")
         await world.delete(grace=timedelta(seconds=300))
-        await world.until_phase("Succeeded")
+        await world.until_phase("Succeeded", "Failed")
         await world.until(world.nothing_left)
         await asyncio.sleep(5)
         left = await world.get_pod()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from bramley.agent.guest.report import Report, finished_at
@@ -11,6 +12,7 @@ from bramley.agent.ledger import VmRecord, VmState
 from bramley.agent.pods import status, teardown_steps
 from bramley.agent.pods.teardown_steps import VmExit
 from bramley.agent.runs import RunExit
+from bramley.agent.tart.failures import EndLine, RunEnd
 from bramley.api.names import agent
 
 BEGAN = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -30,9 +32,11 @@ def end(
     code: int | None = None,
     reported: int | None = None,
     *,
+    end_of_run: RunEnd | None = RunEnd.HALTED,
     minutes: int = 30,
     was_past_deadline: bool = False,
     was_rebooted: bool = False,
+    **marks: bool,
 ) -> VmRecord:
     at = BEGAN + timedelta(minutes=minutes)
     ended = None if code is None else RunExit(code, at)
@@ -41,16 +45,74 @@ def end(
         ended=ended,
         reported=report,
         at=finished_at(ended, report, started=BEGAN, now=NOW),
+        end_line=None if end_of_run is None else EndLine(end_of_run, f"it has {end_of_run}"),
         was_past_deadline=was_past_deadline,
         was_rebooted=was_rebooted,
     )
-    return teardown_steps.with_exit(RECORD, known)
+    return teardown_steps.with_exit(msgspec.structs.replace(RECORD, **marks), known)
 
 
 CASES = [
     pytest.param(end(0, 0), "Succeeded", 0, agent.COMPLETED, agent.RUN_EXITED, id="well"),
     pytest.param(end(0, 3), "Failed", 3, agent.ERROR, agent.RUN_EXITED, id="the guest says 3"),
     pytest.param(end(0), "Succeeded", 0, agent.RUN_EXITED, agent.RUN_EXITED, id="silent halt"),
+    pytest.param(
+        end(0, end_of_run=None), "Failed", 1, agent.RUN_LOST, agent.RUN_EXITED, id="no output"
+    ),
+    pytest.param(
+        end(0, end_of_run=RunEnd.CRASHED),
+        "Failed",
+        1,
+        agent.GUEST_CRASHED,
+        agent.GUEST_CRASHED,
+        id="crash",
+    ),
+    pytest.param(
+        end(0, end_of_run=RunEnd.DISCONNECTED),
+        "Failed",
+        1,
+        agent.NETWORK_LOST,
+        agent.NETWORK_LOST,
+        id="lost network",
+    ),
+    pytest.param(
+        end(0, end_of_run=RunEnd.STOPPED),
+        "Failed",
+        137,
+        agent.STOPPED,
+        agent.STOPPED,
+        id="stopped by others",
+    ),
+    pytest.param(
+        end(0, was_shut_down=True),
+        "Failed",
+        143,
+        agent.STOPPED,
+        agent.STOPPED,
+        id="shut down by the agent",
+    ),
+    pytest.param(
+        end(0, end_of_run=RunEnd.STOPPED, was_shut_down=True, was_powered_off=True),
+        "Failed",
+        137,
+        agent.STOPPED,
+        agent.STOPPED,
+        id="powered off by the agent",
+    ),
+    pytest.param(
+        end(
+            0,
+            end_of_run=RunEnd.STOPPED,
+            was_shut_down=True,
+            was_powered_off=True,
+            was_past_deadline=True,
+        ),
+        "Failed",
+        137,
+        agent.DEADLINE_EXCEEDED,
+        agent.DEADLINE_EXCEEDED,
+        id="powered off at its active deadline",
+    ),
     pytest.param(end(1), "Failed", 1, agent.RUN_FAILED, agent.RUN_EXITED, id="tart fails"),
     pytest.param(end(-9), "Failed", 137, agent.RUN_FAILED, agent.RUN_EXITED, id="tart killed"),
     pytest.param(end(), "Failed", 1, agent.RUN_LOST, agent.RUN_EXITED, id="exit unknown"),
@@ -111,3 +173,10 @@ def test_finish_time_is_that_of_its_source() -> None:
 
 def test_message_names_the_log() -> None:
     assert RECORD.vm + ".log" in end(1).exit_message
+
+
+def test_message_quotes_how_the_run_ended() -> None:
+    assert "it has crashed" in end(0, end_of_run=RunEnd.CRASHED).exit_message
+    assert "by others" in end(0, end_of_run=RunEnd.STOPPED).exit_message
+    powered_off = end(0, end_of_run=RunEnd.STOPPED, was_powered_off=True)
+    assert "the agent powered the VM off" in powered_off.exit_message

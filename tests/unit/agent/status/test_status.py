@@ -11,6 +11,7 @@ import pytest
 from bramley.agent.pods import status
 from bramley.agent.pods.status import Exit, Facts
 from bramley.agent.runs import RunExit
+from bramley.agent.tart.failures import RunEnd
 from bramley.api import conditions
 from bramley.api.pod import Pod, PodStatus
 
@@ -48,25 +49,86 @@ def wire(pod_status: PodStatus) -> Json:
     return found
 
 
+HALTED, CRASHED, DISCONNECTED, STOPPED, SUSPENDED = RunEnd
+
+
 @pytest.mark.parametrize(
-    ("reported", "ended", "exit"),
+    ("reported", "ended", "end", "exit"),
     [
-        (0, RunExit(0, NOON), Exit("Succeeded", 0, "Completed")),
-        (3, RunExit(0, NOON), Exit("Failed", 3, "Error")),
-        (143, RunExit(-15, NOON), Exit("Failed", 143, "Error")),
-        (0, RunExit(1, NOON), Exit("Succeeded", 0, "Completed")),
-        (0, None, Exit("Succeeded", 0, "Completed")),
-        (None, RunExit(0, NOON), Exit("Succeeded", 0, "TartRunExited")),
-        (None, RunExit(2, NOON), Exit("Failed", 2, "TartRunFailed")),
-        (None, RunExit(-9, NOON), Exit("Failed", 137, "TartRunFailed", signal=9)),
-        (None, RunExit(None, None), Exit("Failed", 1, "TartRunLost")),
-        (None, None, Exit("Failed", 1, "TartRunLost")),
-        (256, RunExit(0, NOON), Exit("Succeeded", 0, "TartRunExited")),
-        (-1, RunExit(0, NOON), Exit("Succeeded", 0, "TartRunExited")),
+        (0, RunExit(0, NOON), HALTED, Exit("Succeeded", 0, "Completed")),
+        (3, RunExit(0, NOON), HALTED, Exit("Failed", 3, "Error")),
+        (143, RunExit(-15, NOON), None, Exit("Failed", 143, "Error")),
+        (0, RunExit(1, NOON), None, Exit("Succeeded", 0, "Completed")),
+        (0, None, None, Exit("Succeeded", 0, "Completed")),
+        # A guest that has reported may be stopped, or crash, when it halts.
+        *((0, RunExit(0, NOON), each, Exit("Succeeded", 0, "Completed")) for each in RunEnd),
+        (None, RunExit(0, NOON), HALTED, Exit("Succeeded", 0, "TartRunExited")),
+        (None, RunExit(0, NOON), None, Exit("Failed", 1, "TartRunLost")),
+        (None, RunExit(0, NOON), CRASHED, Exit("Failed", 1, "GuestCrashed")),
+        (None, RunExit(0, NOON), DISCONNECTED, Exit("Failed", 1, "NetworkLost")),
+        (None, RunExit(0, NOON), STOPPED, Exit("Failed", 137, "Stopped")),
+        (None, RunExit(0, NOON), SUSPENDED, Exit("Failed", 137, "Stopped")),
+        (None, RunExit(-9, NOON), STOPPED, Exit("Failed", 137, "Stopped")),
+        (None, RunExit(2, NOON), None, Exit("Failed", 2, "TartRunFailed")),
+        (None, RunExit(-9, NOON), None, Exit("Failed", 137, "TartRunFailed", signal=9)),
+        (None, RunExit(None, None), None, Exit("Failed", 1, "TartRunLost")),
+        # Without the supervisor's record not even a clean end is one.
+        (None, RunExit(None, None), HALTED, Exit("Failed", 1, "TartRunLost")),
+        (None, RunExit(None, None), CRASHED, Exit("Failed", 1, "GuestCrashed")),
+        (None, None, None, Exit("Failed", 1, "TartRunLost")),
+        (256, RunExit(0, NOON), HALTED, Exit("Succeeded", 0, "TartRunExited")),
+        (-1, RunExit(0, NOON), HALTED, Exit("Succeeded", 0, "TartRunExited")),
+        (256, RunExit(0, NOON), CRASHED, Exit("Failed", 1, "GuestCrashed")),
     ],
 )
-def test_exit_of_report_and_run(reported: int | None, ended: RunExit | None, exit: Exit) -> None:
-    assert status.exit_of(reported, ended) == exit
+def test_exit_of_report_and_run(
+    reported: int | None, ended: RunExit | None, end: RunEnd | None, exit: Exit
+) -> None:
+    assert status.exit_of(reported, ended, end) == exit
+
+
+POWERED_OFF = Exit("Failed", 137, "Stopped")
+SHUT_DOWN = Exit("Failed", 143, "Stopped")
+
+
+@pytest.mark.parametrize(
+    ("reported", "code", "end", "exit"),
+    [
+        pytest.param(None, 0, STOPPED, POWERED_OFF, id="by tart"),
+        pytest.param(None, -9, None, POWERED_OFF, id="by a kill of tart"),
+        pytest.param(None, -9, STOPPED, POWERED_OFF, id="by a kill of a hung tart"),
+        pytest.param(None, 0, None, POWERED_OFF, id="without a log"),
+        pytest.param(None, None, None, POWERED_OFF, id="without a supervisor"),
+        pytest.param(None, 0, HALTED, SHUT_DOWN, id="the guest was faster"),
+        pytest.param(None, 0, CRASHED, Exit("Failed", 1, "GuestCrashed"), id="a crash was faster"),
+        pytest.param(143, 0, STOPPED, Exit("Failed", 143, "Error"), id="the guest has reported"),
+        pytest.param(0, -9, None, SUCCESS, id="the guest has reported success"),
+    ],
+)
+def test_exit_of_a_vm_that_the_agent_powered_off(
+    reported: int | None, code: int | None, end: RunEnd | None, exit: Exit
+) -> None:
+    ended = RunExit(code, NOON)
+
+    found = status.exit_of(reported, ended, end, was_shut_down=True, was_powered_off=True)
+
+    assert found == exit
+
+
+@pytest.mark.parametrize(
+    ("reported", "end", "exit"),
+    [
+        (None, HALTED, SHUT_DOWN),
+        (143, HALTED, Exit("Failed", 143, "Error")),
+        (0, HALTED, SUCCESS),
+        (None, None, Exit("Failed", 1, "TartRunLost")),
+        (None, STOPPED, POWERED_OFF),
+    ],
+)
+def test_exit_of_a_guest_that_the_agent_shut_down(
+    reported: int | None, end: RunEnd | None, exit: Exit
+) -> None:
+    assert status.exit_of(reported, RunExit(0, NOON), end, was_shut_down=True) == exit
 
 
 def test_waiting_pod_has_a_reason() -> None:

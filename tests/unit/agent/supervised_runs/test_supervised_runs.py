@@ -72,7 +72,8 @@ async def test_run_files_are_private(tmp_path: Path) -> None:
     folder = tmp_path / "state/runs" / VM
     modes = {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
 
-    assert {path.name for path in folder.iterdir()} == {"run", "supervisor", "tart", "ended"}
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"run", "output", "supervisor", "tart", "ended"}
     assert modes == {0o600}
     assert stat.S_IMODE((tmp_path / "logs" / f"{VM}.log").stat().st_mode) == 0o600
 

@@ -127,3 +127,61 @@ async def test_logs_are_rotated_periodically(tmp_path: Path) -> None:
 )
 def test_vnc_passwords_are_redacted(text: str, shown: str) -> None:
     assert redact(text) == shown
+
+
+@pytest.mark.parametrize("earlier", [b"", b"first\n"])
+def test_rotated_part_of_an_earlier_run_is_not_in_the_tail(tmp_path: Path, earlier: bytes) -> None:
+    logs = some_logs(tmp_path)
+    (tmp_path / "vm.log.1").write_bytes(b"guest has stopped the virtual machine\n")
+    a_log(tmp_path, "vm", earlier)
+
+    os.close(logs.open("vm"))
+
+    assert logs.tail("vm", start=len(earlier)) == ""
+
+
+@pytest.mark.parametrize("earlier", [b"", b"first\n"])
+@pytest.mark.parametrize("later", [b"", b"y\n"])
+def test_tail_has_the_last_lines_also_after_a_rotation(
+    tmp_path: Path, earlier: bytes, later: bytes
+) -> None:
+    logs = some_logs(tmp_path)
+    a_log(tmp_path, "vm", earlier)
+    handle = logs.open("vm")
+    os.write(handle, b"x\n" * 1000 + b"Stopping VM...\n")
+
+    logs.enforce_limits()
+    os.write(handle, later)
+    os.close(handle)
+
+    assert (tmp_path / "vm.log").read_bytes() == later
+    tail = logs.tail("vm", 20, start=len(earlier)).splitlines()
+    assert "Stopping VM..." in tail[-2:]
+    assert "first" not in tail
+
+
+def test_log_that_grew_again_after_a_rotation_has_the_tail_of_its_own_run(tmp_path: Path) -> None:
+    logs = some_logs(tmp_path)
+    a_log(tmp_path, "vm", b"first\n")
+    handle = logs.open("vm")
+    os.write(handle, b"x\n" * 1000)
+    logs.enforce_limits()
+    os.write(handle, b"second\nthird\n")
+    os.close(handle)
+
+    assert logs.tail("vm", 1, start=6) == "third"
+
+
+def test_unreadable_log_has_no_tail(tmp_path: Path) -> None:
+    (tmp_path / "vm.log").mkdir()
+
+    assert some_logs(tmp_path).tail("vm") == ""
+
+
+def test_log_of_a_run_is_kept_although_nothing_was_printed_for_a_week(tmp_path: Path) -> None:
+    paths = [a_log(tmp_path, vm, b"x", days_old=8) for vm in ("vm", "other", "")]
+    logs = VmLogs(tmp_path, clock=SystemClock(), limits=LIMITS, is_in_use=lambda name: name == "vm")
+
+    logs.enforce_limits()
+
+    assert [path.exists() for path in paths] == [True, False, False]
