@@ -228,6 +228,27 @@ async def test_expired_lease_is_no_address(tart: Tart) -> None:
 
 
 @on(VIRTUAL)
+async def test_lease_time_of_the_preferences_is_stronger_than_that_of_the_settings(
+    tart: Tart,
+) -> None:
+    tart.configure(host={"lease_seconds": 86400})
+    (tart.home / ".sim").mkdir(exist_ok=True)
+    (tart.home / ".sim/lease-seconds").write_text("600")
+    await tart.a_vm()
+    run = await tart.running("one")
+
+    await tart.done("ip", "one", "--wait", "180")
+
+    [lease] = [
+        line for line in (tart.home / ".sim/dhcpd_leases").read_text().split() if "lease=" in line
+    ]
+    until = int(lease.removeprefix("lease="), 16)
+    assert 500 <= until - tart.driver.now() <= 600
+    await tart.done("stop", "one")
+    await run.end()
+
+
+@on(VIRTUAL)
 async def test_address_pool_can_be_exhausted(tart: Tart) -> None:
     """About 253 VMs a day, unless leases are shortened."""
     leases = tart.home / ".sim/dhcpd_leases"

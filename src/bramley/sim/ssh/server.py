@@ -224,7 +224,7 @@ class SimulatedHost:
                 group.create_task(watched.run())
             # Reading the state carries out due events.
             _ = self.mac.state
-            tart_bundle.mark_session(self.mac)
+            tart_bundle.mark_host(self.mac)
             await asyncio.sleep(_POLL_SECONDS)
 
     def _sync(self) -> None:

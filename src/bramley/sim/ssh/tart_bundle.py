@@ -6,9 +6,12 @@ The program is a script for the interpreter of the sandbox, so the same bytes wo
 
 from __future__ import annotations
 
+from bramley.api.names import host
 from bramley.sim.macos import stand_ins, users
 from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.programs import plutil
 from bramley.sim.ssh import sandbox
+from bramley.sim.tart.leases import LEASE_SECONDS
 from bramley.sim.tart.run import DEAD_SESSION
 from bramley.sim.tart.settings import TOP
 
@@ -32,17 +35,31 @@ def archive() -> bytes:
     return stand_ins.tart(VERSION, executable=_EXECUTABLE.encode())
 
 
-def mark_session(mac: Mac) -> None:
-    """Create or remove the file by which the user's tart, if it exists, finds that there is no session."""
+def mark_host(mac: Mac) -> None:
+    """Write or remove the files by which the user's tart, if it exists, finds that there is no session, and the DHCP lease time."""
     user = str(mac.state["settings"]["user"])
-    home = users.home_of(mac.state, user)
-    if not mac.files.is_folder(f"{home}/.tart"):
-        return
-    mark = f"{home}/{_FOLDER}/{DEAD_SESSION}"
     has_session = mac.state["console"]["user"] == user
-    if has_session and mac.files.exists(mark):
-        mac.files.remove(mark)
-    elif not (has_session or mac.files.exists(mark)):
-        if not mac.files.is_folder(f"{home}/{_FOLDER}"):
-            mac.files.make_folder(f"{home}/{_FOLDER}", owner=f"{user}:staff")
-        mac.files.write(mark, b"", owner=f"{user}:staff")
+    _mark(mac, user, DEAD_SESSION, None if has_session else b"")
+    seconds = _lease_seconds(mac)
+    _mark(mac, user, LEASE_SECONDS, None if seconds is None else str(seconds).encode())
+
+
+def _mark(mac: Mac, user: str, name: str, content: bytes | None) -> None:
+    home, owner = users.home_of(mac.state, user), f"{user}:staff"
+    path = f"{home}/{_FOLDER}/{name}"
+    if not mac.files.is_folder(f"{home}/.tart") or mac.files.read(path) == content:
+        return
+    if content is None:
+        mac.files.remove(path)
+        return
+    if not mac.files.is_folder(f"{home}/{_FOLDER}"):
+        mac.files.make_folder(f"{home}/{_FOLDER}", owner=owner)
+    mac.files.write(path, content, owner=owner)
+
+
+def _lease_seconds(mac: Mac) -> int | None:
+    """Return the lease time in the preferences of the DHCP server; None if there is none, or not as a number."""
+    preferences = plutil.read_dict(mac, host.SHARING_PREFERENCES) or {}
+    settings = preferences.get(host.SHARING_DHCP)
+    seconds = settings.get(host.SHARING_LEASE_SECONDS) if isinstance(settings, dict) else None
+    return seconds if type(seconds) is int and seconds > 0 else None

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 from bramley.sim.tart.effects import Effect, Flock, Unflock
 from bramley.sim.tart.settings import Context
 
+# In the folder of the simulation: the lease time in the preferences of the Mac, if there is one; only the Mac's root can read those.
+LEASE_SECONDS = "lease-seconds"
+
 _FIRST, _LAST = 2, 254
 
 
@@ -69,11 +72,20 @@ def grant(context: Context, mac: str) -> Generator[Effect, Any, str | None]:
     valid = [lease for lease in read(context) if lease.until > now]
     granted = address(context, mac) or _unused(context, valid)
     if granted is not None:
-        until = int(now + context.settings.host["lease_seconds"])
+        until = int(now + _lease_seconds(context))
         others = [lease for lease in valid if lease.mac != mac]
         _write(file, [*others, Lease(granted, mac, until)])
     yield Unflock(file)
     return granted
+
+
+def _lease_seconds(context: Context) -> float:
+    """Return the lease time of the Mac's preferences, or that of the settings."""
+    try:
+        with open(os.path.join(context.hidden, LEASE_SECONDS), encoding="utf-8") as file:
+            return int(file.read())
+    except FileNotFoundError:
+        return float(context.settings.host["lease_seconds"])
 
 
 def _unused(context: Context, valid: list[Lease]) -> str | None:
