@@ -17,11 +17,13 @@ import msgspec
 from bramley.api.names import machines
 from bramley.app import config_files
 from bramley.base.errors import BadConfiguration, Cause, InvalidSpec
+from bramley.base.secret import Secret
 from bramley.host import agent_archive, grammar
 from bramley.host.agent_archive import Kind, Manifest
 from bramley.host.agent_daemon import AgentJob
 from bramley.host.artifacts import Artifact, ArtifactStore
 from bramley.host.spec import AllowedNetwork, Egress, MacSpec, Tailnet
+from bramley.host.steps.registry_credentials import RegistryCredentials
 
 _REFERENCE = "docs/reference/host-config.md"
 _NAMES = {
@@ -30,12 +32,14 @@ _NAMES = {
     "host_memory_mb": "memoryMb",
     "max_pods": "maxPods",
     "node_labels": "labels",
+    "register_taints": "registerTaints",
     "provider_id": "providerId",
     "public_keys": "publicKeys",
     "cache_network": "egress.cacheNetwork",
     "private_network": "egress.privateNetwork",
     "cluster_dns": "egress.clusterDns",
     "allow": "egress.allow",
+    "vm_boot_timeout_seconds": "vmBootTimeoutSeconds",
     "node_ip": "nodeIp",
     "kubelet_bind_address": "listen.kubelet",
     "metrics_bind_address": "listen.metrics",
@@ -110,6 +114,7 @@ class HostConfig(_Part, frozen=True):
 
     node: str
     labels: dict[str, str] = {}
+    register_taints: tuple[str, ...] = ()
     provider_id: str = ""
     cpu: int = 8
     memory_mb: int = 16384
@@ -119,6 +124,8 @@ class HostConfig(_Part, frozen=True):
     public_keys: tuple[str, ...] = ()
     kubeconfig_file: str = ""
     client_authority_file: str = ""
+    registry_credentials_file: str = ""
+    vm_boot_timeout_seconds: int | None = None
     node_ip: str = ""
     listen: Listen = Listen()
     egress: EgressTable = EgressTable()
@@ -168,6 +175,7 @@ async def spec(config: HostConfig, folder: Path, store: ArtifactStore, **values:
         job=_job(config, on_tailnet=tailnet is not None),
         public_keys=config.public_keys,
         client_authority=_authority(config, folder),
+        registry_credentials=_registry_credentials(config, folder),
         egress=_egress(config.egress),
         tart=await _artifact("tart", files.tart, folder, store),
         interpreter=await _archive(Kind.INTERPRETER, files.interpreter, folder, store),
@@ -186,8 +194,10 @@ def _job(config: HostConfig, *, on_tailnet: bool) -> AgentJob:
         max_pods=config.max_pods,
         user=config.user,
         node_labels=config.labels,
+        register_taints=config.register_taints,
         on_tailnet=on_tailnet,
         provider_id=config.provider_id,
+        vm_boot_timeout_seconds=config.vm_boot_timeout_seconds,
         is_builder=config.builder,
         node_ip=config.node_ip,
         kubelet_bind_address=config.listen.kubelet,
@@ -210,6 +220,19 @@ def _authority(config: HostConfig, folder: Path) -> bytes:
         raise BadConfiguration(
             f"{field} {config.client_authority_file} must contain certificates in PEM format, and no private key"
         )
+    return content
+
+
+def _registry_credentials(config: HostConfig, folder: Path) -> Secret | None:
+    if not config.registry_credentials_file:
+        return None
+    field, path = "registryCredentialsFile", folder / config.registry_credentials_file
+    content = config_files.secret(path, field=field, holds="registry credentials")
+    try:
+        RegistryCredentials(content, config.user)
+    except BadConfiguration as error:
+        # Without the cause, in whose frames the secret is.
+        raise BadConfiguration(f"{field} {path}: {error}") from None
     return content
 
 

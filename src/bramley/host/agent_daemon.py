@@ -14,7 +14,7 @@ from xml.parsers.expat import ExpatError
 
 from bramley.api.names import flags, host, launchd, machines
 from bramley.api.names.flags import Flag
-from bramley.base.errors import BadConfiguration
+from bramley.base.errors import BadConfiguration, Cause
 from bramley.base.secret import HIDDEN
 from bramley.host import drift, grammar, launch_daemon, shared_probes
 from bramley.host.commands import Command, Probe, ReadFile, RunProbe, Write
@@ -27,6 +27,7 @@ _MAX_CPU = 1024
 _MAX_MEMORY_MB = 16 * 1024 * 1024
 _MAX_PODS = 110
 _MAX_MEGABYTES = 100_000
+_MAX_BOOT_SECONDS = 86_400
 _FALSE = {"0", "f", "F", "false", "FALSE", "False"}
 AGENT_PROBE = launch_daemon.job_probe(launchd.AGENT)
 _RESTART_NOTE = ReadFile(host.RESTART_DUE, max_bytes=64)
@@ -52,6 +53,7 @@ class AgentJob:
     max_pods: int
     user: str = machines.DEFAULT_SSH_USER
     node_labels: Mapping[str, str] = field(default_factory=dict)
+    register_taints: tuple[str, ...] = ()
     on_tailnet: bool = False
     provider_id: str = ""
     # A builder creates images in VMs that belong to no Pod. None: not specified, so an update keeps the current value.
@@ -60,6 +62,8 @@ class AgentJob:
     client_ca_file: str = ""
     # The bandwidth limit of image staging; 0: no limit.
     stage_megabytes_per_second: int = 0
+    # How long a VM may run without an address. None: the agent's default.
+    vm_boot_timeout_seconds: int | None = None
     # For Macs that share a network namespace, as simulated ones do; empty: the agent's own choice.
     node_ip: str = ""
     kubelet_bind_address: str = ""
@@ -81,6 +85,7 @@ class AgentJob:
             grammar.count("max_pods", self.max_pods, maximum=_MAX_PODS),
             grammar.USER_NAME.check("user", self.user),
             grammar.labels("node_labels", self.node_labels),
+            grammar.taints("register_taints", self.register_taints),
             grammar.PROVIDER_ID.check("provider_id", self.provider_id) if self.provider_id else (),
             *(grammar.PATH.check(name, path) for name, path in files.items() if path),
             grammar.count(
@@ -88,6 +93,7 @@ class AgentJob:
                 self.stage_megabytes_per_second or 1,
                 maximum=_MAX_MEGABYTES,
             ),
+            self._check_boot_timeout(),
             grammar.address("node_ip", self.node_ip) if self.node_ip else (),
             *(grammar.endpoint(name, text) for name, text in self._endpoints().items() if text),
         )
@@ -97,6 +103,12 @@ class AgentJob:
         """Return the address of the agent's health endpoint: loopback, unless configured otherwise."""
         address = self.health_bind_address or (LOOPBACK_HEALTH if self.on_tailnet else "")
         return address or flags.HEALTH_PROBE_BIND_ADDRESS.default
+
+    def _check_boot_timeout(self) -> Iterator[Cause]:
+        if self.vm_boot_timeout_seconds is not None:
+            yield from grammar.count(
+                "vm_boot_timeout_seconds", self.vm_boot_timeout_seconds, maximum=_MAX_BOOT_SECONDS
+            )
 
     def _endpoints(self) -> dict[str, str]:
         return {
@@ -152,6 +164,10 @@ def _newer_arguments(job: AgentJob) -> Iterator[str]:
         yield _flag(flags.CLIENT_CA_FILE, job.client_ca_file)
     if job.stage_megabytes_per_second:
         yield _flag(flags.STAGE_MEGABYTES_PER_SECOND, job.stage_megabytes_per_second)
+    if job.register_taints:
+        yield _flag(flags.REGISTER_TAINTS, ",".join(job.register_taints))
+    if job.vm_boot_timeout_seconds is not None:
+        yield _flag(flags.VM_BOOT_TIMEOUT, job.vm_boot_timeout_seconds)
     if job.health != flags.HEALTH_PROBE_BIND_ADDRESS.default:
         # On the tailnet the agent would choose an address that the health probe cannot know.
         yield _flag(flags.HEALTH_PROBE_BIND_ADDRESS, job.health)

@@ -38,6 +38,7 @@ class Part(StrEnum):
     LOCAL_NETWORK = "local-network-allowlist"
     NODE_EXPORTER = "node-exporter"
     LOG_ROTATION = "log-rotation"
+    REGISTRY_CREDENTIALS = "registry-credentials"
     INTERPRETER = "interpreter"
     AGENT = "agent"
     AGENT_JOB = "launchd-plist"

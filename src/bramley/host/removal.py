@@ -115,6 +115,7 @@ def of_part(part: Part) -> Step | None:
         Part.RESOLVER: _resolver,
         Part.NODE_EXPORTER: _node_exporter,
         Part.LOG_ROTATION: _log_rotation,
+        Part.REGISTRY_CREDENTIALS: _registry_credentials,
     }
     return factories[part]() if part in factories else None
 
@@ -165,9 +166,19 @@ def _kubeconfig() -> RemovalStep:
         is_ours_alone = entries <= {_name(path) for path in files}
         yield from _remove_existing(facts, *([host.AGENT_FOLDER] if is_ours_alone else files))
 
-    files = (host.AGENT_KUBECONFIG, host.CLIENT_AUTHORITY)
+    files = (host.AGENT_KUBECONFIG, host.CLIENT_AUTHORITY, host.REGISTRY_CREDENTIALS)
     stats = [Stat(path) for path in (host.AGENT_FOLDER, *files)]
     return RemovalStep("kubeconfig", "the agent's kubeconfig", (*stats, _AGENT_FILES), commands)
+
+
+def _registry_credentials() -> RemovalStep:
+    path = host.REGISTRY_CREDENTIALS
+    return RemovalStep(
+        "registry-credentials",
+        "the registry credentials of the agent",
+        (Stat(path),),
+        lambda facts: _remove_existing(facts, path),
+    )
 
 
 def _log_rotation() -> RemovalStep:

@@ -29,6 +29,7 @@ from bramley.host.steps.local_network import LocalNetwork
 from bramley.host.steps.log_rotation import LogRotation
 from bramley.host.steps.node_exporter import NodeExporter
 from bramley.host.steps.preconditions import Preconditions
+from bramley.host.steps.registry_credentials import RegistryCredentials
 from bramley.host.steps.sleep import Sleep
 from bramley.host.steps.ssh_keys import SshKeys
 from bramley.host.steps.sudo import Sudo
@@ -56,6 +57,7 @@ NAMES = (
     LogRotation.name,
     Kubeconfig.name,
     ClientAuthority.name,
+    RegistryCredentials.name,
     Interpreter.name,
     Agent.name,
     Job.name,
@@ -102,6 +104,8 @@ def _agent_steps(spec: MacSpec) -> Iterator[Step]:
         yield Kubeconfig(spec.kubeconfig, spec.job.node_name, spec.user)
     if spec.client_authority:
         yield ClientAuthority(spec.client_authority, spec.user)
+    if spec.registry_credentials:
+        yield RegistryCredentials(spec.registry_credentials, spec.user)
     if spec.interpreter:
         # Before the code, whose check runs it with this interpreter.
         yield Interpreter(spec.interpreter)
@@ -154,7 +158,11 @@ def retired_part_steps(
 ) -> list[Step]:
     """Return the steps that remove parts which were applied and which none of these steps desires; without a stamp nothing is removed."""
     desired = [part for step in steps if (part := step.desired())]
-    removals = [(part, removal.of_part(part)) for part in drift.retired_parts(desired, stamps)]
+    updates_job = Job.name not in skip and any(isinstance(step, Job) for step in steps)
+    # The agent does not start without a file that its flags name, so its job must have been updated before.
+    kept = () if updates_job else (Part.REGISTRY_CREDENTIALS,)
+    retired = [part for part in drift.retired_parts(desired, stamps) if part not in kept]
+    removals = [(part, removal.of_part(part)) for part in retired]
     return [
         RetiredPartRemoval(part, step) for part, step in removals if step and step.name not in skip
     ]
@@ -173,8 +181,12 @@ def select(
         raise BadConfiguration(
             f"unknown step {', '.join(unknown)}; the steps are {', '.join(names)}"
         )
-    return [
+    selected = [
         replace(step, skipped=frozenset(skip)) if isinstance(step, Verification) else step
         for step in steps
         if (not only or step.name in only) and step.name not in skip
+    ]
+    unselected = frozenset(step.name for step in steps) - {step.name for step in selected}
+    return [
+        replace(step, unselected=unselected) if isinstance(step, Job) else step for step in selected
     ]

@@ -90,6 +90,8 @@ class MacSpec:
     kubeconfig: Secret | None = None
     # The CA certificates (PEM) of clients that may read logs and metrics from the agent.
     client_authority: bytes = b""
+    # Docker's configuration file with the logins that the agent pulls images with.
+    registry_credentials: Secret | None = None
     egress: Egress = field(default_factory=Egress)
     tart: Artifact | None = None
     interpreter: Artifact | None = None
@@ -102,9 +104,13 @@ class MacSpec:
     @property
     def agent_job(self) -> AgentJob:
         """Return the agent's job, with the settings that depend on other parts."""
-        if not self.client_authority:
-            return self.job
-        return replace(self.job, client_ca_file=host.CLIENT_AUTHORITY)
+        authority = host.CLIENT_AUTHORITY if self.client_authority else ""
+        credentials = host.REGISTRY_CREDENTIALS if self.registry_credentials else ""
+        return replace(
+            self.job,
+            client_ca_file=authority or self.job.client_ca_file,
+            registry_credentials_file=credentials or self.job.registry_credentials_file,
+        )
 
     @property
     def user(self) -> str:

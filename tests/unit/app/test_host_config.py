@@ -88,6 +88,8 @@ async def test_complete_file_becomes_a_specification(tmp_path: Path) -> None:
             "node: mac-1\nartifacts: {tart: {file: mac.yaml, version: 1.0.0}}",
             "tart: .* is not a .tar.gz archive",
         ),
+        ("node: mac-1\nvmBootTimeoutSeconds: 5m", r"\$.vmBootTimeoutSeconds"),
+        ("node: mac-1\nvmBootTimeoutSeconds: 5:00", r"\$.vmBootTimeoutSeconds"),
         ("node: mac-1\nclientAuthorityFile: nope", "^clientAuthorityFile: No such file"),
         (
             "node: mac-1\nartifacts: {tailscale: {file: a, version: 1.0.0}}",
@@ -133,6 +135,9 @@ async def test_invalid_values_are_refused(line: str, tmp_path: Path) -> None:
         ("providerId: x", "providerId 'x' must"),
         ("egress: {clusterDns: '-'}", "egress.clusterDns '-' must"),
         ("nodeIp: here", "nodeIp 'here' must"),
+        ("vmBootTimeoutSeconds: 0", "vmBootTimeoutSeconds '0' must be from 1 to 86400"),
+        ("vmBootTimeoutSeconds: -5", "vmBootTimeoutSeconds '-5' must"),
+        ("vmBootTimeoutSeconds: 86401", "vmBootTimeoutSeconds '86401' must"),
         ("listen: {health: '0'}", "listen.health '0' must"),
         ("artifacts: {nodeExporter: {file: a, version: b}}", "artifacts.nodeExporter.version 'b'"),
     ],
@@ -163,6 +168,20 @@ async def test_agent_listens_on_the_configured_addresses(tmp_path: Path) -> None
         "--health-probe-bind-address=127.0.0.1:8083",
     } <= {*arguments}
     assert agent_job.health_probe(spec.job).argv[-1].startswith("http://127.0.0.1:8083/healthz")
+
+
+@pytest.mark.parametrize(
+    ("line", "flags"),
+    [("", []), ("vmBootTimeoutSeconds: 420", ["--vm-boot-timeout=420"])],
+)
+async def test_agent_gets_the_boot_deadline_of_vms(
+    line: str, flags: list[str], tmp_path: Path
+) -> None:
+    spec = await spec_of(f"node: mac-1\n{line}\n", tmp_path)
+
+    arguments = plistlib.loads(agent_daemon.render_plist(spec.job))["ProgramArguments"]
+
+    assert [flag for flag in arguments if flag.startswith("--vm-boot-timeout")] == flags
 
 
 async def test_digest_is_case_insensitive(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def complete_spec() -> MacSpec:
         job=job,
         kubeconfig=agent_kubeconfig(),
         client_authority=b"authority",
+        registry_credentials=Secret('{"auths": {"a": {"username": "b", "password": "c"}}}'),
         tart=artifact("tart"),
         interpreter=artifact("interpreter"),
         agent=artifact("agent"),

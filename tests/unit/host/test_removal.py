@@ -181,4 +181,5 @@ def test_removable_parts() -> None:
         Part.RESOLVER: "tailnet-resolver",
         Part.NODE_EXPORTER: "node-exporter",
         Part.LOG_ROTATION: "log-rotation",
+        Part.REGISTRY_CREDENTIALS: "registry-credentials",
     }

@@ -24,7 +24,7 @@ from tests.unit.host.steps.interruption import MacTemplate
 ORDER = [
     *("preconditions", "sudo", "ssh-keys", "hostname", "sleep", "updates", "auto-login", "firewall"),
     *("tart", "tailscale", "tailnet-resolver", "local-network", "node-exporter", "log-rotation"),
-    *("kubeconfig", "interpreter", "agent", "agent-job", "verification"),
+    *("kubeconfig", "registry-credentials", "interpreter", "agent", "agent-job", "verification"),
 ]  # fmt: skip
 
 

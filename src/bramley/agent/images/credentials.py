@@ -6,10 +6,8 @@ which needs a keychain. A Secret that is missing or unreadable is not an error: 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +16,7 @@ import msgspec
 from bramley.agent.tart.driver import Credentials
 from bramley.agent.tart.references import Reference
 from bramley.api import core
+from bramley.api.docker_config import DockerConfig, Login
 from bramley.base import errors, log
 from bramley.base.secret import Secret
 from bramley.kube.client import Client
@@ -29,16 +28,6 @@ _LEGACY_CONFIG = ".dockercfg"
 _DEADLINE = timedelta(seconds=20)
 # Larger than any Secret may be.
 _MAX_FILE_BYTES = 1 << 20
-
-
-class _Entry(msgspec.Struct, frozen=True):
-    auth: str = ""
-    username: str = ""
-    password: str = ""
-
-
-class _Config(msgspec.Struct, frozen=True):
-    auths: dict[str, _Entry] = {}
 
 
 class Keyring:
@@ -58,7 +47,7 @@ class Keyring:
                 return credentials
         return choose(self._host_entries(), reference)
 
-    async def _secret_entries(self, namespace: str, name: str) -> Mapping[str, _Entry]:
+    async def _secret_entries(self, namespace: str, name: str) -> Mapping[str, Login]:
         try:
             secret = await self._kube.get(core.Secret, name, namespace=namespace)
         except (errors.NotFound, errors.Refused) as error:
@@ -75,12 +64,12 @@ class Keyring:
             )
             return {}
 
-    def _host_entries(self) -> Mapping[str, _Entry]:
+    def _host_entries(self) -> Mapping[str, Login]:
         if self._host_file is None:
             return {}
         try:
             with self._host_file.open("rb") as file:
-                return msgspec.json.decode(file.read(_MAX_FILE_BYTES), type=_Config).auths
+                return msgspec.json.decode(file.read(_MAX_FILE_BYTES), type=DockerConfig).auths
         except OSError as error:
             logger.warning("Cannot read the host's registry credentials", error=str(error))
         except msgspec.DecodeError:
@@ -88,19 +77,18 @@ class Keyring:
         return {}
 
 
-def choose(entries: Mapping[str, _Entry], reference: Reference) -> Credentials | None:
+def choose(entries: Mapping[str, Login], reference: Reference) -> Credentials | None:
     """Return the credentials with the longest key that matches this image."""
     for key in sorted(entries, key=len, reverse=True):
-        if _matches(key, reference):
-            for username, password in _login(entries[key]):
-                return Credentials(reference.host, username, Secret(password))
+        if _matches(key, reference) and (login := entries[key].decode()):
+            return Credentials(reference.host, login[0], Secret(login[1]))
     return None
 
 
-def _read(data: Mapping[str, bytes]) -> Mapping[str, _Entry]:
+def _read(data: Mapping[str, bytes]) -> Mapping[str, Login]:
     if _CONFIG in data:
-        return msgspec.json.decode(data[_CONFIG], type=_Config).auths
-    return msgspec.json.decode(data.get(_LEGACY_CONFIG, b"{}"), type=dict[str, _Entry])
+        return msgspec.json.decode(data[_CONFIG], type=DockerConfig).auths
+    return msgspec.json.decode(data.get(_LEGACY_CONFIG, b"{}"), type=dict[str, Login])
 
 
 def _matches(key: str, reference: Reference) -> bool:
@@ -113,16 +101,3 @@ def _matches(key: str, reference: Reference) -> bool:
     ):
         return False
     return not path or f"{reference.path}/".startswith(f"{path}/")
-
-
-def _login(entry: _Entry) -> Iterator[tuple[str, str]]:
-    """Yield name and password, if the entry has both."""
-    if entry.username and entry.password:
-        yield entry.username, entry.password
-        return
-    try:
-        name, colon, password = base64.b64decode(entry.auth, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
-        return
-    if colon and name and password:
-        yield name, password

@@ -20,6 +20,8 @@ from bramley.host.commands import Command, Probe, ReadFile, Run, RunProbe, Stat,
 from bramley.host.facts import FILE, Facts
 from bramley.host.launch_daemon import LaunchDaemon
 from bramley.host.step import Step
+from bramley.host.steps.client_authority import ClientAuthority
+from bramley.host.steps.registry_credentials import RegistryCredentials
 
 START_TIMEOUT = timedelta(seconds=60)
 # An agent that fails right after its start does so within this time.
@@ -31,6 +33,11 @@ _FOLDERS = (
     host.AGENT_FOLDER,
     host.AGENT_STATE,
 )
+# The files that the agent does not start without if its flags name them, by the steps that write them.
+_FILES = {
+    ClientAuthority.name: host.CLIENT_AUTHORITY,
+    RegistryCredentials.name: host.REGISTRY_CREDENTIALS,
+}
 _PLIST = ReadFile(launchd.daemon_plist(launchd.AGENT))
 _NODE = re.compile(rf"^\[\+\]{agent.HEALTH_OF_NODE}(\S+) ok$", re.MULTILINE)
 
@@ -43,6 +50,8 @@ class Job(Step):
     title: ClassVar[str] = "the agent's job"
 
     job: AgentJob
+    # Steps of the configuration that this run leaves out.
+    unselected: frozenset[str] = frozenset()
 
     def desired(self) -> drift.DesiredPart:
         """Stamp the property list, rendered without the current one of the Mac."""
@@ -51,7 +60,7 @@ class Job(Step):
 
     def probes(self) -> list[Probe]:
         """Probe the property list, the folders, the process and its health."""
-        paths = [Stat(path) for path in (*_FOLDERS, host.AGENT_LOG, _PLIST.path)]
+        paths = [Stat(path) for path in (*_FOLDERS, host.AGENT_LOG, _PLIST.path, *_FILES.values())]
         return [_PLIST, *paths, *agent_daemon.RESTART_PROBES, health_probe(self.job)]
 
     def follow_up_probes(self, facts: Facts) -> Sequence[Probe]:
@@ -66,6 +75,12 @@ class Job(Step):
             raise BadConfiguration(
                 f"{_PLIST.path} cannot be read, so it is unknown whether this Mac is a builder; set builder explicitly"
             )
+        for step, path in _FILES.items():
+            # Otherwise the step writes it earlier in this run.
+            if step in self.unselected and facts.stat(Stat(path)) is None:
+                raise BadConfiguration(
+                    f"the agent would not start, because {path} is missing; apply the step {step}, too"
+                )
         self._daemon(facts)
 
     def plan(self, facts: Facts) -> Iterator[Command]:

@@ -30,6 +30,7 @@ DAY = 86_400
 ISSUED = 1_800_000_000
 AGENT, NEWER_AGENT = "0.1.0+aaaaaaaaaaaa", "0.2.0+bbbbbbbbbbbb"
 PYTHON, NEWER_PYTHON = "3.13.1+cccccccccccc", "3.13.2+dddddddddddd"
+REGISTRY_CREDENTIALS = Secret('{"auths": {"ghcr.io": {"username": "bot", "password": "canary"}}}')
 AUTHORITY = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
@@ -120,6 +121,7 @@ def spec(folder: Path, **changes: Any) -> MacSpec:
         password=Secret(PASSWORD),
         public_keys=("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGZsZWV0 fleet",),
         kubeconfig=agent_kubeconfig(),
+        registry_credentials=REGISTRY_CREDENTIALS,
         egress=Egress(cache_network="10.1.0.0/16", cluster_dns="10.2.0.10"),
         tart=tart(folder),
         interpreter=interpreter(folder),
