@@ -97,6 +97,7 @@ class AgentComponents:
         yield self.node.run()
         yield from self.host_probes.runnables()
         yield self.images.run()
+        yield restart_on_crash("removals", self.tart.removals.run)
         yield restart_on_crash("staging", self.staging.run)
         yield restart_on_crash("tokens", self.guest_tokens.run)
         if self.endpoints is not None:

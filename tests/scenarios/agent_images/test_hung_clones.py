@@ -6,44 +6,26 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
-from bramley.api.core import Event
-from bramley.api.names import events
 from bramley.api.names import metrics as names
-from tests.scenarios.agent_life.world import NAMESPACE, TAGGED, World, a_world, is_ready
+from tests.scenarios.agent_images.pods import (
+    failure_messages,
+    has_phase,
+    is_gone,
+    start_with_pod,
+    until_phase,
+)
+from tests.scenarios.agent_life.world import World, a_world
 
 HUNG, SECOND = "hung", "second"
 
 
-async def has_phase(world: World, name: str, phase: str) -> bool:
-    pod = await world.find(name)
-    return pod is not None and pod.status.phase == phase
-
-
-async def until_phase(world: World, name: str, phase: str, *, within: float) -> float:
-    """Wait for a phase and return how long it took."""
-    began = world.clock.monotonic()
-    await world.until(
-        lambda: has_phase(world, name, phase),
-        within=timedelta(seconds=within),
-        what=f"{name} is {phase}",
-    )
-    return world.clock.monotonic() - began
-
-
 async def start_with_image(world: World) -> None:
     """Start the agent and make the golden base by a first Pod."""
-    # A guest that has its address at once, so that the phase shows when its VM runs.
-    world.mac.settings.image(TAGGED, guest={"then": "stay", "work": 9e4, "address": 0.5})
-    world.start()
-    await world.until(lambda: is_ready(world.kube), within=timedelta(seconds=30), what="Ready")
-    await world.pod("warm-up")
-    await until_phase(world, "warm-up", "Running", within=600)
+    await start_with_pod(world, "warm-up")
     await world.delete("warm-up", grace=timedelta())
-
-    async def is_gone() -> bool:
-        return await world.find("warm-up") is None
-
-    await world.until(is_gone, within=timedelta(seconds=120), what="the first Pod is gone")
+    await world.until(
+        lambda: is_gone(world, "warm-up"), within=timedelta(minutes=2), what="the first Pod is gone"
+    )
 
 
 async def hang_clone(world: World, *, at: str) -> None:
@@ -56,15 +38,6 @@ async def hang_clone(world: World, *, at: str) -> None:
 
     await world.until(is_cloning, within=timedelta(seconds=30), what="the clone has started")
     await asyncio.sleep(1)
-
-
-async def failure_messages(world: World, pod: str) -> list[str]:
-    listed = await world.kube.list(Event, namespace=NAMESPACE)
-    return [
-        event.message
-        for event in listed.items
-        if event.reason == events.CREATE_FAILED and event.involved_object.name == pod
-    ]
 
 
 def clones(world: World, result: str) -> float:

@@ -132,6 +132,8 @@ class GarbageCollector:
             await self._delete_image(step)
         else:
             await self._delete_cached(step.cached)
+        # The next plan depends on the free space.
+        await self.tart.removals.finish()
 
     async def _delete_image(self, step: DeleteImage) -> None:
         store = self.store

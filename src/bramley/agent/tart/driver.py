@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +24,7 @@ from bramley.agent.runs import Run, Runs
 from bramley.agent.shared_lock import SharedLock
 from bramley.agent.tart import failures, output, references
 from bramley.agent.tart.output import ListedVm, VmFacts
+from bramley.agent.tart.removals import Removals
 from bramley.base import errors, log
 from bramley.base.metrics import Labelled
 from bramley.base.secret import Secret
@@ -75,8 +75,8 @@ class Deadlines:
     # A clone on one APFS volume takes a second, however large the disk is.
     clone: timedelta = timedelta(minutes=1)
     set: timedelta = timedelta(minutes=1)
-    # Freeing the blocks of a disk takes seconds. A deletion that hangs can be killed and repeated.
-    delete: timedelta = timedelta(seconds=30)
+    # Freeing the blocks of a large disk with snapshots takes minutes. A deletion that hangs can be killed and repeated.
+    delete: timedelta = timedelta(minutes=5)
     get: timedelta = timedelta(seconds=30)
     list: timedelta = timedelta(seconds=30)
     run: timedelta = timedelta(seconds=15)
@@ -138,6 +138,7 @@ class Tart:
         self._cloning: set[str] = set()
         self.home = home
         self.deadlines = deadlines or Deadlines()
+        self.removals = Removals(programs, home, limit=self.deadlines.delete)
 
     async def pull(
         self,
@@ -205,16 +206,20 @@ class Tart:
 
     async def delete(self, name: str) -> None:
         """Delete a VM or a cached image; succeeds if it does not exist. A folder too incomplete for tart is removed directly."""
-        async with self._locked(shared=False):
-            finished = await self._run("delete", (name,), limit=self.deadlines.delete)
-        # tart may report an incomplete VM as missing, too.
-        if failures.is_missing(finished):
-            self._remove_incomplete(name)
-            return
         try:
-            _check_exit("delete", finished)
-        except failures.IncompleteVm:
-            self._remove_incomplete(name)
+            async with self._locked(shared=False):
+                finished = await self._run("delete", (name,), limit=self.deadlines.delete)
+            # tart may report an incomplete VM as missing, too.
+            if not failures.is_missing(finished):
+                _check_exit("delete", finished)
+                return
+        except (failures.IncompleteVm, errors.TimedOut) as error:
+            # A deletion that was killed may have removed some files: then tart does not find the VM any more.
+            if "/" in name or self.has_vm(name) or not self._bundle(name).exists():
+                raise
+            logger.warning("Removing incomplete VM", vm=name, error=str(error))
+        if "/" not in name and not self.has_vm(name):
+            self.removals.remove(self._bundle(name))
 
     async def get(self, vm: str) -> VmFacts | None:
         """Return the facts of a local VM, or None if it does not exist."""
@@ -375,11 +380,6 @@ class Tart:
         if not vm or "/" in vm or vm.startswith("."):
             raise ValueError(f"{vm!r} is not a valid VM name")
         return self.home / "vms" / vm
-
-    def _remove_incomplete(self, name: str) -> None:
-        """Remove the folder of an incomplete VM, which tart does not recognize."""
-        if "/" not in name and not self.has_vm(name):
-            shutil.rmtree(self._bundle(name), ignore_errors=True)
 
 
 def _check_exit(operation: str, finished: ProgramResult) -> None:

@@ -22,7 +22,7 @@ from bramley.sim.mac.folder import folders
 from bramley.sim.mac.processes import Call, Process, Program, Table
 from bramley.sim.mac.runs import SupervisedRun
 from bramley.sim.mac.settings_file import TART, Fault, Faults, SettingsFile
-from bramley.sim.tart import in_process
+from bramley.sim.tart import bundles, in_process
 
 DISK_BYTES = 460_000_000_000
 # As a fleet sets it: with macOS' own day, the addresses of a busy Mac run out.
@@ -62,6 +62,7 @@ class SimulatedMac:
             "killall": self.session.killall,
             "sudo": self._sudo,
             "tailscale": self._tailscale,
+            "rm": self._rm,
         }
 
     @property
@@ -121,6 +122,15 @@ class SimulatedMac:
             call.err("no current Tailscale IPs; state: Stopped")
             return 1
         call.out(self.tailnet_address)
+        return 0
+
+    async def _rm(self, _: Process, call: Call) -> int:
+        """Remove folders of this Mac; one that is killed before the end leaves all files."""
+        for path in call.argv[2:]:
+            if not path.startswith(f"{self.folders.tart_home}/"):
+                raise ValueError(f"{path} is not a folder of this Mac")
+            await asyncio.sleep(self.tart.seconds("delete"))
+            bundles.remove(path)
         return 0
 
     def _end_guests(self) -> None:

@@ -50,7 +50,7 @@ class TartSimulation:
     flocks: Locks = field(default_factory=Locks)
     run_locks: Locks = field(default_factory=Locks)
     guests: dict[str, Guest] = field(default_factory=dict)
-    # For tests of invariants: each VM that was started, in order, and the largest number of guests at a time.
+    # For tests of invariants: each VM that was started, in order, and the largest number of macOS guests at a time.
     started_vms: list[str] = field(default_factory=list)
     max_guests: int = 0
     request_count: int = 0
@@ -69,6 +69,10 @@ class TartSimulation:
         """Return the total and the free bytes of the volume."""
         context = read_context(self.environment({}))
         return int(context.settings.host["disk_bytes"]), prune.free_bytes(context)
+
+    def seconds(self, timing: str) -> float:
+        """Return the duration of a timing of the settings."""
+        return read_context(self.environment({})).settings.seconds(timing)
 
     def environment(self, environment: Mapping[str, str]) -> ProcessEnvironment:
         """Return what one process of this machine is given."""
@@ -173,7 +177,8 @@ class Driver:
         )
         self._guest = tart.guests[plan.vm] = Guest(plan, process)
         tart.started_vms.append(plan.vm)
-        tart.max_guests = max(tart.max_guests, len(tart.guests))
+        macos_guests = sum(guest.plan.is_macos for guest in tart.guests.values())
+        tart.max_guests = max(tart.max_guests, macos_guests)
         tart.flocks.transfer(effect.slot, self._process, process)
         process.on_exit.append(lambda: _switch_off(tart, plan.vm, process))
         if not plan.outlives:

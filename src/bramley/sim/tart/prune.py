@@ -35,10 +35,12 @@ def used_bytes(home: str) -> int:
 
 
 def _bundles(home: str) -> list[str]:
+    """Return every folder that may contain a disk: cached images, VMs, staging, and what other programs have moved elsewhere."""
     folders = [row.folder for row in layout.cached(home) if not row.is_tag]
-    for folder in (layout.vms(home), layout.staging(home)):
-        if os.path.isdir(folder):
-            folders += [os.path.join(folder, entry) for entry in os.listdir(folder)]
+    for entry in os.listdir(home):
+        folder = os.path.join(home, entry)
+        if entry not in {"cache", ".sim"} and os.path.isdir(folder):
+            folders += [os.path.join(folder, inner) for inner in os.listdir(folder)]
     return folders
 
 
