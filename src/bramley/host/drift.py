@@ -33,6 +33,7 @@ class Part(StrEnum):
     """
 
     FIREWALL = "firewall"
+    DHCP_LEASES = "dhcp-leases"
     TAILSCALE = "tailscale"
     RESOLVER = "tailnet-resolver"
     LOCAL_NETWORK = "local-network-allowlist"

@@ -20,6 +20,7 @@ from bramley.host.facts import LINK, Facts
 from bramley.host.launch_daemon import LaunchDaemon, unload
 from bramley.host.step import Step
 from bramley.host.steps import (
+    dhcp_leases,
     firewall,
     log_rotation,
     node_exporter,
@@ -100,6 +101,7 @@ def steps(user: str, *, keep_tart: bool = True) -> list[Step]:
         _node_exporter(),
         _resolver(),
         _tailscale(),
+        _dhcp_leases(),
         _firewall(),
         *([] if keep_tart else [_tart()]),
         _stamps(),
@@ -296,6 +298,15 @@ def _firewall() -> RemovalStep:
     )
 
 
+def _dhcp_leases() -> RemovalStep:
+    return RemovalStep(
+        dhcp_leases.DhcpLeases.name,
+        "short DHCP leases of VMs",
+        (dhcp_leases.PREFERENCES,),
+        dhcp_leases.remove,
+    )
+
+
 def _pf_block(facts: Facts) -> Iterator[Command]:
     text = facts.file(firewall.CONF) or b""
     if firewall.without_block(text) != text:
@@ -345,9 +356,13 @@ def _auto_login(user: str) -> RemovalStep:
                 as_root=True,
             )
 
-    return RemovalStep(
-        "auto-login", "automatic login", (setting.probe, loginwindow.PASSWORD_FILE), commands
-    )
+    def refusal(facts: Facts) -> str:
+        # Without a password file there is nothing to protect: after a removal sudo works no more, and the next one must not fail.
+        reason = setting.read_error(facts) if facts.stat(loginwindow.PASSWORD_FILE) else ""
+        return f"whose automatic login this is cannot be read: {reason}" if reason else ""
+
+    probe_list = (setting.probe, loginwindow.PASSWORD_FILE)
+    return RemovalStep("auto-login", "automatic login", probe_list, commands, refusal)
 
 
 def _sudo(user: str) -> RemovalStep:

@@ -21,6 +21,7 @@ from bramley.host.steps.agent import Agent
 from bramley.host.steps.agent_job import Job
 from bramley.host.steps.auto_login import AutoLogin
 from bramley.host.steps.client_authority import ClientAuthority
+from bramley.host.steps.dhcp_leases import DhcpLeases
 from bramley.host.steps.firewall import Firewall
 from bramley.host.steps.hostname import Hostname
 from bramley.host.steps.interpreter import Interpreter
@@ -49,6 +50,7 @@ NAMES = (
     Updates.name,
     AutoLogin.name,
     Firewall.name,
+    DhcpLeases.name,
     Tart.name,
     Tailscale.name,
     TailnetResolver.name,
@@ -84,6 +86,8 @@ def _base_steps(spec: MacSpec, clock: Clock) -> Iterator[Step]:
     yield Updates()
     yield AutoLogin(spec.user, spec.password)
     yield Firewall(spec.egress)
+    # Before anything can start a VM: a lease that was already granted keeps its time.
+    yield DhcpLeases()
     if spec.tart:
         yield Tart(spec.tart, replace=spec.replace_tart)
 

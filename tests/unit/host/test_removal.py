@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bramley.base.errors import UnsupportedHost
-from bramley.host import converge, removal, sequence
+from bramley.host import converge, loginwindow, removal, sequence
 from bramley.host.drift import Part
 from bramley.host.facts import Facts, RunResult
 from bramley.host.steps import firewall, tailscale
@@ -161,6 +161,29 @@ async def test_foreign_tailnet_and_automatic_login_are_kept(tmp_path: Path) -> N
     assert connection.mac.files.exists(plist)
     assert connection.mac.files.exists("/usr/local/bin/tailscaled")
     assert connection.mac.files.exists("/etc/kcpassword")
+
+
+async def test_automatic_login_of_an_unknown_user_is_not_removed(tmp_path: Path) -> None:
+    """Whose it is only root can read; without an answer it might be another user's."""
+    connection = await provisioned(tmp_path)
+    (step,) = [step for step in removal.steps("m1") if step.name == "auto-login"]
+    facts = await connection.probe(step.probes())
+    setting = loginwindow.auto_login_user("m1").probe
+
+    step.check_supported(facts)
+    for failed in (RunResult(1, b"sudo: a password is required\n"), RunResult(124)):
+        with pytest.raises(UnsupportedHost, match="cannot be read: `sudo defaults read"):
+            step.check_supported(facts.merged(Facts({setting: failed})))
+
+
+async def test_second_removal_has_nothing_to_do(tmp_path: Path) -> None:
+    """The first one has removed the sudo rule, so nothing can be read as root."""
+    connection = await provisioned(tmp_path)
+    await converge.apply(connection, removal.steps("m1", keep_tart=False))
+
+    report = await converge.apply(connection, removal.steps("m1", keep_tart=False))
+
+    assert not report.is_changed
 
 
 async def test_tailnet_that_carries_this_connection_is_not_left(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from tests.unit.host.steps.fixtures import JOB
 from tests.unit.host.steps.interruption import MacTemplate
 
 ORDER = [
-    *("preconditions", "sudo", "ssh-keys", "hostname", "sleep", "updates", "auto-login", "firewall"),
+    *("preconditions", "sudo", "ssh-keys", "hostname", "sleep", "updates", "auto-login"),
+    *("firewall", "dhcp-leases"),
     *("tart", "tailscale", "tailnet-resolver", "local-network", "node-exporter", "log-rotation"),
     *("kubeconfig", "registry-credentials", "interpreter", "agent", "agent-job", "verification"),
 ]  # fmt: skip
@@ -39,7 +40,7 @@ def test_complete_spec_has_all_steps_in_order(tmp_path: Path) -> None:
 def test_optional_parts_have_no_step_if_left_out() -> None:
     found = names(sequence.steps(MacSpec(job=JOB)))
 
-    assert found == [*ORDER[:8], "local-network", "log-rotation"]
+    assert found == [*ORDER[:9], "local-network", "log-rotation"]
 
 
 def test_mac_on_a_tailnet_without_our_key_keeps_the_other_tailnet_steps(tmp_path: Path) -> None:

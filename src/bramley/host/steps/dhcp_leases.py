@@ -1,0 +1,97 @@
+"""Short DHCP leases: the network of VMs has about 253 addresses, and each VM takes a new one.
+
+macOS' DHCP server keeps an address for a day after its VM has ended, so after some 250 VMs in a day no VM would get one. Its lease
+time is one value of a file that other settings share; those stay. The file is read as it is on the disk, because that is what the
+server reads, and with types, because it ignores a text. The server reads it when the network of VMs starts, so nothing is restarted.
+"""
+
+from __future__ import annotations
+
+import plistlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from xml.parsers.expat import ExpatError
+
+from bramley.api.names import host
+from bramley.host import drift
+from bramley.host.commands import Command, Probe, Run, RunProbe
+from bramley.host.drift import DesiredPart, Part
+from bramley.host.facts import Facts
+from bramley.host.step import Step
+
+# Long enough for a guest to renew it, short enough for more VMs than a Mac can run.
+LEASE_SECONDS = 600
+# As root: `defaults` of root leaves a file that others cannot read.
+PREFERENCES = RunProbe(
+    ("plutil", "-convert", "xml1", "-o", "-", host.SHARING_PREFERENCES), as_root=True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DhcpLeases(Step):
+    """Limit how long an address stays reserved for a VM that has ended."""
+
+    name: ClassVar[str] = "dhcp-leases"
+    title: ClassVar[str] = "short DHCP leases of VMs"
+
+    def desired(self) -> DesiredPart:
+        """Stamp the lease time."""
+        return DesiredPart(
+            Part.DHCP_LEASES,
+            {host.SHARING_LEASE_SECONDS: drift.digest(str(LEASE_SECONDS).encode())},
+        )
+
+    def probes(self) -> list[Probe]:
+        """Probe the preferences."""
+        return [PREFERENCES]
+
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        """Set the lease time, and keep all other values."""
+        if not is_set(facts):
+            yield Run(
+                argv=(
+                    "defaults",
+                    "write",
+                    host.SHARING_PREFERENCES,
+                    host.SHARING_DHCP,
+                    "-dict-add",
+                    host.SHARING_LEASE_SECONDS,
+                    "-int",
+                    str(LEASE_SECONDS),
+                ),
+                purpose=f"set the lease time of the DHCP server to {LEASE_SECONDS} s",
+                as_root=True,
+            )
+
+
+def is_set(facts: Facts) -> bool:
+    """Return whether the lease time is ours."""
+    seconds = _server_settings(facts).get(host.SHARING_LEASE_SECONDS)
+    # Not a text of the same digits, nor a float.
+    return type(seconds) is int and seconds == LEASE_SECONDS
+
+
+def remove(facts: Facts) -> Iterator[Command]:
+    """Yield the commands that restore the lease time of macOS; another time than ours stays."""
+    if not is_set(facts):
+        return
+    is_alone = len(_server_settings(facts)) == 1
+    key = host.SHARING_DHCP if is_alone else f"{host.SHARING_DHCP}.{host.SHARING_LEASE_SECONDS}"
+    yield Run(
+        argv=("plutil", "-remove", key, host.SHARING_PREFERENCES),
+        purpose="restore the lease time of the DHCP server",
+        as_root=True,
+    )
+
+
+def _server_settings(facts: Facts) -> dict[str, Any]:
+    """Return the settings of the DHCP server; empty if there are none, or they cannot be read."""
+    result = facts.result(PREFERENCES)
+    try:
+        preferences = plistlib.loads(result.output, fmt=plistlib.FMT_XML) if not result.code else {}
+    # plistlib does not wrap the errors of its parser.
+    except (ExpatError, ValueError, LookupError, TypeError, AttributeError):
+        return {}
+    settings = preferences.get(host.SHARING_DHCP) if isinstance(preferences, dict) else None
+    return settings if isinstance(settings, dict) else {}
