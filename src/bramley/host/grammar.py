@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bramley.api.names import labels as names
+from bramley.api.taints import parse as parse_taints
 from bramley.base.errors import Cause, InvalidSpec
 
 INVALID = "FieldValueInvalid"
@@ -100,6 +101,14 @@ def labels(field: str, value: Mapping[str, str]) -> Iterator[Cause]:
             rule = "must be left out: the agent sets this label itself"
             yield cause(f"{field}[{key[:_MAX_QUOTED]}]", text, rule)
         yield from LABEL_VALUE.check(f"{field}[{key[:_MAX_QUOTED]}]", text)
+
+
+def taints(field: str, values: Sequence[str]) -> Iterator[Cause]:
+    """Check the taints of a new Node."""
+    try:
+        parse_taints(values)
+    except ValueError as error:
+        yield Cause(field, INVALID, f"{field} {error}")
 
 
 def host_name(field: str, value: str) -> Iterator[Cause]:

@@ -92,6 +92,8 @@ def nodes() -> Iterator[Row]:
     yield watch("watches its node", NODE, fieldSelector="metadata.name={node}")
     yield watch("watches all nodes", NODE, 403)
     yield post("creates its node again", NODE, a_node("{node}"), 409)
+    tainted = {"spec": {"taints": [{"key": "dedicated", "value": "x", "effect": "NoExecute"}]}}
+    yield post("creates its node with taints", NODE, {**a_node("{node}"), **tainted}, 409)
     yield post("creates another node", NODE, a_node("{other}"), 403)
     yield post("creates a new node", NODE, a_node("{node}-2"), 403)
     yield post("creates a node by a prefix", NODE, {"metadata": {"generateName": "{node}"}}, 403)

@@ -29,6 +29,8 @@ MACOS_TAINT_VALUE = "true"
 RUNNER_TIER_TAINT = "tuist.dev/runner-tier"
 RUNNER_TIER_BARE_METAL = "bare-metal"
 NO_SCHEDULE = "NoSchedule"
+PREFER_NO_SCHEDULE = "PreferNoSchedule"
+NO_EXECUTE = "NoExecute"
 
 # Runner Pods. The owner is stamped when a job is claimed, the account when the claim is committed.
 RUNNER = "tuist.dev/runner"
