@@ -47,8 +47,15 @@ class Host(Protocol):
         """Return an id that changes with each boot."""
         ...
 
+    def is_locked(self, path: Path) -> bool:
+        """Return whether any process holds a lock on the file that keeps tart from acquiring its own."""
+        ...
+
     def lock_holder(self, path: Path) -> int | None:
-        """Return the process that holds a POSIX lock on the file, without acquiring it; tart holds one while a VM runs."""
+        """Return the process that holds a POSIX lock on the file, without acquiring it; tart holds one while a VM runs.
+
+        None also if the system does not know the process: a lock of `flock` belongs to an open file.
+        """
         ...
 
     def space(self, path: Path) -> Space:
@@ -61,6 +68,10 @@ class Host(Protocol):
 
     def processes(self) -> list[HostProcess]:
         """Return all processes of this machine whose arguments are readable."""
+        ...
+
+    def ancestors(self, pid: int) -> list[int]:
+        """Return a process, its parent, and so on; empty if the process does not exist."""
         ...
 
     def usage(self, pid: int) -> Usage | None:

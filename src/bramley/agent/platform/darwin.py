@@ -121,6 +121,11 @@ class DarwinHost(system.PosixHost):
         """Return the processes that run a VM."""
         return system.guest_processes_of(self.processes())
 
+    def parent(self, pid: int) -> int | None:
+        """Return the parent of a process."""
+        info = self._bsd(pid)
+        return None if info is None else info.parent
+
     def usage(self, pid: int) -> Usage | None:
         """Return the usage of a process and its descendants."""
         if self._bsd(pid) is None:

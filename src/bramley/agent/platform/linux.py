@@ -59,6 +59,11 @@ class LinuxHost(system.PosixHost):
             each for each in system.guest_processes_of(candidates) if self._has_our_home(each.pid)
         ]
 
+    def parent(self, pid: int) -> int | None:
+        """Return the parent of a process."""
+        stat = self._stat(pid)
+        return None if stat is None else stat.parent
+
     def usage(self, pid: int) -> Usage | None:
         """Return the usage of a process and its descendants."""
         if self._stat(pid) is None:

@@ -1,4 +1,8 @@
-"""The holder of a POSIX lock: `F_GETLK` returns it without acquiring the lock; `struct flock` differs between systems."""
+"""The holder of a POSIX lock: `F_GETLK` returns it without acquiring the lock; `struct flock` differs between systems.
+
+A lock that belongs to an open file instead of a process has the pid -1: on macOS every `flock`, on Linux an open file description
+lock, but not an `flock`. Such a lock blocks tart's own all the same.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ class FlockLayout:
         return struct.pack(self.format, *(values[field] for field in self.fields))
 
     def parse_holder(self, response: bytes) -> int | None:
-        """Return the process that holds the blocking lock, or None."""
+        """Return the process that holds the blocking lock, -1 if an open file holds it, or None if no lock blocks."""
         flock = dict(zip(self.fields, struct.unpack(self.format, response), strict=True))
         return None if flock["type"] == self.unlocked else int(flock["pid"])
 
@@ -41,7 +45,7 @@ DARWIN = FlockLayout(
 
 
 def holder(path: Path, layout: FlockLayout) -> int | None:
-    """Return the process that holds a lock on the file; None if no process does, or the file does not exist."""
+    """Return the process that holds a lock on the file; None if it is not locked or does not exist. See `parse_holder`."""
     try:
         # Opened for writing as tart does; nothing is written.
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)

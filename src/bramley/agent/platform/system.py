@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import os
 import signal
@@ -68,15 +69,35 @@ class System(Host, Protocol):
         ...
 
 
-class PosixHost:
+class PosixHost(abc.ABC):
     """The part of `System` that macOS and Linux have in common, up to the layout of structs."""
 
     flock: ClassVar[locks.FlockLayout]
     ioctl: ClassVar[interfaces.IoctlRequests]
 
+    @abc.abstractmethod
+    def parent(self, pid: int) -> int | None:
+        """Return the parent of a process; None if the process does not exist."""
+
+    def ancestors(self, pid: int) -> list[int]:
+        """Return a process, its parent, and so on."""
+        found: list[int] = []
+        parent = self.parent(pid)
+        # A pid may be reused between two reads, so that the parents form a cycle.
+        while parent is not None and pid not in found:
+            found.append(pid)
+            pid, parent = parent, self.parent(parent)
+        return found
+
+    def is_locked(self, path: Path) -> bool:
+        """Return whether any lock blocks a POSIX lock on the file."""
+        return locks.holder(path, self.flock) is not None
+
     def lock_holder(self, path: Path) -> int | None:
-        """Return the process that holds the POSIX lock of a file."""
-        return locks.holder(path, self.flock)
+        """Return the process that holds the POSIX lock of a file; None if an open file holds the lock."""
+        holder = locks.holder(path, self.flock)
+        # Never as a pid: a signal to -1 would end every process.
+        return None if holder is None or holder <= 0 else holder
 
     def space(self, path: Path) -> Space:
         """Return the size of the volume of a path, or of its nearest existing parent."""

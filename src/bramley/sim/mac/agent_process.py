@@ -196,8 +196,13 @@ class SimulatedHost:
         """Return an id that changes with each reboot."""
         return self._mac.boot_id
 
+    def is_locked(self, path: Path) -> bool:
+        """Return whether a process has locked a file, in whichever way: macOS has one list for both kinds of locks."""
+        tart = self._mac.tart
+        return any(locks.holder(str(path)) for locks in (tart.run_locks, tart.flocks))
+
     def lock_holder(self, path: Path) -> int | None:
-        """Return the pid that holds the lock of a VM's config.json."""
+        """Return the pid that holds the lock of a VM's config.json; an `flock` has no pid."""
         holder = self._mac.tart.run_locks.holder(str(path))
         return holder.pid if holder else None
 
@@ -213,6 +218,14 @@ class SimulatedHost:
     def processes(self) -> list[HostProcess]:
         """Return all processes."""
         return [HostProcess(each.pid, each.argv) for each in self._mac.table.living()]
+
+    def ancestors(self, pid: int) -> list[int]:
+        """Return a process and its ancestors up to launchd."""
+        found: list[int] = []
+        while (process := self._mac.table.find(pid)) is not None:
+            found.append(pid)
+            pid = process.parent
+        return found
 
     def usage(self, pid: int) -> Usage | None:
         """Return the resources that a process has used."""

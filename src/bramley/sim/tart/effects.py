@@ -111,6 +111,7 @@ class Plan(NamedTuple):
     mac: str
     shares: dict[str, dict[str, Any]]  # by name: {"path": …, "read_only": …}
     outlives: bool  # a fault: it continues when its tart is gone
+    is_macos: bool = True
 
 
 class Boot(NamedTuple):

@@ -39,6 +39,9 @@ class Host:
     def boot_id(self) -> str:
         return "boot-1"
 
+    def is_locked(self, path: Path) -> bool:  # noqa: ARG002
+        return False
+
     def lock_holder(self, path: Path) -> int | None:  # noqa: ARG002
         return None
 
@@ -52,6 +55,9 @@ class Host:
 
     def processes(self) -> list[HostProcess]:
         return []
+
+    def ancestors(self, pid: int) -> list[int]:
+        return [pid]
 
     def usage(self, pid: int) -> Usage | None:  # noqa: ARG002
         return None

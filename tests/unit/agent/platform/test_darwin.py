@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import struct
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from bramley.agent.platform.darwin import DarwinHost
+from bramley.agent.tart.driver import Tart
 from tests.unit.agent.platform.test_layouts import a_bsd_info
 
 BOOT = b"0B2B1F3C-0000-4000-8000-000000000001"
@@ -114,6 +116,37 @@ def test_usage_of_a_process_includes_its_descendants(host: DarwinHost, library: 
     assert usage is not None
     assert (usage.cpu, usage.resident_bytes) == (timedelta(seconds=2), 120)
     assert host.usage(99) is None
+
+
+def test_ancestors_end_at_a_process_that_does_not_exist_and_at_a_cycle(
+    host: DarwinHost, library: Library
+) -> None:
+    library.bsd = {
+        10: a_bsd_info(parent=11),
+        11: a_bsd_info(parent=1),
+        12: a_bsd_info(parent=13),
+        13: a_bsd_info(parent=12),
+    }
+
+    assert host.ancestors(10) == [10, 11]
+    assert host.ancestors(12) == [12, 13]
+    assert host.ancestors(99) == []
+
+
+def test_flock_on_a_vm_counts_as_running_without_a_process(
+    host: DarwinHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """XNU reports an flock as a lock of the process -1."""
+    answer = struct.pack("<qqihh", 0, 0, -1, 3, 0)
+    monkeypatch.setattr("fcntl.fcntl", lambda *_: answer)
+    config = tmp_path / "vms" / "vm" / "config.json"
+    config.parent.mkdir(parents=True)
+    config.write_text("{}")
+    tart = Tart(cast("Any", None), binary="tart", home=tmp_path, metrics=cast("Any", None))
+
+    assert host.lock_holder(config) is None
+    assert host.is_locked(config)
+    assert tart.is_running("vm", host)
 
 
 def test_process_differs_from_a_later_one_with_the_same_pid(

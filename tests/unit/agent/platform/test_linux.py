@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,13 +54,44 @@ def test_free_or_missing_file_has_no_holder(tmp_path: Path) -> None:
     assert host.lock_holder(tmp_path / "none") is None
 
 
-def test_flock_is_not_a_lock_of_a_running_vm(tmp_path: Path) -> None:
+def test_flock_has_no_holder_and_counts_as_a_lock_where_the_system_reports_it(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "config.json"
     path.write_text("{}")
+    host = platform.current()
     with path.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
 
-        assert platform.current().lock_holder(path) is None
+        assert host.lock_holder(path) is None
+        assert host.is_locked(path) == (sys.platform == "darwin")
+
+
+@needs_linux
+def test_lock_of_an_open_file_keeps_tart_out_and_has_no_holder(tmp_path: Path) -> None:
+    """The kernel reports it with the pid -1, as macOS does an flock."""
+    path = tmp_path / "config.json"
+    path.write_text("{}")
+    set_lock_of_open_file = 37
+    with path.open("r+") as file:
+        fcntl.fcntl(
+            file, set_lock_of_open_file, struct.pack("=hh4xqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
+        )
+        host = platform.current()
+
+        assert host.lock_holder(path) is None
+        assert host.is_locked(path)
+    assert not host.is_locked(path)
+
+
+@needs_linux
+def test_ancestors_are_those_of_ps(locked: tuple[Path, int]) -> None:
+    _, child = locked
+    host = LinuxHost()
+
+    assert host.ancestors(child)[:2] == [child, os.getpid()]
+    assert host.ancestors(os.getpid()) == host.ancestors(child)[1:]
+    assert host.ancestors(2**22 + 1) == []
 
 
 def test_disk_space_of_a_missing_folder_is_that_of_its_parent(tmp_path: Path) -> None:

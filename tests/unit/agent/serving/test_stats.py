@@ -37,6 +37,12 @@ class Host:
     def boot_id(self) -> str:
         return "boot"
 
+    def is_locked(self, _path: Path) -> bool:
+        return False
+
+    def ancestors(self, pid: int) -> list[int]:
+        return [pid]
+
     def lock_holder(self, _path: Path) -> int | None:
         return None
 
