@@ -243,6 +243,25 @@ async def test_suspended_vm_keeps_its_state_until_it_is_stopped(tart: Tart) -> N
 
 
 @both
+async def test_saved_state_is_cloned_and_restored_only_by_the_same_hardware(tart: Tart) -> None:
+    guest(tart, then="stay")
+    await tart.a_vm()
+    started = await tart.running("one")
+    await tart.done("suspend", "one")
+    await started.end()
+    for name in ("same", "changed"):
+        await tart.done("clone", "one", name)
+    await tart.done("set", "changed", "--random-mac")
+
+    refused = await tart("run", "changed", "--no-graphics")
+    await tart.running("same")
+
+    assert refused.code == 1
+    assert "restore" in refused.stderr
+    assert not (tart.vm("same") / "state.vzvmsave").exists()
+
+
+@both
 async def test_running_vm_with_the_same_mac_makes_run_choose_another(tart: Tart) -> None:
     for name in ("one", "two"):
         await tart.a_vm(name)

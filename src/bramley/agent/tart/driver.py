@@ -33,6 +33,7 @@ logger = log.get(__name__)
 
 # tart locks this file while the VM runs.
 _CONFIG = "config.json"
+_SAVED_STATE = "state.vzvmsave"
 # `tart clone` reads the configurations of all VMs, and fails if one of them is changed or deleted meanwhile. So `set` and `delete` wait
 # for clones, and clones for them; clones run concurrently. No command waits longer than this, and a command that takes longer loses
 # the lock, so that one that hangs delays other VMs only once. A clone that fails because of a concurrent change is repeated.
@@ -173,6 +174,10 @@ class Tart:
                 raise
             logger.info("Retrying tart clone", vm=name, error=str(error))
             await self._clone(source, name)
+        # A clone boots and gets its own identity, and only the hardware that saved a state can restore it.
+        if self.is_suspended(name):
+            logger.warning("Removing saved state of clone", vm=name, source=source)
+            self.removals.remove(self._bundle(name) / _SAVED_STATE)
 
     async def set(
         self,
@@ -291,6 +296,10 @@ class Tart:
     def has_vm(self, vm: str) -> bool:
         """Return whether there is a complete VM of this name."""
         return references.is_bundle(self._bundle(vm))
+
+    def is_suspended(self, vm: str) -> bool:
+        """Return whether a VM would restore a saved state instead of booting."""
+        return (self._bundle(vm) / _SAVED_STATE).exists()
 
     def is_running(self, vm: str, host: Host) -> bool:
         """Return whether a process runs the VM, by the lock that tart holds; True if the lock cannot be read."""

@@ -26,11 +26,9 @@ class VmFacts:
     cpu: int
     memory_mb: int
     disk_gb: int = 0
-    is_suspended: bool = False
 
 
 _LOCAL = "local"
-_SUSPENDED = "suspended"
 _MAX_QUOTED = 200
 
 
@@ -53,7 +51,6 @@ def parse_get(text: str) -> VmFacts:
             cpu=int(row["CPU"]),
             memory_mb=int(row["Memory"]),
             disk_gb=int(row.get("Disk") or 0),
-            is_suspended=str(row.get("State", "")).lower() == _SUSPENDED,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _unreadable("get", text) from error

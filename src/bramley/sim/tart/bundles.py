@@ -60,6 +60,11 @@ def new_config(context: Context, facts: Mapping[str, Any]) -> dict[str, Any]:
     return config
 
 
+def hardware(config: Mapping[str, Any]) -> list[Any]:
+    """Return what must be the same to restore a saved state."""
+    return [config.get(each) for each in ("cpuCount", "memorySize", "macAddress", "ecid")]
+
+
 def new_mac(context: Context) -> str:
     """Return a random address of the local kind."""
     octets = context.entropy(6)

@@ -51,7 +51,7 @@ def run(arguments: Arguments, context: Context) -> Steps:
     is_macos = config["os"] == "darwin"
     slot = yield from _acquire_slot(context, name, is_macos=is_macos)
     outlives = context.fault("run", name, "outlives") is not None
-    _restore(bundle)
+    _restore(bundle, config)
     plan = effects.Plan(name, config["macAddress"], dict(shares), outlives, is_macos)
     yield effects.Boot(plan, slot)
     yield from _print_vnc_address(arguments, context)
@@ -139,8 +139,17 @@ def _check_start(
         raise Failed(1, "Error: the host macOS version is outdated to run this virtual machine")
 
 
-def _restore(bundle: str) -> None:
-    """Remove a saved state once the VM runs again, and the socket of an earlier run."""
+def _restore(bundle: str, config: Mapping[str, Any]) -> None:
+    """Remove a saved state once the VM runs again, and the socket of an earlier run; only the same hardware can restore it."""
+    try:
+        with open(os.path.join(bundle, layout.STATE), encoding="utf-8") as file:
+            saved = json.load(file)
+    except FileNotFoundError:
+        saved = {"hardware": bundles.hardware(config)}
+    if saved.get("hardware") != bundles.hardware(config):
+        raise virtualization(12, "The virtual machine failed to restore. Invalid argument.")
+    # Recorded in the disk: a process that runs a VM must not open its config.json again.
+    bundles.change_disk(bundle, hardware=bundles.hardware(config))
     for file in (layout.STATE, layout.SOCKET):
         bundles.remove(os.path.join(bundle, file))
 
@@ -186,7 +195,8 @@ def _suspend_guest(context: Context, bundle: str) -> Steps:
     yield effects.Out("creating a snapshot...")
     yield effects.Sleep(context.settings.seconds("snapshot"))
     with open(os.path.join(bundle, layout.STATE), "w", encoding="utf-8") as file:
-        json.dump({"saved": context.now()}, file)
+        hardware = bundles.disk_content(bundle).get("hardware")
+        json.dump({"saved": context.now(), "hardware": hardware}, file)
     yield effects.Out("snapshot created successfully! shutting down the VM...")
     yield effects.PowerOff()
     return 0

@@ -108,3 +108,19 @@ async def test_start_from_a_present_base_waits_only_for_what_it_needs(tmp_path: 
     ]
     # Probed while the clone runs, not after it.
     assert until_run.index("before sudo -n") < until_run.index("after tart clone")
+
+
+async def test_vm_boots_although_its_base_was_suspended(tmp_path: Path) -> None:
+    """A clone with another identity cannot restore the saved state of its source."""
+    async with a_world(tmp_path, work=5.0) as world:
+        await world.pod("first")
+        await world.until_phase("Succeeded", name="first")
+        (record,) = world.deps.images.present()
+        base = world.mac.folders.tart_home / "vms" / record.golden
+        (base / "state.vzvmsave").write_text('{"hardware": [4]}')
+        await world.pod("second")
+        await world.until_phase("Running", name="second", within=120)
+        running = world.mac.folders.tart_home / "vms" / world.mac.tart.started_vms[-1]
+
+        assert not (running / "state.vzvmsave").exists()
+        assert world.boots == 2

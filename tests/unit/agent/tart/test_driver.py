@@ -286,7 +286,7 @@ async def test_facts_are_read_with_any_type_of_size(tmp_path: Path) -> None:
 
     facts = await a_tart(tmp_path, Programs(get=ProgramResult(0, stdout=stdout))).get("vm")
 
-    assert facts == VmFacts(cpu=4, memory_mb=8192, disk_gb=50, is_suspended=True)
+    assert facts == VmFacts(cpu=4, memory_mb=8192, disk_gb=50)
 
 
 async def test_there_are_no_facts_of_a_missing_vm(tmp_path: Path) -> None:
