@@ -60,6 +60,25 @@ KeepTart = Annotated[
     bool, typer.Option("--keep-tart/--no-keep-tart", help="Keep Tart and its images on the Mac.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+ProfileConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        help="Configuration file of a Mac, to name the profile after its Node.",
+        show_default="a profile for all Macs",
+        metavar="FILE",
+    ),
+]
+ProfileOut = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        "-o",
+        help="File for the profile, or - for standard output; only an earlier profile is replaced.",
+        metavar="FILE",
+    ),
+]
 BandwidthLimit = Annotated[
     int,
     typer.Option(
@@ -72,6 +91,7 @@ BandwidthLimit = Annotated[
 
 
 NOT_CONVERGED = 1
+STANDARD_OUTPUT = "-"
 
 app = typer.Typer(
     name="host",
@@ -267,6 +287,40 @@ def remove(
         output,
         is_removal=True,
     )
+
+
+@app.command("mdm-profile")
+def mdm_profile(*, config: ProfileConfig = None, out: ProfileOut = STANDARD_OUTPUT) -> None:
+    """Write a configuration profile for an MDM: sleep, updates, login window, and the Local Network allow-list.
+
+    It contains no secret and connects to no Mac. Automatic login is not part of it, because macOS needs the password for that; use
+    `prepare` or `apply`. Whether macOS reads the Local Network allow-list from a profile is untried.
+
+    \b
+    Examples:
+      bramley host mdm-profile -o macs.mobileconfig
+      bramley host mdm-profile -c mac-1.yaml | plutil -lint -
+    """  # noqa: D301 - click keeps the lines of a paragraph that starts so
+    from bramley.apiserver.pki import private_files
+    from bramley.app import host_config
+    from bramley.host import mdm_profile as profile
+
+    if config is None:
+        content = profile.render()
+    else:
+        with host_config.config_errors(config):
+            content = profile.render(host_config.read(config).node)
+    if out == STANDARD_OUTPUT:
+        typer.echo(content.decode(), nl=False)
+        return
+    path = Path(out)
+    previous = private_files.read(path)
+    if previous is not None and not profile.is_ours(previous):
+        raise BadConfiguration(
+            f"{path} exists and is not such a profile; choose another file with --out"
+        )
+    private_files.write(path, content)
+    typer.echo(f"Wrote a configuration profile to {path}.")
 
 
 def _run(act: Act, ssh_options: SshOptions, output: Output, *, is_removal: bool = False) -> None:

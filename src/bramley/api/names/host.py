@@ -34,6 +34,9 @@ SHARING_PREFERENCES = "/Library/Preferences/SystemConfiguration/com.apple.Intern
 SHARING_DHCP = "bootpd"
 SHARING_LEASE_SECONDS = "DHCPLeaseTimeSecs"
 
+# The identifier of the configuration profile: a new profile with the same one replaces the installed one.
+MDM_PROFILE = "dev.tuist.mac-host"
+
 # The agent.
 AGENT_BINARY = "/usr/local/bin/tart-kubelet"
 AGENT_FOLDER = "/etc/tart-kubelet"

@@ -15,7 +15,8 @@ from bramley.host.step import Step
 
 # The settings for each power source.
 POWER = RunProbe(("pmset", "-g", "custom"))
-_NEVER = ("sleep", "displaysleep", "disksleep")
+# The timers of pmset that are turned off.
+NEVER = ("sleep", "displaysleep", "disksleep")
 SETTINGS = (
     Default(host.SCREENSAVER_DEFAULTS, "idleTime", 0),
     Default(host.SCREENSAVER_DEFAULTS, "askForPassword", 0),
@@ -38,7 +39,7 @@ class Sleep(Step):
         """Turn off what is on."""
         if _sleeps(facts.result(POWER).text):
             yield Run(
-                argv=("pmset", "-a", *(word for name in _NEVER for word in (name, "0"))),
+                argv=("pmset", "-a", *(word for name in NEVER for word in (name, "0"))),
                 purpose="turn off sleep of the Mac, its display and its disk",
                 as_root=True,
             )
@@ -48,5 +49,5 @@ class Sleep(Step):
 def _sleeps(settings: str) -> bool:
     """Return whether anything sleeps with any power source, or the settings are unknown; pmset prints remarks after some values."""
     rows = [words[:2] for line in settings.splitlines() if len(words := line.split()) > 1]
-    values = [(name, value) for name, value in rows if name in _NEVER]
+    values = [(name, value) for name, value in rows if name in NEVER]
     return not values or any(value != "0" for _, value in values)
