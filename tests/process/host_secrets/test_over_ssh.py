@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap and 
 # For a busy machine; it passes only when the test fails.
 TIMEOUT = 300.0
 # Only the steps with secrets, because each step costs round trips.
-STEPS = ("sudo", "auto-login", "tailscale", "kubeconfig")
+STEPS = ("sudo", "auto-login", "tailscale", "kubeconfig", "registry-credentials")
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,7 @@ async def prepared(root: Path) -> AsyncIterator[Setup]:
         "key": text,
         "password": canaries.password.reveal(),
         "auth-key": canaries.auth_key.reveal(),
+        "logins.json": canaries.registry_credentials.reveal(),
         "kubeconfig": fixtures.agent_kubeconfig(signature=canaries.token.reveal()).reveal(),
     }
     for name, content in private.items():
@@ -126,6 +127,7 @@ PASSWORD_WRITE = f"*{names.KCPASSWORD} root:wheel 0600*"
 CONFIG = {
     "node": fixtures.NODE,
     "kubeconfigFile": "kubeconfig",
+    "registryCredentialsFile": "logins.json",
     "tailnet": {"authKeyFile": "auth-key", "tags": ["tag:macs"]},
     "artifacts": {"tailscale": {"file": "tailscale-1.96.5", "version": "1.96.5"}},
 }
@@ -154,7 +156,6 @@ async def test_interrupted_and_refused_bootstrap_leaks_no_secret(tmp_path: Path)
         )
         assert setup.leaks(output, table, planned[1], interrupted[1], done[1]) == []
         assert len(table.command_lines) > 20
-        stored = [
-            setup.mac.mac.files.read(path) for path in (names.KCPASSWORD, names.AGENT_KUBECONFIG)
-        ]
+        paths = (names.KCPASSWORD, names.AGENT_KUBECONFIG, names.REGISTRY_CREDENTIALS)
+        stored = [setup.mac.mac.files.read(path) for path in paths]
         assert all(setup.canaries.seen_in(each or b"") for each in stored), "no secret was sent"

@@ -27,10 +27,17 @@ class Canaries:
 
     password: Secret = field(default_factory=lambda: canary("password"))
     wrong_password: Secret = field(default_factory=lambda: canary("wrong"))
+    registry_password: Secret = field(default_factory=lambda: canary("registry"))
     token: Secret = field(default_factory=lambda: canary("token"))
     auth_key: Secret = field(default_factory=lambda: Secret(f"tskey-auth-{secrets.token_hex(8)}"))
     # Set from a generated key.
     private_key: Secret = field(default_factory=lambda: canary("key"))
+
+    @property
+    def registry_credentials(self) -> Secret:
+        """Return registry credentials with the canary as the password, in base64 as Docker writes it."""
+        login = base64.b64encode(f"bot:{self.registry_password.reveal()}".encode()).decode()
+        return Secret(f'{{"auths": {{"ghcr.io": {{"auth": "{login}"}}}}}}')
 
     def seen_in(self, *texts: str | bytes) -> list[str]:
         """Return the names of the canaries that these texts reveal."""

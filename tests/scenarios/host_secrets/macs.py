@@ -70,6 +70,7 @@ def spec(folder: Path, canaries: Canaries, *, password: Secret | None = None) ->
         folder,
         password=password or canaries.password,
         kubeconfig=fixtures.agent_kubeconfig(signature=token),
+        registry_credentials=canaries.registry_credentials,
         tailnet=Tailnet(
             binaries=fixtures.tailscale(folder), auth_key=canaries.auth_key, tags=("tag:macs",)
         ),

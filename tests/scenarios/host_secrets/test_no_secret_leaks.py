@@ -38,6 +38,7 @@ from tests.scenarios.host_secrets.macs import (
 SECRET_FIELDS = {
     (MacSpec, "password"): "password",
     (MacSpec, "kubeconfig"): "token",
+    (MacSpec, "registry_credentials"): "registry_password",
     (Tailnet, "auth_key"): "auth_key",
     (Credentials, "private_keys"): "private_key",
     (Credentials, "password"): "password",
@@ -53,6 +54,7 @@ SECRET_COMMANDS = [
     "auto-login: write the password of automatic login",
     "tailscale: write the auth key of tailscale",
     "kubeconfig: write the agent's kubeconfig",
+    "registry-credentials: write the registry credentials of the agent",
 ]
 
 
@@ -78,6 +80,8 @@ def test_every_secret_field_has_a_canary(tmp_path: Path) -> None:
     assert whole.tailnet.auth_key == canaries.auth_key
     assert whole.kubeconfig
     assert canaries.seen_in(whole.kubeconfig.reveal()) == ["token"]
+    assert whole.registry_credentials
+    assert canaries.seen_in(whole.registry_credentials.reveal()) == ["registry_password in base64"]
 
 
 @pytest.mark.parametrize(

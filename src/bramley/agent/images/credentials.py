@@ -26,6 +26,8 @@ logger = log.get(__name__)
 _CONFIG = ".dockerconfigjson"
 _LEGACY_CONFIG = ".dockercfg"
 _DEADLINE = timedelta(seconds=20)
+# The second if the content is nested too deeply.
+_MALFORMED = (msgspec.DecodeError, RecursionError)
 # Larger than any Secret may be.
 _MAX_FILE_BYTES = 1 << 20
 
@@ -57,7 +59,7 @@ class Keyring:
             return {}
         try:
             return _read(secret.data)
-        except msgspec.DecodeError:
+        except _MALFORMED:
             # The error is not logged: it would quote the secret.
             logger.warning(
                 "Cannot use pull secret", namespace=namespace, name=name, reason="Malformed"
@@ -72,7 +74,7 @@ class Keyring:
                 return msgspec.json.decode(file.read(_MAX_FILE_BYTES), type=DockerConfig).auths
         except OSError as error:
             logger.warning("Cannot read the host's registry credentials", error=str(error))
-        except msgspec.DecodeError:
+        except _MALFORMED:
             logger.warning("Cannot read the host's registry credentials", error="not valid JSON")
         return {}
 

@@ -76,7 +76,8 @@ def _problem(content: Secret) -> str:
     """Return what is wrong with a file, without its content; empty if the agent can log in with each entry."""
     try:
         logins = msgspec.json.decode(content.reveal(), type=DockerConfig).auths
-    except msgspec.MsgspecError:
+    # Too deeply nested, too.
+    except (msgspec.MsgspecError, RecursionError):
         return f"are not JSON in the format of Docker's config.json, such as {_EXAMPLE}"
     if not logins:
         return f"contain no login; write them in the format {_EXAMPLE}"

@@ -106,6 +106,8 @@ async def test_old_format_of_secrets_is_read(tmp_path: Path) -> None:
         {DOCKER: b"hunter2"},
         {DOCKER: config(**{"ghcr.io": {"auth": "%%%"}})},
         {DOCKER: config(**{"ghcr.io": {"auth": base64.b64encode(b"nameless").decode()}})},
+        {DOCKER: config(**{"ghcr.io": {"auth": "hunter2ü"}})},
+        {DOCKER: b'{"hunter2": ' + b"[" * 30_000 + b"]" * 30_000 + b"}"},
         {"unrelated": b"x"},
     ],
 )
@@ -114,6 +116,23 @@ async def test_unusable_secret_is_ignored_and_not_logged(
 ) -> None:
     assert await found(tmp_path, secrets={"bad": data}, names=("bad", "missing")) is None
     assert "hunter2" not in caplog.text
+
+
+async def test_replaced_host_file_is_used_by_the_next_pull(tmp_path: Path) -> None:
+    """The bootstrap replaces the file and does not restart the agent."""
+    file = tmp_path / "host.json"
+    async with Client(_UnusedTransport()) as kube:  # type: ignore[arg-type]
+        reference = references.parse(IMAGE)
+        assert reference is not None
+        keyring = Keyring(kube, file)
+        passwords = []
+        for password in ("before", "after"):
+            file.write_bytes(config(**{"ghcr.io": entry("host", password)}))
+            credentials = await keyring.find(reference, namespace="", secrets=())
+            assert credentials is not None
+            passwords.append(credentials.password.reveal())
+
+    assert passwords == ["before", "after"]
 
 
 async def test_unreadable_host_file_is_ignored(tmp_path: Path) -> None:

@@ -232,6 +232,7 @@ def auth(text: str) -> dict[str, str]:
         (logins(a=auth("b:canary"), b={}), "no name and password for b"),
         (json.dumps({"auths": {"bot:canary@ghcr.io": auth("b:c")}}), "not a registry, the 1. of"),
         (json.dumps({"auths": {"a" * 300: auth("b:canary")}}), "not a registry, the 1. of"),
+        ('{"canary": ' + "[" * 30_000 + "]" * 30_000 + "}", "are not JSON"),
         ("canary" * 20_000, "is larger than 64 KiB"),
     ],
 )
