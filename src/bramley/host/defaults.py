@@ -36,9 +36,7 @@ class Default:
     def read_error(self, facts: Facts) -> str:
         """Return why the current value is unknown; empty if it is known, or known to be missing."""
         result = facts.result(self.probe)
-        if result.code == 0 or _MISSING in result.text:
-            return ""
-        return describe_failure(self.probe, result)
+        return "" if is_answer(result) else describe_failure(self.probe, result)
 
     def write(self) -> Run:
         """Return the command that sets the value."""
@@ -53,6 +51,11 @@ class Default:
     @property
     def _printed_value(self) -> str:
         return str(int(self.value)) if isinstance(self.value, bool) else str(self.value)
+
+
+def is_answer(result: RunResult) -> bool:
+    """Return whether `defaults read` has found a value, or that there is none; a refusal by sudo or a timeout is neither."""
+    return result.code == 0 or _MISSING in result.text
 
 
 def describe_failure(probe: RunProbe, result: RunResult) -> str:

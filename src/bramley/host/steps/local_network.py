@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bramley.api.names import host
-from bramley.host import drift, loginwindow, shared_probes
+from bramley.host import defaults, drift, loginwindow, shared_probes
 from bramley.host.commands import (
     Command,
     Probe,
@@ -111,9 +111,7 @@ def _list_probe(key: str) -> RunProbe:
 
 
 def _write_missing(facts: Facts) -> list[Command]:
-    return [
-        _write(key, old) for key in KEYS if not set(NETWORKS) <= set(old := _networks(key, facts))
-    ]
+    return [_write(key, facts) for key in KEYS if not set(NETWORKS) <= set(_networks(key, facts))]
 
 
 def _networks(key: str, facts: Facts) -> list[str]:
@@ -123,10 +121,12 @@ def _networks(key: str, facts: Facts) -> list[str]:
     return [word for word in words if word] if result.code == 0 else []
 
 
-def _write(key: str, current: Sequence[str]) -> Run:
-    networks = dict.fromkeys((*current, *NETWORKS))
+def _write(key: str, facts: Facts) -> Run:
+    networks = dict.fromkeys((*_networks(key, facts), *NETWORKS))
+    # A list that could not be read may contain foreign addresses.
+    kind = "-array" if defaults.is_answer(facts.result(_list_probe(key))) else "-array-add"
     return Run(
-        argv=("defaults", "write", host.LOCAL_NETWORK_DEFAULTS, key, "-array", *networks),
+        argv=("defaults", "write", host.LOCAL_NETWORK_DEFAULTS, key, kind, *networks),
         purpose=f"set {key}",
         as_root=True,
     )

@@ -82,6 +82,19 @@ async def test_dead_session_is_reported_and_restarted(tmp_path: Path) -> None:
     assert any("logged in" in message or "session" in message for message in messages)
 
 
+async def test_session_that_cannot_be_read_is_reported_and_not_ended(tmp_path: Path) -> None:
+    """A restart of loginwindow would end it."""
+    async with a_world(tmp_path) as world:
+        error = "sudo: unable to fork: Resource temporarily unavailable"
+        world.mac.faults.add("sudo", "fail", code=1, stderr=error, times=2)
+        await world.pod()
+        await world.until_phase("Running", within=900)
+        messages = await world.event_messages(events.CREATE_FAILED)
+
+    assert any(error in message for message in messages)
+    assert world.mac.session.loginwindow_commands == []
+
+
 async def test_failed_identity_change_is_reported_and_the_vm_runs(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         world.mac.faults.add("tart set", "fail", stderr="no identity today", times=1)
