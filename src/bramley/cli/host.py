@@ -302,7 +302,7 @@ def mdm_profile(*, config: ProfileConfig = None, out: ProfileOut = STANDARD_OUTP
       bramley host mdm-profile -c mac-1.yaml | plutil -lint -
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.apiserver.pki import private_files
-    from bramley.app import host_config
+    from bramley.app import config_files, host_config
     from bramley.host import mdm_profile as profile
 
     if config is None:
@@ -314,10 +314,12 @@ def mdm_profile(*, config: ProfileConfig = None, out: ProfileOut = STANDARD_OUTP
         typer.echo(content.decode(), nl=False)
         return
     path = Path(out)
-    previous = private_files.read(path)
-    if previous is not None and not profile.is_ours(previous):
+    with config_files.file_errors("--out", path):
+        # Only a file is read: a terminal or pipe would block.
+        is_free = not path.exists() or (path.is_file() and profile.is_ours(path.read_bytes()))
+    if not is_free:
         raise BadConfiguration(
-            f"{path} exists and is not such a profile; choose another file with --out"
+            f"{path} exists and is not such a profile; choose another file with --out, or - for standard output"
         )
     private_files.write(path, content)
     typer.echo(f"Wrote a configuration profile to {path}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import plistlib
 import re
 import uuid
@@ -177,6 +178,12 @@ def test_other_file_is_not_replaced(content: bytes, tmp_path: Path, capsys: Capt
     assert out.read_bytes() == content
 
 
-def test_folder_is_no_file(tmp_path: Path, capsys: Captured) -> None:
-    assert main.run(["host", "mdm-profile", "-o", str(tmp_path)]) == 2
-    assert str(tmp_path) in capsys.readouterr().err
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_only_files_are_written(kind: str, tmp_path: Path, capsys: Captured) -> None:
+    out = tmp_path / "out"
+    out.mkdir() if kind == "folder" else os.mkfifo(out)
+
+    assert main.run(["host", "mdm-profile", "-o", str(out)]) == 2
+
+    assert "or - for standard output" in capsys.readouterr().err
+    assert not out.is_file()
