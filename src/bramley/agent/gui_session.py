@@ -71,7 +71,7 @@ class GuiSession:
         else:
             self.is_alive = launchd.has_gui_session(result.code, result.stdout + result.stderr)
             output = result.stderr.strip() or "it printed no session"
-            self._check_error = f"launchctl print {domain} failed with code {result.code}: {output}"
+            self._check_error = f"launchctl print {domain} ended with code {result.code}: {output}"
         if self.is_alive is None:
             logger.warning("GUI session check failed", domain=domain, error=self._check_error)
         self._checked_at = self.clock.monotonic()

@@ -59,9 +59,9 @@ def is_answer(result: RunResult) -> bool:
 
 
 def describe_failure(probe: RunProbe, result: RunResult) -> str:
-    """Return the command of a probe that failed, its exit code and the beginning of its output."""
+    """Return the command of a probe without a usable answer, its exit code and the beginning of its output."""
     output = " ".join(result.text.split())[:160] or "no output"
-    return f"`{'sudo ' if probe.as_root else ''}{' '.join(probe.argv)}` failed with code {result.code}: {output}"
+    return f"`{'sudo ' if probe.as_root else ''}{' '.join(probe.argv)}` ended with code {result.code}: {output}"
 
 
 def write_changed(settings: Iterable[Default], facts: Facts) -> Iterator[Command]:

@@ -66,7 +66,7 @@ def test_unreadable_session_is_an_error_with_the_answer_of_launchctl() -> None:
         STEP.verify(unreadable)
 
     assert str(caught.value) == (
-        "whether m1 is logged in at the Mac is unknown: `sudo launchctl print gui/501` failed with code 1: Could not print domain: "
+        "whether m1 is logged in at the Mac is unknown: `sudo launchctl print gui/501` ended with code 1: Could not print domain: "
         "1: Operation not permitted; loginwindow was not restarted, because that would end a session; make that command work, "
         "then run this again"
     )
