@@ -91,9 +91,9 @@ def test_login_is_pending_while_vms_run() -> None:
 
 
 def test_session_of_another_uid_is_probed() -> None:
-    other = replace(CONVERGED, overrides={"id -u m1": "502", "sudo launchctl print gui/501": ""}).facts(
-        STEP
-    )
+    other = replace(
+        CONVERGED, overrides={"id -u m1": "502", "sudo launchctl print gui/501": ""}
+    ).facts(STEP)
     assert list(STEP.follow_up_probes(other)) == [loginwindow.session_probe(502)]
     assert list(STEP.follow_up_probes(CONVERGED.facts(STEP))) == []
 
@@ -101,7 +101,9 @@ def test_session_of_another_uid_is_probed() -> None:
     gone = other.merged(Facts({loginwindow.session_probe(502): RunResult(112)}))
 
     assert list(STEP.plan(alive)) == []
-    assert cases.command_text(list(STEP.plan(gone))[-1]).startswith("wait sudo launchctl print gui/502")
+    assert cases.command_text(list(STEP.plan(gone))[-1]).startswith(
+        "wait sudo launchctl print gui/502"
+    )
 
 
 @pytest.mark.parametrize("password", ["<sealed>", "two\nlines"])
