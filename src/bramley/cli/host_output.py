@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 _GOOD, _NEW, _BAD, _FAINT = "green", "yellow", "bold red", "dim"
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
-_NAME = 18
+# The width of the longest name, that of the removal of a retired part, and two spaces.
+_NAME = 30
 # What a Mac may lack; None of any other fact means that it is unknown.
 _ABSENT = {"tart": "none", "agent_pid": "not running", "applied": "nothing"}
 

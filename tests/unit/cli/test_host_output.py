@@ -11,7 +11,9 @@ import typer
 
 from bramley.base.errors import UnsupportedHost
 from bramley.cli import host_output, main
+from bramley.host import removal, sequence
 from bramley.host.commands import Reboot, Remove, Run
+from bramley.host.drift import Part
 from bramley.host.progress import (
     CommandStarted,
     Plan,
@@ -117,7 +119,7 @@ def test_mac_with_advice_is_up_to_date_and_the_advice_is_printed(capsys: Capture
     display.on_progress(StepFinished(STEP, 0, advice="UpdateAdvised: this macOS is old"))
     display.print_report(Report(MAC, {"hostname": 1}, advice=plan.advice))
     display.print_report(Report(MAC, {"hostname": 0}, advice=plan.advice))
-    lines = ["hostname          up to date", "                  UpdateAdvised: this macOS is old"]
+    lines = [f"{'hostname':<30}up to date", f"{'':<30}UpdateAdvised: this macOS is old"]
     suffix = " except for UpdateAdvised"
     assert capsys.readouterr().out.splitlines() == [
         *lines,
@@ -249,7 +251,7 @@ def test_skipped_step_is_printed_with_the_finished_ones(capsys: Captured, *, as_
         }
         assert json.loads(printed) == expected
     else:
-        assert printed.splitlines()[0] == "hostname          skipped: turn FileVault off"
+        assert printed.splitlines()[0] == f"{'hostname':<30}skipped: turn FileVault off"
 
 
 def test_password_prompt_without_a_terminal_is_refused(
@@ -268,3 +270,13 @@ def test_reason_of_a_reboot_is_printed(capsys: Captured) -> None:
     display.on_progress(CommandStarted(STEP, Reboot(purpose="reboot the Mac, because of a test")))
 
     assert "reboot the Mac, because of a test" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("part", list(Part))
+def test_name_of_every_step_is_separated_from_its_text(part: Part, capsys: Captured) -> None:
+    removal_step = removal.of_part(part) or STEP
+    step = sequence.RetiredPartRemoval(part, removal_step)
+
+    host_output.print_plan(Plan(MAC, (PlannedStep(step),)), as_json=False)
+
+    assert capsys.readouterr().out.startswith(f"{step.name}  ")
