@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 AGENT = "dev.tuist.tart-kubelet"
 LOG_ROTATION = "dev.tuist.log-rotation"
 NODE_EXPORTER = "dev.tuist.node-exporter"
@@ -10,7 +12,7 @@ TAILSCALED = "com.tailscale.tailscaled"
 # Part of macOS: restarted by `launchctl kickstart`, because launchd does not restart it after a SIGHUP.
 LOGINWINDOW = "com.apple.loginwindow"
 GUI_SESSION = "session = Aqua"
-_ANY_SESSION = "session = "
+_SESSION_LINE = re.compile(r"^\s*session = \w+\s*$", re.MULTILINE)
 # The exit codes if a user has no GUI session: there is no such domain, or only that of a login over SSH.
 _NO_DOMAIN, _UNSUPPORTED_DOMAIN = 112, 125
 _NO_DOMAIN_MESSAGE = "Could not find domain"
@@ -38,7 +40,7 @@ def has_gui_session(code: int, output: str) -> bool | None:
     loginwindow ends a live one.
     """
     if code == 0:
-        return GUI_SESSION in output if _ANY_SESSION in output else None
+        return GUI_SESSION in output if _SESSION_LINE.search(output) else None
     is_missing = code in {_NO_DOMAIN, _UNSUPPORTED_DOMAIN} or _NO_DOMAIN_MESSAGE in output
     return False if is_missing else None
 
