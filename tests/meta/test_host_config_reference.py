@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
+import pytest
 
+from bramley.app import host_config
 from bramley.app.host_config import File, HostConfig
 from bramley.host import preparation, sequence
 from tests.meta.documents import ROOT
@@ -36,6 +39,14 @@ def test_reference_lists_all_fields() -> None:
     listed = [name for cell in _FIRST_CELL.findall(FIELDS) for name in field_names(cell)]
 
     assert sorted(listed) == sorted(fields_of(HostConfig))
+
+
+@pytest.mark.parametrize("example", re.findall(r"```yaml\n(.*?)```", FIELDS, re.DOTALL))
+def test_example_is_valid(example: str, tmp_path: Path) -> None:
+    path = tmp_path / "mac.yaml"
+    path.write_text(example if "node:" in example else f"node: mac-1\n{example}")
+
+    assert host_config.read(path).node == "mac-1"
 
 
 def test_reference_lists_all_steps_in_order() -> None:

@@ -192,5 +192,8 @@ def select(
     ]
     unselected = frozenset(step.name for step in steps) - {step.name for step in selected}
     return [
-        replace(step, unselected=unselected) if isinstance(step, Job) else step for step in selected
+        replace(step, unselected=unselected, skipped=unselected & {*skip})
+        if isinstance(step, Job)
+        else step
+        for step in selected
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import ClassVar
 
@@ -50,11 +50,14 @@ class Job(Step):
     title: ClassVar[str] = "the agent's job"
 
     job: AgentJob
-    # Steps of the configuration that this run leaves out.
+    # Steps that this run leaves out: all, and those of --skip.
     unselected: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
 
-    def desired(self) -> drift.DesiredPart:
-        """Stamp the property list, rendered without the current one of the Mac."""
+    def desired(self) -> drift.DesiredPart | None:
+        """Stamp the property list, rendered without the current one of the Mac; without a stamp if a flag may be left out."""
+        if self.skipped & _FILES.keys():
+            return None
         digest = drift.digest(agent_daemon.render_plist(self.job))
         return drift.DesiredPart(drift.Part.AGENT_JOB, {"plist": digest})
 
@@ -75,12 +78,11 @@ class Job(Step):
             raise BadConfiguration(
                 f"{_PLIST.path} cannot be read, so it is unknown whether this Mac is a builder; set builder explicitly"
             )
-        for step, path in _FILES.items():
-            # Otherwise the step writes it earlier in this run.
-            if step in self.unselected and facts.stat(Stat(path)) is None:
-                raise BadConfiguration(
-                    f"the agent would not start, because {path} is missing; apply the step {step}, too"
-                )
+        # A step that is selected writes its file earlier in this run.
+        for step in _missing_files(facts) & (self.unselected - self.skipped):
+            raise BadConfiguration(
+                f"the agent would not start, because {_FILES[step]} is missing; apply the step {step}, too"
+            )
         self._daemon(facts)
 
     def plan(self, facts: Facts) -> Iterator[Command]:
@@ -113,7 +115,15 @@ class Job(Step):
 
     def _daemon(self, facts: Facts) -> LaunchDaemon:
         current = facts.file(_PLIST) or b""
-        return LaunchDaemon(launchd.AGENT, agent_daemon.render_plist(self.job, current=current))
+        left_out = _missing_files(facts) & self.skipped
+        job = replace(
+            self.job,
+            client_ca_file="" if ClientAuthority.name in left_out else self.job.client_ca_file,
+            registry_credentials_file=""
+            if RegistryCredentials.name in left_out
+            else self.job.registry_credentials_file,
+        )
+        return LaunchDaemon(launchd.AGENT, agent_daemon.render_plist(job, current=current))
 
     def _wait_started(self) -> Iterator[Command]:
         yield Wait(
@@ -140,6 +150,11 @@ class Job(Step):
                 purpose="change the owner of the agent's log",
                 as_root=True,
             )
+
+
+def _missing_files(facts: Facts) -> set[str]:
+    """Return the steps whose files the Mac does not have."""
+    return {step for step, path in _FILES.items() if facts.stat(Stat(path)) is None}
 
 
 def health_probe(job: AgentJob) -> RunProbe:

@@ -171,14 +171,11 @@ async def test_file_that_the_job_still_names_is_kept(case: str, tmp_path: Path) 
     assert not connection.mac.files.exists(FILE)
 
 
-@pytest.mark.parametrize(("only", "skip"), [(["agent-job"], []), ([], ["registry-credentials"])])
-async def test_job_that_names_a_missing_file_is_refused_before_any_change(
-    only: list[str], skip: list[str], tmp_path: Path
-) -> None:
+async def test_job_that_names_a_missing_file_is_refused_before_any_change(tmp_path: Path) -> None:
     spec = fixtures.spec(tmp_path)
     before = steps(dataclasses.replace(spec, registry_credentials=None))
     connection = (await MacTemplate.make(tmp_path / "macs", *before)).copy("mac")
-    selected = sequence.select(steps(spec), only=only, skip=skip)
+    selected = sequence.select(steps(spec), only=["agent-job"], skip=[])
 
     with pytest.raises(BadConfiguration, match=f"{FILE} is missing; apply the step registry-credentials, too"):  # fmt: skip
         await converge.apply(connection, selected)
@@ -186,6 +183,26 @@ async def test_job_that_names_a_missing_file_is_refused_before_any_change(
     assert connection.done == []
     await apply_all(connection, spec)
     await converge.apply(connection, selected)
+
+
+async def test_skipped_file_is_not_named_by_the_job(tmp_path: Path) -> None:
+    """The agent starts without it; once the file exists, the flag stays, whatever is skipped."""
+    spec = fixtures.spec(tmp_path)
+    before = steps(dataclasses.replace(spec, registry_credentials=None))
+    connection = (await MacTemplate.make(tmp_path / "macs", *before)).copy("mac")
+    skip = ["registry-credentials"]
+    selected = sequence.select(steps(spec), only=(), skip=skip)
+
+    await converge.apply(connection, selected)
+    assert FLAG not in flags(connection)
+    assert (await converge.plan(connection, selected)).is_empty
+    assert not (await converge.plan(connection, steps(spec))).is_empty
+    await apply_all(connection, spec)
+    assert FLAG in flags(connection)
+    await converge.apply(connection, selected)
+
+    assert FLAG in flags(connection)
+    assert (await converge.plan(connection, steps(spec))).is_empty
 
 
 async def test_interrupted_change_converges(tmp_path: Path) -> None:
