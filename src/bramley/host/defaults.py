@@ -6,13 +6,14 @@ sudo still needs a password the value is unknown, and counts as different.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bramley.host.commands import Command, Run, RunProbe
+from bramley.host.commands import Command, Run, RunProbe, Stat
 from bramley.host.facts import Facts, RunResult
 
 _MISSING = "does not exist"
+_READABLE = 0o644
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +68,22 @@ def describe_failure(probe: RunProbe, result: RunResult) -> str:
 def write_changed(settings: Iterable[Default], facts: Facts) -> Iterator[Command]:
     """Yield the commands that set each value that differs."""
     return (setting.write() for setting in settings if not setting.is_set(facts))
+
+
+def file_probe(domain: str) -> Stat:
+    """Return the probe of the file of a domain."""
+    return Stat(f"{domain}.plist")
+
+
+def make_readable(settings: Sequence[Default], facts: Facts) -> Iterator[Command]:
+    """Yield the commands after which processes of users see these settings, which a write by root hides from them."""
+    for domain in dict.fromkeys(setting.domain for setting in settings):
+        probe = file_probe(domain)
+        stat = facts.stat(probe)
+        is_written = any(not each.is_set(facts) for each in settings if each.domain == domain)
+        if is_written or (stat is not None and stat.mode != _READABLE):
+            yield Run(
+                argv=("chmod", f"{_READABLE:04o}", probe.path),
+                purpose=f"let the user's session read {probe.path}",
+                as_root=True,
+            )

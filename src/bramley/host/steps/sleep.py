@@ -33,7 +33,8 @@ class Sleep(Step):
 
     def probes(self) -> list[Probe]:
         """Probe the settings of power and of the session."""
-        return [POWER, *(setting.probe for setting in SETTINGS)]
+        files = dict.fromkeys(defaults.file_probe(setting.domain) for setting in SETTINGS)
+        return [POWER, *(setting.probe for setting in SETTINGS), *files]
 
     def plan(self, facts: Facts) -> Iterator[Command]:
         """Turn off what is on."""
@@ -44,6 +45,8 @@ class Sleep(Step):
                 as_root=True,
             )
         yield from defaults.write_changed(SETTINGS, facts)
+        # The screen saver and the timer of the session run as the user.
+        yield from defaults.make_readable(SETTINGS, facts)
 
 
 def _sleeps(settings: str) -> bool:
