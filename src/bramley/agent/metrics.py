@@ -51,6 +51,9 @@ class AgentMetrics:
         self.vm_boot = _histogram(
             registry, names.VM_BOOT_DURATION, "From a VM's start to its guest's address."
         )
+        self.vm_boot_timeouts = _counter(
+            registry, names.VM_BOOT_TIMEOUTS, "VMs discarded because their guest had no address."
+        )
         self.golden_materialized = _counter(
             registry, names.GOLDEN_BASE_MATERIALIZED, "VMs whose golden base was created first."
         )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
+from bramley.api.core import Taint
 from bramley.api.names import agent, host
 
 # The size of a Mac mini of the fleet, and the limit of Apple's licence; a configured zero means these.
 HOST_CPU = 8
 HOST_MEMORY_MB = 16384
 MAX_PODS = 2
+# A guest has its address within seconds; a slow Mac after an update may take minutes.
+VM_BOOT_TIMEOUT = timedelta(minutes=5)
 
 # Sources of the Node's address when none is configured.
 AUTO = "auto"
@@ -26,6 +30,8 @@ class NodeSettings:
     provider_id: str = ""
     address: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    # The taints of a new Node, besides the agent's own.
+    register_taints: tuple[Taint, ...] = ()
     cpu: int = HOST_CPU
     memory_mb: int = HOST_MEMORY_MB
     max_pods: int = MAX_PODS
@@ -33,12 +39,13 @@ class NodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The folders of the agent and of tart."""
+    """The folders of the agent and of tart, and the lease file of macOS' DHCP server."""
 
     state: Path = Path(host.AGENT_STATE)
     user_data: Path = Path(host.VM_USER_DATA)
     vm_logs: Path = Path(host.VM_LOGS)
     tart_home: Path = Path("~/.tart")
+    dhcp_leases: Path = Path(host.DHCP_LEASES)
 
     @property
     def lock(self) -> Path:
@@ -59,6 +66,11 @@ class Folders:
     def agent_token(self) -> Path:
         """Return the file of the agent's renewed token."""
         return self.state / "token"
+
+    @property
+    def refusal(self) -> Path:
+        """Return the file of the last start of a VM that macOS refused."""
+        return self.state / "refusal"
 
     @property
     def leases(self) -> Path:
@@ -101,6 +113,8 @@ class Settings:
     # The user whose GUI session VMs need; None if the agent does not manage a session.
     gui_session_uid: int | None = None
     gc_enabled: bool = True
+    # A VM whose guest has no address after this time is discarded, and its Pod gets a new one.
+    vm_boot_timeout: timedelta = VM_BOOT_TIMEOUT
     metrics: Endpoint | None = None
     health: Endpoint | None = None
     serving: Serving | None = None

@@ -49,6 +49,11 @@ NODE = (
     FlagHelp(flags.NODE_NAME, "NAME", "Name of the Node.", "this host's name"),
     FlagHelp(flags.PROVIDER_ID, "ID", "providerID of a Node that has none yet."),
     FlagHelp(flags.NODE_LABELS, "K=V,K=V", "Additional labels of the Node."),
+    FlagHelp(
+        flags.REGISTER_TAINTS,
+        "KEY[=VALUE]:EFFECT,...",
+        "Taints of a Node that is registered, besides tuist.dev/macos; an existing Node keeps its own.",
+    ),
     FlagHelp(flags.NODE_IP, "IP", "Address of this Mac; overrides --node-ip-source."),
     FlagHelp(
         flags.NODE_IP_SOURCE,
@@ -69,6 +74,14 @@ VMS = (
         flags.DISABLE_VM_GC,
         "",
         "Never garbage-collect VMs or images, neither periodically nor when the disk is full.",
+    ),
+    FlagHelp(
+        flags.VM_BOOT_TIMEOUT,
+        "SECONDS",
+        "A VM without an address after this time is discarded, and its Pod gets a new one.",
+    ),
+    FlagHelp(
+        flags.DHCP_LEASES_FILE, "FILE", "Leases of the DHCP server from which VMs get addresses."
     ),
     FlagHelp(
         flags.GUI_PREFLIGHT,

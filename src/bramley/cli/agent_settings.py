@@ -8,10 +8,13 @@ import re
 import shutil
 import socket
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 
 from bramley.agent import settings as agent
 from bramley.agent.settings import Endpoint, Folders, NodeSettings, Serving, Settings
+from bramley.api import taints
+from bramley.api.core import Taint
 from bramley.api.names import flags
 from bramley.api.names.flags import Flag
 from bramley.base.errors import BadConfiguration
@@ -36,6 +39,7 @@ def settings(values: FlagValues, environment: Mapping[str, str]) -> Settings:
         tart_binary=values.text(flags.TART_BINARY),
         gui_session_uid=os.getuid() if _checks_session(values, environment) else None,
         gc_enabled=not values.is_on(flags.DISABLE_VM_GC),
+        vm_boot_timeout=timedelta(seconds=values.number(flags.VM_BOOT_TIMEOUT, least=1)),
         metrics=_endpoint(values, flags.METRICS_BIND_ADDRESS),
         health=_endpoint(values, flags.HEALTH_PROBE_BIND_ADDRESS),
         serving=_serving(values),
@@ -57,6 +61,7 @@ def _node(values: FlagValues) -> NodeSettings:
         provider_id=values.text(flags.PROVIDER_ID),
         address=_address(values),
         labels=_labels(values),
+        register_taints=_taints(values),
         cpu=values.number(flags.HOST_CPU) or agent.HOST_CPU,
         memory_mb=values.number(flags.HOST_MEMORY_MB) or agent.HOST_MEMORY_MB,
         max_pods=values.number(flags.MAX_PODS) or agent.MAX_PODS,
@@ -83,6 +88,14 @@ def _labels(values: FlagValues) -> dict[str, str]:
     return labels
 
 
+def _taints(values: FlagValues) -> tuple[Taint, ...]:
+    text = values.text(flags.REGISTER_TAINTS)
+    try:
+        return taints.parse(part.strip() for part in text.split(",")) if text.strip() else ()
+    except ValueError as error:
+        raise BadConfiguration(f"{values.source_name(flags.REGISTER_TAINTS)}: {error}") from error
+
+
 def _folders(values: FlagValues, environment: Mapping[str, str]) -> Folders:
     home = Path(environment.get("HOME", "/"))
     tart = values.text(flags.TART_HOME)
@@ -91,6 +104,7 @@ def _folders(values: FlagValues, environment: Mapping[str, str]) -> Folders:
         user_data=Path(values.text(flags.USERDATA_DIR)).absolute(),
         vm_logs=Path(values.text(flags.VM_LOG_DIR)).absolute(),
         tart_home=Path(tart).absolute() if tart else home / ".tart",
+        dhcp_leases=Path(values.text(flags.DHCP_LEASES_FILE)).absolute(),
     )
 
 

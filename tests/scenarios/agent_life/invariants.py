@@ -7,6 +7,7 @@ it often runs inside the agent, which would handle the error as one of its own; 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -51,6 +52,8 @@ class Invariants:
     # By VM: what its guest reported.
     reports: dict[str, int] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
+    # By VM: how many of its disks were discarded because their guest had no address, so that no job can have run.
+    abandoned: Counter[str] = field(default_factory=Counter)
     supervised: set[str] = field(default_factory=set)
     present: set[str] = field(default_factory=set)
     _decoded: dict[int, Pod] = field(default_factory=dict)
@@ -89,6 +92,10 @@ class Invariants:
         files = {vm: home / "vms" / vm / "config.json" for vm in self.mac.tart.guests}
         return {vm for vm, file in files.items() if locks.holder(str(file)) is None}
 
+    def has_booted(self, vm: str) -> bool:
+        """Return whether a guest has booted from a disk of this VM that was not discarded."""
+        return self.mac.tart.started_vms.count(vm) > self.abandoned[vm]
+
     def _running(self) -> set[str]:
         return self.mac.tart.guests.keys() - self.orphaned_guests()
 
@@ -100,14 +107,16 @@ class Invariants:
                 self.reports[vm] = code
 
     def _check_starts(self) -> None:
-        """S1, S2, S3: one start per VM name, which contains the Pod's uid and is recorded as used before; at most two guests at once."""
+        """S1, S2, S3: one start per disk of a Pod, which is recorded as used before; at most two guests at once."""
         world = self.mac.tart
         if len(world.started_vms) != len(self.started):
             self.started = set(world.started_vms)
             for vm in self.started:
-                self._must(world.started_vms.count(vm) == 1, f"S2: {vm} was booted again")
+                allowed = 1 + self.abandoned[vm]
+                self._must(world.started_vms.count(vm) <= allowed, f"S2: {vm} was booted again")
         for vm in self.mac.supervised.keys() - self.supervised:
-            state = _state(self.mac.folders.ledger / "vms" / f"{vm}.json")
+            record = self._record(vm)
+            state = record.state if record else None
             self._must(state in USED, f"S2: {vm} is started and its record says {state}")
         self.supervised = set(self.mac.supervised)
         self._must(world.max_guests <= MOST_GUESTS, f"S3: {world.max_guests} guests at once")
@@ -129,10 +138,20 @@ class Invariants:
         """Check that no VM was deleted before the server had acknowledged the terminal status."""
         was, self.present = self.present, self.vms()
         owners = {vm_of(pod): uid for uid, pod in [*before.items(), *self.pods.items()]}
-        for vm in (was - self.present) & self.started:
+        for vm in filter(self.has_booted, was - self.present):
             uid = owners.get(vm, "")
             is_published = uid in self.ends or uid not in self.pods
+            record = self._record(vm)
+            if record is not None and record.is_abandoned and not is_published:
+                self.abandoned[vm] += 1
+                continue
             self._must(is_published, f"{vm} was deleted before its end was published")
+
+    def _record(self, vm: str) -> VmRecord | None:
+        try:
+            return _records.decode((self.mac.folders.ledger / "vms" / f"{vm}.json").read_bytes())
+        except FileNotFoundError:
+            return None
 
     def _check_release(self, uid: str, before: Pod) -> None:
         """S10: the finalizer is removed after the VM; and no Pod is deleted without a terminal status."""
@@ -143,7 +162,7 @@ class Invariants:
         if finalizers.VM_CLEANUP in before.metadata.finalizers and not _is_held(now):
             is_there = vm in self.present or vm in self._running()
             self._must(not is_there, f"S10: {vm} exists and its Pod's finalizer was removed")
-        if now is None and vm in self.started:
+        if now is None and self.has_booted(vm):
             self._must(uid in self.ends, f"{before.name} is gone and its end was never published")
 
     def _check_deadline(self, pod: Pod) -> None:
@@ -184,13 +203,6 @@ def vm_of(pod: Pod) -> str:
 
 def _is_held(pod: Pod | None) -> bool:
     return pod is not None and finalizers.VM_CLEANUP in pod.metadata.finalizers
-
-
-def _state(file: Path) -> VmState | None:
-    try:
-        return _records.decode(file.read_bytes()).state
-    except FileNotFoundError:
-        return None
 
 
 def _is_golden(vm: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from bramley.agent.settings import VM_BOOT_TIMEOUT
 from bramley.api.core import Pod, ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.api.names import agent
@@ -45,12 +46,14 @@ class Lifecycle:
     forks_at: str = ""
     # Only one in so many of its own points is used, for a lifecycle that is long and has few new states.
     every: int = 1
+    boot_timeout: timedelta = VM_BOOT_TIMEOUT
 
     async def set_up(self, world: World) -> None:
         """Prepare the cluster and the Mac."""
         await world.kube.create(
             ServiceAccount(metadata=ObjectMeta(name=ACCOUNT, namespace=NAMESPACE))
         )
+        world.boot_timeout = self.boot_timeout
         world.mac.settings.timings(**TIMINGS)
         script = {"code": CODE, "work": WORK, **self.guest}
         world.mac.settings.image(TAGGED, size_bytes=SIZE, guest=script)
@@ -121,7 +124,7 @@ def expect(world: World, pod: Pod, code: int | None) -> None:
         assert terminated.exit_code == world.invariants.reports[vm_of(pod)]
     elif world.mac.boots > 1:
         assert pod.status.reason == agent.HOST_REBOOTED
-    elif vm_of(pod) not in world.invariants.started:
+    elif not world.invariants.has_booted(vm_of(pod)):
         assert terminated.reason == agent.RUN_LOST
     elif code is not None:
         assert terminated.exit_code == code
@@ -134,9 +137,24 @@ async def crashes(world: World) -> None:
     pod = await ended(world)
     terminated = pod.status.container_statuses[0].state.terminated
     assert terminated is not None
-    if vm_of(pod) in world.invariants.started:
+    if world.invariants.has_booted(vm_of(pod)):
         end = (pod.status.phase, pod.status.reason, terminated.reason, terminated.exit_code)
         assert end == ("Failed", agent.GUEST_CRASHED, agent.GUEST_CRASHED, 1)
+    await world.until_rest()
+    await delete(world)
+
+
+async def addressed_at_the_second_try(world: World) -> None:
+    """Run a Pod whose first VM gets no address: it is discarded, and the second one runs the job."""
+    await job(world)
+
+    async def is_abandoned() -> bool:
+        return bool(world.invariants.abandoned)
+
+    world.mac.settings.guest("*", address=10_000.0)
+    await world.until(is_abandoned, within=TIMEOUT, what="a VM is given up")
+    world.mac.settings.guest("*", address=TIMINGS["address"])
+    expect(world, await ended(world), CODE)
     await world.until_rest()
     await delete(world)
 
@@ -260,6 +278,9 @@ LIFECYCLES: Mapping[str, Lifecycle] = {
     ),
     "started at the second try": Lifecycle(
         works(CODE), faults=(("tart run", "nvram_locked", {"times": 1}),)
+    ),
+    "without an address at the first try": Lifecycle(
+        addressed_at_the_second_try, {"work": 5.0}, boot_timeout=timedelta(seconds=12)
     ),
     "refused": Lifecycle(refused),
     "recreated": Lifecycle(recreated),

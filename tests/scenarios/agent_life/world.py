@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from bramley.access import identity
 from bramley.agent.ledger import ImageRecord, Ledger, VmRecord
-from bramley.agent.settings import NodeSettings, Settings
+from bramley.agent.settings import VM_BOOT_TIMEOUT, NodeSettings, Settings
 from bramley.agent.tart.driver import Deadlines
 from bramley.api.core import Node, Pod
 from bramley.apiserver.auth.signing_keys import SigningKeys
@@ -57,6 +57,7 @@ class World:
     group: asyncio.TaskGroup
     invariants: Invariants
     collects: bool = True
+    boot_timeout: timedelta = VM_BOOT_TIMEOUT
     # Called at every point at which a crash would leave another state, for all agents.
     on_checkpoint: Callable[[str], None] | None = None
     side: AgentProcess | None = None
@@ -94,6 +95,7 @@ class World:
             tart_binary="tart",
             gui_session_uid=USER,
             gc_enabled=self.collects,
+            vm_boot_timeout=self.boot_timeout,
         )
         self.registries.append(registry)
         self.starts += 1

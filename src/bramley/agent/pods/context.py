@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from bramley.agent import vm_names
+from bramley.agent.dhcp_leases import DhcpLeases
 from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.guests import Guests
 from bramley.agent.gui_session import GuiSession
@@ -26,6 +27,7 @@ from bramley.agent.pods import status
 from bramley.agent.pods.guest_liveness import GuestLiveness
 from bramley.agent.pods.watchers import PodDeletionWatcher, VmExitWatcher
 from bramley.agent.runs import Runs
+from bramley.agent.settings import VM_BOOT_TIMEOUT
 from bramley.agent.slots import Slots
 from bramley.agent.tart.driver import Tart
 from bramley.api.names import events
@@ -56,7 +58,11 @@ class PodState:
     shutdown_requested_at: float | None = None
     claimed_at: float | None = None
     started_at: float | None = None
+    # The start of a VM that an earlier agent started.
+    booting_since: float | None = None
     address: str = ""
+    # The last look-up has shown that the VM has no address; one that failed shows nothing.
+    lacks_address: bool = False
     recorded: set[str] = field(default_factory=set)
     gone_since: float | None = None
     active_since: float | None = None
@@ -133,6 +139,9 @@ class PodDeps:
     clock: HostClock
     rng: random.Random
     metrics_proxy: MetricsProxy | None = None
+    dhcp_leases: DhcpLeases | None = None
+    # A VM without an address after this time is discarded.
+    boot_timeout: timedelta = VM_BOOT_TIMEOUT
     trigger: Trigger = field(default_factory=Trigger)
     states: PodStates = field(init=False)
     exit_watcher: VmExitWatcher = field(init=False)

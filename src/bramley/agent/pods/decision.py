@@ -60,6 +60,7 @@ class Observation:
     # The ledger.
     record: VmState | None = None
     is_adopted: bool = False  # started by an agent without a ledger, or its record was lost
+    is_abandoned: bool = False  # its guest had no address in time: the VM is discarded, and its guest has reported nothing
     is_same_boot: bool = True  # the host has not been rebooted since the record was written
     clone_may_appear: bool = False  # an earlier agent may have left a running `tart clone`
     record_is_lost: bool = False  # there was a record, and it is unreadable
@@ -71,6 +72,7 @@ class Observation:
     has_data: bool = False  # the guest's shared folders
     image: Image = Image.UNKNOWN
     has_slot: bool = True  # one more VM may run now
+    boot_timed_out: bool = False  # the VM has no address, long after its start
     has_legacy_vm: bool = False  # a VM under the name that older agents used
 
     # Other state.
@@ -102,6 +104,7 @@ class Step(StrEnum):
     START = "start"
     MONITOR = "monitor"
     DISCARD_FAILED_START = "discard failed start"
+    ABANDON_BOOT = "abandon boot"
 
     # Shutdown.
     SHUT_DOWN_GUEST = "shut down guest"
@@ -204,10 +207,23 @@ def _cloned(observed: Observation) -> Step:
 
 def _started(observed: Observation) -> Step:
     if observed.process is Process.ALIVE:
-        return (observed.is_past_deadline and _stop_vm(observed)) or Step.MONITOR
+        return (observed.is_past_deadline and _stop_vm(observed)) or _follow(observed)
+    is_pending = observed.phase is Phase.PENDING and not observed.is_past_deadline
+    if observed.is_abandoned and is_pending:
+        return _remove_resources(observed) or Step.IDLE
     if _never_booted(observed):
         return _retry_start(observed)
     return Step.RECORD_EXIT
+
+
+def _follow(observed: Observation) -> Step:
+    """Follow a running VM; one that never gets an address is discarded like a failed start, as long as nothing has used it."""
+    if observed.is_abandoned:
+        return Step.STOP_VM
+    is_ours = observed.is_same_boot and not observed.is_adopted
+    if observed.boot_timed_out and is_ours and observed.phase is Phase.PENDING:
+        return Step.ABANDON_BOOT
+    return Step.MONITOR
 
 
 def _retry_start(observed: Observation) -> Step:
@@ -312,5 +328,8 @@ def _may_have_run(observed: Observation) -> bool:
 def _never_booted(observed: Observation) -> bool:
     """Return whether a VM that is recorded as started has certainly never booted."""
     if observed.is_adopted or not observed.is_same_boot or observed.phase is Phase.RUNNING:
+        return False
+    # It has booted, whatever is left of its run.
+    if observed.is_abandoned:
         return False
     return observed.process in {Process.NONE, Process.REFUSED}

@@ -45,6 +45,10 @@ class GuestLiveness:
         for vm in self._responsive.keys() - self.ledger.vms().keys():
             del self._responsive[vm]
 
+    def forget(self, vm: str) -> None:
+        """Drop what is known of a VM that is gone: another of the same name may follow."""
+        self._responsive.pop(vm, None)
+
     def _store(self, vm: str, *, is_responsive: bool) -> None:
         record = self.ledger.vm(vm)
         if record is None or record.state is not VmState.STARTED:

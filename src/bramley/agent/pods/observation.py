@@ -36,6 +36,7 @@ def observe(ref: PodRef, deps: PodDeps) -> Observation:
         is_past_deadline=is_past_deadline(pod, deps),
         record=record.state if record else None,
         is_adopted=record is not None and record.is_adopted,
+        is_abandoned=_is_abandoned(ref.vm, record, deps),
         is_same_boot=record is None or record.boot_id == deps.host.boot_id(),
         clone_may_appear=_clone_may_appear(ref, record, deps),
         record_is_lost=record is None and _is_unreadable(ref.vm, deps),
@@ -44,6 +45,7 @@ def observe(ref: PodRef, deps: PodDeps) -> Observation:
         has_run=deps.runs.exists(ref.vm),
         has_data=ref.vm in deps.data.vms(),
         has_slot=_has_slot(ref, record, process, deps),
+        boot_timed_out=boot_timed_out(ref, record, deps),
         has_legacy_vm=pod is not None and legacy_vm(pod, record, deps) is not None,
         has_predecessor=_has_predecessor(ref, deps),
         is_backing_off=deps.states.backoff_left(ref.uid) > timedelta(),
@@ -77,6 +79,39 @@ def was_past_deadline(pod: Pod, at: datetime, deps: PodDeps) -> bool:
     """Return whether the deadline had passed at a time that this host recorded."""
     left = deadline_left(pod, deps)
     return left is not None and left <= timedelta() and deps.clock.age(at) <= -left + _SLACK
+
+
+def boot_time_left(record: VmRecord, deps: PodDeps) -> timedelta:
+    """Return the rest of the time in which a VM's guest must have an address, negative once it has passed.
+
+    The start of a VM by an earlier agent is converted once to the monotonic clock, so a jump of the time of day ends no VM.
+    """
+    state, now = deps.states.of(record.uid), deps.clock.monotonic()
+    if state.booting_since is None and record.started_at is not None:
+        state.booting_since = now - deps.clock.age(record.started_at).total_seconds()
+    since = state.started_at if state.started_at is not None else state.booting_since
+    return deps.boot_timeout - timedelta(seconds=now - (now if since is None else since))
+
+
+def boot_timed_out(ref: PodRef, record: VmRecord | None, deps: PodDeps) -> bool:
+    """Return whether a VM certainly has no address although it was started long ago, and has never had one nor reported."""
+    state, pod = deps.states.of(ref.uid), ref.pod
+    if record is None or record.state is not VmState.STARTED or pod is None or record.had_address:
+        return False
+    # The start of an adopted VM is not known, and a guest may have used it since.
+    if record.is_adopted or record.boot_id != deps.host.boot_id():
+        return False
+    has_address = bool(state.address or pod.status.pod_ip) or _phase(pod) is not Phase.PENDING
+    if not state.lacks_address or has_address or boot_time_left(record, deps) > timedelta():
+        return False
+    return deps.guests.report(ref.vm).code is None
+
+
+def _is_abandoned(vm: str, record: VmRecord | None, deps: PodDeps) -> bool:
+    """Return whether a VM is being discarded; one whose guest has reported nevertheless has run its job."""
+    if record is None or not record.is_abandoned:
+        return False
+    return deps.guests.report(vm).code is None
 
 
 def claiming_uids(deps: PodDeps) -> set[str]:

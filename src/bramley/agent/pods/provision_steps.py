@@ -134,6 +134,7 @@ async def start(context: PodContext) -> Outcome | None:
         )
     )
     context.state.started_at = deps.clock.monotonic()
+    context.state.lacks_address = False
     # The run of an earlier attempt exists: it is followed and never started again.
     with contextlib.suppress(errors.AlreadyExists):
         await deps.tart.start(deps.runs, context.vm, RunOptions(shares=_shares(context)))
@@ -149,8 +150,47 @@ async def discard_failed_start(context: PodContext) -> Outcome | None:
     if error is None:
         return None
     if isinstance(error, failures.LimitReached):
-        deps.slots.record_refusal(context.vm)
+        deps.slots.record_refusal(context.vm, error.stderr)
     return await context.report_failure(error)
+
+
+async def abandon_boot(context: PodContext) -> Outcome | None:
+    """Give up a VM that has no address: it is discarded with its disk, and the Pod gets a new one after a backoff.
+
+    Its guest may have booted, so from the record on this disk is never used again; nothing of the Pod has failed.
+    """
+    deps = context.deps
+    seconds = deps.boot_timeout.total_seconds()
+    message = f"VM {context.vm} has no address after {seconds:g} s: {_lease_message(context)}"
+    deps.ledger.put(msgspec.structs.replace(context.record, is_abandoned=True))
+    deps.metrics.vm_boot_timeouts.of(pod_fields.pool(context.pod)).inc()
+    context.state.is_failing = True
+    logger.warning("VM has no address", vm=context.vm, text=message)
+    context.record_warning(events.BOOT_TIMED_OUT, f"{message}; it is deleted and created again")
+    waiting = status.waiting(
+        context.pod,
+        context.status_facts(),
+        reason=events.BOOT_TIMED_OUT,
+        message=message,
+        is_failing=True,
+    )
+    await context.publish_status(waiting)
+    return None
+
+
+def _lease_message(context: PodContext) -> str:
+    """Return what the lease file shows about the cause."""
+    leases = context.deps.dhcp_leases
+    try:
+        usage = leases.usage() if leases is not None else None
+    except OSError as error:
+        return f"whether DHCP leases are left is unknown: {error}"
+    if usage is None:
+        return "whether DHCP leases are left is unknown"
+    numbers = f"{usage.used} of {usage.size} DHCP leases are in use"
+    if usage.is_full:
+        return f"{numbers} in {usage.network}, so no VM gets one until others expire"
+    return f"its guest did not boot or did not request one, as {numbers}"
 
 
 async def _fail(context: PodContext, reason: str, message: str) -> Outcome:

@@ -46,6 +46,7 @@ STEP_FUNCTIONS: Mapping[Step, StepFunction] = {
     Step.START: provision_steps.start,
     Step.MONITOR: wait_steps.monitor,
     Step.DISCARD_FAILED_START: provision_steps.discard_failed_start,
+    Step.ABANDON_BOOT: provision_steps.abandon_boot,
     Step.SHUT_DOWN_GUEST: teardown_steps.shut_down_guest,
     Step.STOP_VM: teardown_steps.stop_vm,
     Step.RECORD_EXIT: teardown_steps.record_exit,
@@ -58,9 +59,9 @@ STEP_FUNCTIONS: Mapping[Step, StepFunction] = {
     Step.FINISH_DELETION: teardown_steps.finish_deletion,
 }
 
-# A cached Pod may be older than what an earlier agent wrote. These steps fail a Pod, or create or adopt a VM, so they are
-# decided again on a live read before they are executed.
-_NEEDS_LIVE_READ = frozenset({Step.REJECT, Step.EXPIRE, Step.ADOPT, Step.CLAIM})
+# A cached Pod may be older than what an earlier agent wrote. These steps fail a Pod, or create, adopt or discard a VM, so they
+# are decided again on a live read before they are executed.
+_NEEDS_LIVE_READ = frozenset({Step.REJECT, Step.EXPIRE, Step.ADOPT, Step.CLAIM, Step.ABANDON_BOOT})
 # An error of these steps is published in the Pod's status.
 _PROVISIONING = frozenset({Step.CLAIM, Step.CLONE, Step.START})
 # The whole life of a Pod has about twenty steps, so more in one sync would be an endless loop.

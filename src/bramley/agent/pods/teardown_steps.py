@@ -221,8 +221,13 @@ async def remove_run(context: PodContext) -> Outcome | None:
 async def remove_record(context: PodContext) -> Outcome | None:
     """Remove the record and enqueue the Pods that may wait for its slot."""
     deps = context.deps
+    record = deps.ledger.vm(context.vm)
     # Last of all resources: as long as it exists, a restarted agent removes the others.
     deps.ledger.drop(context.vm)
+    if record is not None and record.is_abandoned:
+        # From now on and not from the failure on: other Pods wait for the slot, and get it meanwhile.
+        deps.states.record_failure(context.uid)
+    deps.liveness.forget(context.vm)
     for pod in deps.pods.all():
         if pod.uid != context.uid:
             deps.trigger.enqueue(key_of(pod))
@@ -272,6 +277,8 @@ def _message(record: VmRecord, reason: str, code: int, end_line: EndLine | None)
 def _stop_message(record: VmRecord, end_line: EndLine | None) -> str:
     if record.was_shut_down and end_line is not None and end_line.end is RunEnd.HALTED:
         return "the agent shut the guest down, and it reported nothing"
+    if record.is_abandoned:
+        return "the VM had no address in time and was powered off"
     if record.was_powered_off:
         return "the agent powered the VM off, and its guest reported nothing"
     return "the VM was stopped or suspended by others, and its guest reported nothing"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
+
 from bramley.agent import pod_fields
 from bramley.agent.images import image_requests
+from bramley.agent.ledger import LedgerUnavailable
 from bramley.agent.pods import observation, status
 from bramley.agent.pods.context import EXPECTED_ERRORS, PodContext
 from bramley.api.names import agent, events
@@ -44,8 +47,9 @@ async def await_slot(context: PodContext) -> Outcome:
     """Wait until another VM has ended."""
     deps = context.deps
     claimed = deps.slots.claimed(observation.claiming_uids(deps))
-    taken = ", ".join(sorted((deps.slots.occupied() | claimed) - {context.vm}))
-    message = f"all VM slots of this host are taken: {taken or 'by processes of other programs'}"
+    own = sorted((deps.slots.occupied() | claimed) - {context.vm})
+    taken = ", ".join([*own, *deps.slots.others()])
+    message = f"all VM slots of this host are taken: {taken}"
     if context.state.record_once(agent.AWAITING_SLOT):
         context.record_warning(agent.AWAITING_SLOT, message)
     await context.publish_waiting(agent.AWAITING_SLOT, message)
@@ -85,8 +89,8 @@ async def await_shutdown(context: PodContext) -> Outcome:
     return CheckAgain(min(max(remaining, _MIN_POLL), _poll(context)), "the guest shuts down")
 
 
-async def monitor(context: PodContext) -> Outcome:
-    """Publish that the VM runs, and its address."""
+async def monitor(context: PodContext) -> Outcome | None:
+    """Publish that the VM runs, and its address; observe again once it has certainly none for too long."""
     deps, state = context.deps, context.state
     deps.exit_watcher.watch(context.vm, context.key)
     deps.guests.renew_token(context.pod, context.vm)
@@ -98,15 +102,29 @@ async def monitor(context: PodContext) -> Outcome:
         return Settled()
     address = state.address = state.address or await _address(context)
     if address:
-        proxy, ip = deps.metrics_proxy, address
-        if proxy is not None:
-            ip = await proxy.pod_address(context.pod, context.vm, address)
-        await _publish_running(context, ip=ip)
+        await _publish_address(context, address)
     if address and is_new and context.ref.pod is not None:
         await _record_boot(context)
+    if observation.boot_timed_out(context.ref, context.record, deps):
+        # Decided again, on a live read.
+        return None
     poll = _poll(context) if address else BOOT_POLL
     left = observation.deadline_left(context.ref.pod, deps)
     return CheckAgain(poll if left is None else min(poll, max(left, _MIN_POLL)), "the VM runs")
+
+
+async def _publish_address(context: PodContext, address: str) -> None:
+    deps, record = context.deps, context.record
+    if not record.had_address:
+        try:
+            # Before it is published: whatever the server or a cache shows later, this VM has had an address.
+            deps.ledger.put(msgspec.structs.replace(record, had_address=True))
+        except LedgerUnavailable as error:
+            logger.warning("Address not recorded", vm=context.vm, error=str(error))
+    proxy, ip = deps.metrics_proxy, address
+    if proxy is not None:
+        ip = await proxy.pod_address(context.pod, context.vm, address)
+    await _publish_running(context, ip=ip)
 
 
 async def _publish_running(context: PodContext, *, ip: str | None = None) -> None:
@@ -138,10 +156,13 @@ async def _address(context: PodContext) -> str:
     if pod.status.phase == status.RUNNING and published not in {"", context.deps.host_address}:
         return published
     try:
-        return await context.deps.tart.ip(context.vm, timedelta()) or ""
+        found = await context.deps.tart.ip(context.vm, timedelta())
     except EXPECTED_ERRORS as error:
-        logger.info("VM has no address yet", vm=context.vm, error=str(error))
+        logger.info("VM address unknown", vm=context.vm, error=str(error))
+        context.state.lacks_address = False
         return ""
+    context.state.lacks_address = found is None
+    return found or ""
 
 
 async def _record_boot(context: PodContext) -> None:
@@ -151,7 +172,7 @@ async def _record_boot(context: PodContext) -> None:
         seconds = deps.clock.monotonic() - started_at
         deps.metrics.vm_boot.of(pod_fields.pool(context.pod)).observe(seconds)
     deps.states.reset_failures(context.uid)
-    deps.slots.clear_refusal()
+    deps.slots.record_start(context.vm)
     try:
         await deps.guests.write_address(context.pod, context.vm)
     except EXPECTED_ERRORS as error:

@@ -55,6 +55,7 @@ REGISTRY_CREDENTIALS_FILE = Flag(
 STAGE_MEGABYTES_PER_SECOND = Flag(
     "--stage-megabytes-per-second", env="TART_KUBELET_STAGE_MEGABYTES_PER_SECOND"
 )
+REGISTER_TAINTS = Flag("--register-taints", env="TART_KUBELET_REGISTER_TAINTS")
 VM_BOOT_TIMEOUT = Flag("--vm-boot-timeout", "300", env="TART_KUBELET_VM_BOOT_TIMEOUT")
 DHCP_LEASES_FILE = Flag(
     "--dhcp-leases-file", host.DHCP_LEASES, env="TART_KUBELET_DHCP_LEASES_FILE"

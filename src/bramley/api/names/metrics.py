@@ -66,7 +66,6 @@ SOON_BUCKETS = (1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 300.0, 600.0)
 PROVISION_BUCKETS = (*SOON_BUCKETS, 1200.0, 1800.0, 3600.0)
 VM_BOOT_DURATION = histogram("tart_kubelet_vm_boot_duration_seconds", "pool", buckets=BOOT_BUCKETS)
 VM_BOOT_TIMEOUTS = counter("tart_kubelet_vm_boot_timeouts_total", "pool")
-DHCP_LEASES = gauge("tart_kubelet_dhcp_leases")
 POD_PROVISION_DELAY = histogram(
     "tart_kubelet_pod_provision_delay_seconds", "pool", buckets=PROVISION_BUCKETS
 )

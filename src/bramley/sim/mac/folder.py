@@ -33,6 +33,7 @@ def folders(root: Path) -> Folders:
         user_data=root / "userdata",
         vm_logs=root / "vm-logs",
         tart_home=root / "tart",
+        dhcp_leases=root / "tart/.sim/dhcpd_leases",
     )
 
 

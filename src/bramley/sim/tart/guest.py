@@ -22,6 +22,7 @@ _KIB_OF_DISK = 100_000_000
 _MAX_FILE_BYTES = 1 << 20
 TERMINATED = 143
 FOREVER = float("inf")
+DHCP_RETRY = 15.0
 _ENDS: Mapping[str, int] = {
     "halt": effects.HALTED,
     "crash": effects.CRASHED,
@@ -45,6 +46,8 @@ class Guest:
         self.script = initial_script(context, plan, disk)
         self.variables: dict[str, str] = {}
         self.address: str | None = None
+        # When it sends its next DHCP request: the first, a retry, or the renewal of its lease.
+        self.dhcp_due = self.stage_time("address") if self.script["has_address"] else FOREVER
         self.is_working = False
         bundles.change_disk(self.bundle, boots=int(disk.get("boots", 0)) + 1)
 
@@ -63,8 +66,13 @@ class Guest:
         return float(seconds) * self.context.settings.scale
 
     def serve_until(self, stage_time: float) -> Substeps:
-        """Wait until a point in time, and serve requests once the agent is up."""
+        """Wait until a point in time, serve requests once the agent is up, and keep the lease of the address."""
         while (remaining := stage_time - self.context.now()) > 0:
+            dhcp_in = self.dhcp_due - self.context.now()
+            if dhcp_in <= 0:
+                yield from self.request_address()
+                continue
+            remaining = min(remaining, dhcp_in)
             silent_for = self._responsive_at() - self.context.now()
             if silent_for > 0:
                 yield effects.Sleep(min(remaining, silent_for))
@@ -75,6 +83,14 @@ class Guest:
                 yield effects.Reply(request, result)
                 if is_shutdown(request.argv) and not self.script["ignores_shutdown"]:
                     raise ShutDown
+
+    def request_address(self) -> Substeps:
+        """Request an address, or the renewal of its lease, and plan the next request."""
+        self.address = yield from leases.grant(self.context, self.plan.mac)
+        renewal = max(leases.lease_seconds(self.context) / 2, 1.0)
+        retry = DHCP_RETRY * self.context.settings.scale
+        pause = retry if self.address is None else renewal
+        self.dhcp_due = self.context.now() + pause
 
     def _responsive_at(self) -> float:
         """Return the time from which the agent responds; it may be past."""
@@ -118,7 +134,7 @@ def run_guest(plan: Plan, process: effects.ProcessEnvironment) -> Steps:
 def _boot(guest: Guest) -> Substeps:
     yield from guest.serve_until(guest.stage_time("address"))
     if guest.script["has_address"]:
-        guest.address = yield from leases.grant(guest.context, guest.plan.mac)
+        yield from guest.request_address()
     yield from guest.serve_until(guest.stage_time("ready"))
     # The environment is read only now: the runner sees what the host wrote during the boot.
     guest.variables = read_environment(guest.plan)
@@ -126,6 +142,9 @@ def _boot(guest: Guest) -> Substeps:
 
 
 def _work(guest: Guest) -> Substeps:
+    # Without a network a runner gets no job.
+    while guest.script["has_address"] and guest.address is None:
+        yield from guest.serve_until(guest.dhcp_due + 1)
     yield from guest.pause(guest.duration("wait"))
     guest.is_working = True
     lines = guest.script["lines"]

@@ -1,4 +1,6 @@
-"""The DHCP server of the virtual network: one address per MAC, kept for a day whether or not the guest still runs.
+"""The DHCP server of the virtual network: one address per MAC, leased for a day whether or not the guest still runs.
+
+A guest renews its lease after half of that time. With all addresses leased, it requests one again and again until one is free.
 
 The file has the form of macOS' own, in which octets of a MAC have no leading zero.
 """
@@ -72,14 +74,14 @@ def grant(context: Context, mac: str) -> Generator[Effect, Any, str | None]:
     valid = [lease for lease in read(context) if lease.until > now]
     granted = address(context, mac) or _unused(context, valid)
     if granted is not None:
-        until = int(now + _lease_seconds(context))
+        until = int(now + lease_seconds(context))
         others = [lease for lease in valid if lease.mac != mac]
         _write(file, [*others, Lease(granted, mac, until)])
     yield Unflock(file)
     return granted
 
 
-def _lease_seconds(context: Context) -> float:
+def lease_seconds(context: Context) -> float:
     """Return the lease time of the Mac's preferences, or that of the settings."""
     try:
         with open(os.path.join(context.hidden, LEASE_SECONDS), encoding="utf-8") as file:

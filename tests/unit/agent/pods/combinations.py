@@ -27,6 +27,9 @@ FLAGS = tuple(
 )
 
 
+USED = {VmState.STARTED, VmState.ENDED, VmState.REPORTED}
+
+
 def every_core() -> Iterator[Observation]:
     for values in itertools.product(*CORE.values()):
         yield Observation(**dict(zip(CORE, values, strict=True)))
@@ -61,6 +64,7 @@ EFFECTS: Mapping[Step, Callable[[Observation], dict[str, Any]]] = {
         "process": Process.ALIVE,
     },
     Step.DISCARD_FAILED_START: lambda _: {"has_clone": False},
+    Step.ABANDON_BOOT: lambda _: {"is_abandoned": True, "is_backing_off": True},
     Step.SHUT_DOWN_GUEST: lambda _: {"shutdown_requested": True},
     Step.STOP_VM: lambda _: {"process": Process.ENDED},
     Step.RECORD_EXIT: lambda _: {"record": VmState.ENDED},
@@ -72,6 +76,8 @@ EFFECTS: Mapping[Step, Callable[[Observation], dict[str, Any]]] = {
         "record": None,
         "record_is_lost": False,
         "is_adopted": False,
+        "is_abandoned": False,
+        "boot_timed_out": False,
         "is_same_boot": True,
         # Without the run's folder its exit is unknown.
         "process": Process.NONE,
@@ -92,12 +98,13 @@ def _may_appear(seen: Observation) -> bool:
 
 
 def plausible(seen: Observation) -> Observation:
-    """Return a possible observation: a run that ended has a folder, and a record exists, is lost, or was never written."""
+    """Return a possible observation: a run that ended has a folder, only a started VM is abandoned, and a record exists or not."""
     return dataclasses.replace(
         seen,
         has_run=seen.has_run or seen.process in {Process.ENDED, Process.REFUSED},
         clone_may_appear=seen.clone_may_appear and _may_appear(seen),
         record_is_lost=seen.record_is_lost and seen.record is None,
         is_adopted=seen.is_adopted and seen.record is not None,
+        is_abandoned=seen.is_abandoned and seen.record in USED,
         is_same_boot=seen.is_same_boot or seen.record is None,
     )

@@ -8,6 +8,8 @@ from typing import Any
 from bramley.agent.ledger import VmState
 from bramley.agent.pods.decision import Phase, Process, Step
 
+RUN = {"has_clone": True, "has_run": True, "has_data": True}
+
 SITUATIONS: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
     ("a new Pod is held before anything is made", {}, Step.ADD_FINALIZER),
     (
@@ -162,5 +164,79 @@ SITUATIONS: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
         "a refused start is thrown away with its disk",
         {"record": VmState.STARTED, "has_clone": True, "has_run": True, "process": Process.REFUSED},
         Step.DISCARD_FAILED_START,
+    ),
+    (
+        "a VM without an address for too long is given up",
+        {"record": VmState.STARTED, "process": Process.ALIVE, "boot_timed_out": True, **RUN},
+        Step.ABANDON_BOOT,
+    ),
+    (
+        "unless it is adopted: a guest may have used it",
+        {
+            "record": VmState.STARTED,
+            "process": Process.ALIVE,
+            "boot_timed_out": True,
+            "is_adopted": True,
+            **RUN,
+        },
+        Step.MONITOR,
+    ),
+    (
+        "or its Pod runs",
+        {
+            "record": VmState.STARTED,
+            "process": Process.ALIVE,
+            "boot_timed_out": True,
+            "phase": Phase.RUNNING,
+            **RUN,
+        },
+        Step.MONITOR,
+    ),
+    (
+        "a VM that is given up is powered off",
+        {"record": VmState.STARTED, "process": Process.ALIVE, "is_abandoned": True, **RUN},
+        Step.STOP_VM,
+    ),
+    (
+        "and deleted, not reported as an exit",
+        {"record": VmState.STARTED, "process": Process.ENDED, "is_abandoned": True, **RUN},
+        Step.DELETE_VM,
+    ),
+    (
+        "and its disk never boots again, also without its run",
+        {"record": VmState.STARTED, "is_abandoned": True, "has_clone": True},
+        Step.DELETE_VM,
+    ),
+    (
+        "also after a reboot",
+        {
+            "record": VmState.STARTED,
+            "is_abandoned": True,
+            "is_same_boot": False,
+            "process": Process.ENDED,
+            **RUN,
+        },
+        Step.DELETE_VM,
+    ),
+    (
+        "then its record goes, and the Pod begins again",
+        {"record": VmState.STARTED, "is_abandoned": True},
+        Step.REMOVE_RECORD,
+    ),
+    (
+        "a VM that is given up has an exit if its Pod is deleted",
+        {"record": VmState.STARTED, "is_abandoned": True, "is_deleting": True},
+        Step.RECORD_EXIT,
+    ),
+    (
+        "or its active deadline has passed",
+        {
+            "record": VmState.STARTED,
+            "is_abandoned": True,
+            "is_past_deadline": True,
+            "process": Process.ENDED,
+            **RUN,
+        },
+        Step.RECORD_EXIT,
     ),
 )

@@ -164,6 +164,7 @@ def check_start(seen: Observation) -> None:
     """Check that a disk boots only if it is complete and has never booted."""
     assert seen.has_clone
     assert seen.has_slot
+    assert not seen.is_abandoned
     assert seen.process is Process.NONE
     assert seen.phase is Phase.PENDING
     if seen.record is VmState.STARTED:
@@ -178,7 +179,7 @@ def check_removal(seen: Observation, step: Step) -> None:
     is_published = seen.is_gone or seen.phase.is_finished or seen.record is VmState.REPORTED
     if step is Step.DELETE_VM and not is_published:
         assert seen.record is not VmState.ENDED
-        if seen.record is VmState.STARTED:
+        if seen.record is VmState.STARTED and not seen.is_abandoned:
             assert seen.process in {Process.NONE, Process.REFUSED}
             assert seen.is_same_boot
     if step in {Step.DELETE_VM, Step.REMOVE_DATA, Step.REMOVE_RUN, Step.REMOVE_RECORD}:
