@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from bramley.api.names import host
 from bramley.base.clock import Clock, SystemClock
 from bramley.base.errors import BadConfiguration
 from bramley.host import drift, removal
@@ -65,6 +66,11 @@ NAMES = (
     Job.name,
     Verification.name,
 )
+# The files that only these steps write, and that flags of the agent name.
+_AGENT_FILES = {
+    ClientAuthority.name: host.CLIENT_AUTHORITY,
+    RegistryCredentials.name: host.REGISTRY_CREDENTIALS,
+}
 
 
 def steps(spec: MacSpec, *, clock: Clock | None = None) -> list[Step]:
@@ -190,10 +196,20 @@ def select(
         for step in steps
         if (not only or step.name in only) and step.name not in skip
     ]
-    unselected = frozenset(step.name for step in steps) - {step.name for step in selected}
     return [
-        replace(step, unselected=unselected, skipped=unselected & {*skip})
-        if isinstance(step, Job)
-        else step
+        _without_files(step, steps, selected, skip) if isinstance(step, Job) else step
         for step in selected
     ]
+
+
+def _without_files(
+    job: Job, steps: Sequence[Step], selected: Sequence[Step], skip: Collection[str]
+) -> Job:
+    """Return the step with the files that this run does not write."""
+    names = {step.name for step in steps} - {step.name for step in selected}
+    files = {path: name for name, path in _AGENT_FILES.items() if name in names}
+    return replace(
+        job,
+        unselected_files={path: name for path, name in files.items() if name not in skip},
+        skipped_files=frozenset(path for path, name in files.items() if name in skip),
+    )

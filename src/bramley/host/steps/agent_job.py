@@ -7,8 +7,8 @@ the process is restarted, if its files have changed since its start or it does n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import ClassVar
 
@@ -20,8 +20,6 @@ from bramley.host.commands import Command, Probe, ReadFile, Run, RunProbe, Stat,
 from bramley.host.facts import FILE, Facts
 from bramley.host.launch_daemon import LaunchDaemon
 from bramley.host.step import Step
-from bramley.host.steps.client_authority import ClientAuthority
-from bramley.host.steps.registry_credentials import RegistryCredentials
 
 START_TIMEOUT = timedelta(seconds=60)
 # An agent that fails right after its start does so within this time.
@@ -33,11 +31,8 @@ _FOLDERS = (
     host.AGENT_FOLDER,
     host.AGENT_STATE,
 )
-# The files that the agent does not start without if its flags name them, by the steps that write them.
-_FILES = {
-    ClientAuthority.name: host.CLIENT_AUTHORITY,
-    RegistryCredentials.name: host.REGISTRY_CREDENTIALS,
-}
+# The files without which the agent does not start if its flags name them.
+_FILES = (host.CLIENT_AUTHORITY, host.REGISTRY_CREDENTIALS)
 _PLIST = ReadFile(launchd.daemon_plist(launchd.AGENT))
 _NODE = re.compile(rf"^\[\+\]{agent.HEALTH_OF_NODE}(\S+) ok$", re.MULTILINE)
 
@@ -50,20 +45,20 @@ class Job(Step):
     title: ClassVar[str] = "the agent's job"
 
     job: AgentJob
-    # Steps that this run leaves out: all, and those of --skip.
-    unselected: frozenset[str] = frozenset()
-    skipped: frozenset[str] = frozenset()
+    # The files that this run does not write: because of --only, with their steps, and because of --skip.
+    unselected_files: Mapping[str, str] = field(default_factory=dict, hash=False)
+    skipped_files: frozenset[str] = frozenset()
 
     def desired(self) -> drift.DesiredPart | None:
         """Stamp the property list, rendered without the current one of the Mac; without a stamp if a flag may be left out."""
-        if self.skipped & _FILES.keys():
+        if self.skipped_files:
             return None
         digest = drift.digest(agent_daemon.render_plist(self.job))
         return drift.DesiredPart(drift.Part.AGENT_JOB, {"plist": digest})
 
     def probes(self) -> list[Probe]:
         """Probe the property list, the folders, the process and its health."""
-        paths = [Stat(path) for path in (*_FOLDERS, host.AGENT_LOG, _PLIST.path, *_FILES.values())]
+        paths = [Stat(path) for path in (*_FOLDERS, host.AGENT_LOG, _PLIST.path, *_FILES)]
         return [_PLIST, *paths, *agent_daemon.RESTART_PROBES, health_probe(self.job)]
 
     def follow_up_probes(self, facts: Facts) -> Sequence[Probe]:
@@ -78,10 +73,10 @@ class Job(Step):
             raise BadConfiguration(
                 f"{_PLIST.path} cannot be read, so it is unknown whether this Mac is a builder; set builder explicitly"
             )
-        # A step that is selected writes its file earlier in this run.
-        for step in _missing_files(facts) & (self.unselected - self.skipped):
+        # The others are written earlier in this run.
+        for path in _missing_files(facts) & self.unselected_files.keys():
             raise BadConfiguration(
-                f"the agent would not start, because {_FILES[step]} is missing; apply the step {step}, too"
+                f"the agent would not start, because {path} is missing; apply the step {self.unselected_files[path]}, too"
             )
         self._daemon(facts)
 
@@ -115,14 +110,10 @@ class Job(Step):
 
     def _daemon(self, facts: Facts) -> LaunchDaemon:
         current = facts.file(_PLIST) or b""
-        left_out = _missing_files(facts) & self.skipped
-        job = replace(
-            self.job,
-            client_ca_file="" if ClientAuthority.name in left_out else self.job.client_ca_file,
-            registry_credentials_file=""
-            if RegistryCredentials.name in left_out
-            else self.job.registry_credentials_file,
-        )
+        left_out = _missing_files(facts) & self.skipped_files
+        files = (self.job.client_ca_file, self.job.registry_credentials_file)
+        authority, credentials = ("" if path in left_out else path for path in files)
+        job = replace(self.job, client_ca_file=authority, registry_credentials_file=credentials)
         return LaunchDaemon(launchd.AGENT, agent_daemon.render_plist(job, current=current))
 
     def _wait_started(self) -> Iterator[Command]:
@@ -153,8 +144,7 @@ class Job(Step):
 
 
 def _missing_files(facts: Facts) -> set[str]:
-    """Return the steps whose files the Mac does not have."""
-    return {step for step, path in _FILES.items() if facts.stat(Stat(path)) is None}
+    return {path for path in _FILES if facts.stat(Stat(path)) is None}
 
 
 def health_probe(job: AgentJob) -> RunProbe:
