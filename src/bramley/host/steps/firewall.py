@@ -98,16 +98,16 @@ BLOCKED = (
     "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
     "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
 )  # fmt: skip
-# The only networks of `allow`; why others are refused is explained by the first row that overlaps.
-PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+# Networks that no exception may contain, and why.
 _REFUSED = {
     "127.0.0.0/8": "is the Mac itself",
     "169.254.0.0/16": "is link-local and contains the metadata services of providers",
-    "100.64.0.0/10": "is the tailnet, in which VMs would have the identity of this Mac",
     "224.0.0.0/3": "contains multicast and reserved addresses, which are no hosts",
     "0.0.0.0/8": "is reserved and contains no hosts",
-    "0.0.0.0/0": f"is not within {', '.join(PRIVATE)}; VMs reach the internet without it",
 }
+# The only networks of `allow`; the others are the tailnet and the internet.
+PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+_TAILNET = "100.64.0.0/10"
 # Interfaces with an address of this Mac, which may be in an allowed network or in none of the blocked ones; `(self)` matches nothing
 # in macOS' pf. pf follows the addresses of named interfaces, also of those that appear later.
 OWN_INTERFACES = (
@@ -335,19 +335,27 @@ def _check(egress: Egress) -> Iterator[Cause]:
 def _check_network(name: str, network: ipaddress.IPv4Network) -> Iterator[Cause]:
     if network.prefixlen < MIN_PREFIX_LENGTH:
         yield _cause(name, f"is wider than /{MIN_PREFIX_LENGTH}; allow only what VMs need")
+        return
     if network.overlaps(ipaddress.IPv4Network(host.VM_NETWORK)):
         yield _cause(
             name,
             f"overlaps {host.VM_NETWORK}, the VMs' own network; name the parts of it that VMs need",
         )
+    for each, rule in zip(_networks(_REFUSED), _REFUSED.values(), strict=True):
+        if network.overlaps(each):
+            yield _cause(name, f"{network} {rule}")
 
 
 def _check_allowed(name: str, network: ipaddress.IPv4Network) -> Iterator[Cause]:
+    """Yield the errors of a network of `allow`, which extends what VMs may reach and restricts nothing."""
     errors = [*_check_network(name, network)]
-    if not errors and not any(network.subnet_of(each) for each in _networks(PRIVATE)):
-        refused = zip(_networks(_REFUSED), _REFUSED.values(), strict=True)
-        rule = next(rule for each, rule in refused if network.overlaps(each))
-        errors.append(_cause(name, f"{network} {rule}"))
+    is_private = any(network.subnet_of(each) for each in _networks(PRIVATE))
+    if not errors and network.overlaps(ipaddress.IPv4Network(_TAILNET)):
+        rule = "is the tailnet, in which VMs would have the identity of this Mac"
+        errors = [_cause(name, f"{network} {rule}")]
+    elif not errors and not is_private:
+        rule = f"is not within {', '.join(PRIVATE)}; VMs reach the internet without it"
+        errors = [_cause(name, f"{network} {rule}")]
     yield from errors
 
 

@@ -295,6 +295,9 @@ async def test_mode_of_our_file_is_repaired(path: str, tmp_path: Path) -> None:
         (Egress(cache_network="0.0.0.0/0"), "wider than /8"),
         (Egress(private_network="192.0.0.0/7"), "wider than /8"),
         (Egress(private_network="192.168.0.0/16"), "overlaps 192.168.64.0/22"),
+        (Egress(cache_network="127.0.0.0/8"), "cache_network 127.0.0.0/8 is the Mac itself"),
+        (Egress(cache_network="169.254.169.254/32"), "is link-local"),
+        (Egress(private_network="224.0.0.0/8"), "contains multicast"),
     ],
 )
 def test_too_permissive_egress_is_refused(egress: Egress, why: str) -> None:
