@@ -81,6 +81,21 @@ async def boot_has_an_id(scene: Scene) -> str:
     return actual
 
 
+async def system_is_identified(scene: Scene) -> str:
+    """Compare version, build and UUID of this system with those of the programs that print them."""
+    actual = scene.host.system_info()
+    expect(actual.kernel_version == output_of("uname", "-r"), f"got {actual.kernel_version}")
+    if IS_MAC:
+        version, build = (
+            output_of("sw_vers", "-productVersion"),
+            output_of("sw_vers", "-buildVersion"),
+        )
+        expect(actual.os_image == f"macOS {version} ({build})", f"got {actual.os_image}")
+        registry = output_of("ioreg", "-rd1", "-c", "IOPlatformExpertDevice")
+        expect(actual.system_uuid and actual.system_uuid in registry, f"got {actual.system_uuid}")
+    return f"{actual.os_image}, {actual.system_uuid}"
+
+
 async def starts_of_processes_agree(scene: Scene) -> str:
     """Compare the start time of this process with the one that the supervisor records."""
     began = scene.host.start_time(os.getpid())
@@ -281,6 +296,7 @@ async def vm_is_deleted(scene: Scene) -> str:
 
 SYSTEM: Sequence[Check] = (
     boot_has_an_id,
+    system_is_identified,
     starts_of_processes_agree,
     holders_of_locks_are_seen,
     processes_are_listed,

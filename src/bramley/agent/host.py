@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -30,6 +31,16 @@ class HostProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class SystemInfo:
+    """What identifies this machine and its operating system, as in a Node's status; a field is empty if it is unknown."""
+
+    os_image: str = ""
+    kernel_version: str = ""
+    machine_id: str = ""
+    system_uuid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """CPU time and memory of a process and its descendants."""
 
@@ -47,6 +58,10 @@ class Host(Protocol):
         """Return an id that changes with each boot."""
         ...
 
+    def system_info(self) -> SystemInfo:
+        """Return what identifies this machine; does not fail."""
+        ...
+
     def is_locked(self, path: Path) -> bool:
         """Return whether any process holds a lock on the file that keeps tart from acquiring its own."""
         ...
@@ -58,8 +73,19 @@ class Host(Protocol):
         """
         ...
 
+    def lock_folder(self, folder: Path) -> Callable[[], None] | None:
+        """Acquire the `flock` of a folder and return a function that releases it; it also ends with this process.
+
+        None if another process holds it, or if there is no such folder. tart locks its staging folders in this way.
+        """
+        ...
+
     def space(self, path: Path) -> Space:
         """Return the size of the volume that contains this path, which need not exist yet."""
+        ...
+
+    def allocated(self, folder: Path) -> int:
+        """Return the allocated bytes of the files in a folder; blocks that it shares with clones are included."""
         ...
 
     def guest_processes(self) -> list[HostProcess]:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bramley.agent.gc.plan import MIN_AGE
@@ -17,6 +18,7 @@ from bramley.api.core import Event, Node
 from bramley.api.meta import moment
 from bramley.api.names import labels
 from bramley.base import errors
+from bramley.kube.transport import Request
 from bramley.sim.mac.settings_file import Fault
 from tests.scenarios.agent_life.world import IMAGE, NODE, TAGGED, World, a_world, is_ready
 
@@ -205,3 +207,24 @@ async def test_stopped_agent_keeps_its_vms_running_and_writes_its_events(tmp_pat
         assert len(world.mac.tart.guests) == 1
         reasons = {event.reason for event in (await world.kube.list(Event)).items}
         assert {"CreatingVM", "StartedVM"} <= reasons
+
+
+async def test_wide_table_of_nodes_shows_the_system_and_the_version_of_tart(
+    tmp_path: Path,
+) -> None:
+    """The cells of `kubectl get nodes -o wide`."""
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    async with a_world(tmp_path) as world:
+        await started(world)
+        request = Request("GET", f"/api/v1/nodes/{NODE}", accept=table)
+        response = msgspec.json.decode((await world.transport().send(request)).body)
+        (row,) = response["rows"]
+        names = [column["name"] for column in response["columnDefinitions"]]
+        cells = dict(zip(names, row["cells"], strict=True))
+        info = (await node(world)).status.node_info
+
+    assert cells["OS-Image"] == "macOS 26.3 (25D125)"
+    assert cells["Kernel-Version"] == "25.3.0"
+    assert cells["Container-Runtime"] == "tart://2.32.1"
+    assert info.system_uuid.replace("-", "").lower() == info.machine_id != ""
+    assert info.boot_id == "boot-1"

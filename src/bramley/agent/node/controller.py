@@ -127,7 +127,9 @@ class NodeController:
             metadata=ObjectMeta(
                 name=settings.name, labels=status.desired_labels(settings, facts.images)
             ),
-            spec=NodeSpec(provider_id=settings.provider_id, taints=[status.TAINT]),
+            spec=NodeSpec(
+                provider_id=settings.provider_id, taints=status.taints_of_new_node(settings)
+            ),
         )
         node_status = status.status(settings, facts, NodeStatus(), now=self.clock.now())
         return {**to_wire(node), "status": status.body(node_status)}

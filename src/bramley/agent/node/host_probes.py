@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from bramley.agent.crash_recovery import restart_on_crash
+from bramley.agent.dhcp_leases import DhcpLeases, LeaseUsage
 from bramley.agent.gui_session import GuiSession
 from bramley.agent.host import Host, Space
 from bramley.agent.ledger import ImageRecord
 from bramley.agent.node.guest_probes import GuestExec, GuestProbes, LivenessSink
 from bramley.agent.node.status import Check, Facts
+from bramley.agent.slots import TakenSlots
 from bramley.base import errors, log
 
 logger = log.get(__name__)
@@ -117,7 +119,7 @@ class Metrics(Protocol):
 class HostProbes:
     """Checks tart, the GUI session, disks, slots and images in the background.
 
-    `running_vms` returns the VMs whose guest may respond, `leaks` the evidence of leaked slots, `images` the images on disk.
+    `running_vms` returns the VMs whose guest may respond, `slots` what else takes slots, `images` the images on disk.
     """
 
     tart: Tart
@@ -125,11 +127,12 @@ class HostProbes:
     session: GuiSession | None
     disk: Path
     running_vms: Callable[[], list[str]]
-    leaks: Callable[[], Sequence[str]]
+    slots: Callable[[], TakenSlots]
     images: Callable[[], Sequence[ImageRecord]]
     liveness: LivenessSink
     metrics: Metrics
     on_change: Callable[[], None]
+    dhcp_leases: DhcpLeases | None = None
     # Set once the server listens.
     kubelet_port: int = 0
     _tart_checks: int = 0
@@ -137,8 +140,9 @@ class HostProbes:
     _tart: Probe[str] = field(init=False)
     _space: Probe[Space] = field(init=False)
     _guests: Probe[Mapping[str, float]] = field(init=False)
-    _slots: Probe[Sequence[str]] = field(init=False)
+    _slots: Probe[TakenSlots] = field(init=False)
     _images: Probe[Sequence[ImageRecord]] = field(init=False)
+    _leases: Probe[LeaseUsage | None] = field(init=False)
     _session: Probe[None] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -149,8 +153,10 @@ class HostProbes:
         self._tart = Probe("tart", self._probe_tart, on_change=on_change, timings=SLOW)
         self._space = Probe("host disk", self._measure_host_disk, on_change=_ignore)
         self._guests = Probe("guest disks", self._probe_guests, on_change=_ignore, timings=SLOW)
-        self._slots = Probe("slots", _probe_of(self.leaks), on_change=on_change, timings=FAST)
-        self._images = Probe("images", _probe_of(self.images), on_change=on_change, timings=FAST)
+        self._slots = Probe("slots", _probe_of(self.slots), on_change=on_change, timings=FAST)
+        images = _probe_of(lambda: tuple(self.images()))
+        self._images = Probe("images", images, on_change=on_change, timings=FAST)
+        self._leases = Probe("DHCP leases", self._count_leases, on_change=_ignore)
         # Restarted, not only checked: a Node that is not ready gets no Pods, so no start of a VM would do it.
         if self.session is not None:
             ensure = self.session.ensure
@@ -164,6 +170,7 @@ class HostProbes:
             self._guests,
             self._slots,
             self._images,
+            self._leases,
         ]
         if self._session is not None:
             probes.append(self._session)
@@ -179,8 +186,12 @@ class HostProbes:
             space=self._space.value if not self._space.error else None,
             guest_disks=self._guests.value or {},
             images=self._images.value or (),
-            leaks=self._slots.value or (),
+            # The last value also while the file cannot be read.
+            dhcp_leases=self._leases.value,
+            slots=self._slots.value or TakenSlots(),
             boot_id=self._boot_id(),
+            system=self.host.system_info(),
+            tart_version=self._tart.value or "",
             kubelet_port=self.kubelet_port,
         )
 
@@ -200,6 +211,9 @@ class HostProbes:
         # Not only the version: a problem with its folders or locks would keep tart from reaching any guest.
         await self.tart.list()
 
+    async def _count_leases(self) -> LeaseUsage | None:
+        return None if self.dhcp_leases is None else self.dhcp_leases.usage()
+
     async def _measure_host_disk(self) -> Space:
         return self.host.space(self.disk)
 
@@ -215,9 +229,9 @@ class HostProbes:
             return ""
 
 
-def _probe_of(read: Callable[[], Sequence[A]]) -> Callable[[], Awaitable[Sequence[A]]]:
-    async def probe() -> Sequence[A]:
-        return tuple(read())
+def _probe_of(read: Callable[[], A]) -> Callable[[], Awaitable[A]]:
+    async def probe() -> A:
+        return read()
 
     return probe
 

@@ -7,6 +7,7 @@ the fields that the agent owns: conditions of other owners are kept, because the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,9 +15,11 @@ from typing import Any
 
 import msgspec
 
-from bramley.agent.host import Space
+from bramley.agent.dhcp_leases import LeaseUsage
+from bramley.agent.host import Space, SystemInfo
 from bramley.agent.ledger import ImageRecord
 from bramley.agent.settings import NodeSettings
+from bramley.agent.slots import SYSTEM_LIMIT, TakenSlots
 from bramley.api import conditions
 from bramley.api.core import (
     ContainerImage,
@@ -31,7 +34,7 @@ from bramley.api.core import (
     Taint,
 )
 from bramley.api.meta import ConditionStatus
-from bramley.api.names import agent, labels
+from bramley.api.names import agent, host, labels
 from bramley.api.names import conditions as types
 
 TAINT = Taint(key=labels.MACOS_TAINT, value=labels.MACOS_TAINT_VALUE, effect=labels.NO_SCHEDULE)
@@ -56,6 +59,13 @@ def golden_labels(images: Sequence[ImageRecord]) -> dict[str, str]:
         if image.golden
         for reference in image.references
     }
+
+
+def taints_of_new_node(settings: NodeSettings) -> list[Taint]:
+    """Return the configured taints, and the agent's own unless one with its key is configured."""
+    configured = settings.register_taints
+    own = [] if any(each.key == TAINT.key for each in configured) else [TAINT]
+    return [*own, *configured]
 
 
 def metadata_patch(
@@ -101,16 +111,25 @@ class Facts:
     space: Space | None = None
     guest_disks: Mapping[str, float] = field(default_factory=dict)
     images: Sequence[ImageRecord] = ()
-    leaks: Sequence[str] = ()
+    # None while it has never been read.
+    dhcp_leases: LeaseUsage | None = None
+    slots: TakenSlots = field(default_factory=TakenSlots)
     boot_id: str = ""
+    system: SystemInfo = field(default_factory=SystemInfo)
+    # Empty before tart has answered.
+    tart_version: str = ""
     kubelet_port: int = 0
 
 
 # Thresholds of DiskPressure: the free share of the host's disk, and the usage of a guest's.
 MIN_FREE_SHARE = 0.10
 MAX_GUEST_DISK_PERCENT = 90.0
+# The threshold of DHCPPressure: the share of leases in use.
+MAX_LEASED_SHARE = 0.9
 # As in the kubelet: Nodes are read often, and the list of images is only a hint for schedulers.
 MAX_IMAGES = 50
+_MAX_INFO_LENGTH = 128
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}", re.ASCII)
 
 
 def status(
@@ -119,17 +138,11 @@ def status(
     """Return the Node's status."""
     return NodeStatus(
         capacity=_resources(settings, facts, settings.max_pods),
-        allocatable=_resources(settings, facts, max(settings.max_pods - len(facts.leaks), 0)),
+        allocatable=_resources(settings, facts, _allocatable_pods(settings, facts)),
         conditions=list(_conditions(facts, before.conditions, now.replace(microsecond=0))),
         addresses=_addresses(settings),
         daemon_endpoints=_endpoints(facts),
-        node_info=NodeSystemInfo(
-            boot_id=facts.boot_id,
-            container_runtime_version=agent.RUNTIME_VERSION,
-            kubelet_version=agent.KUBELET_VERSION,
-            operating_system=labels.DARWIN,
-            architecture=labels.ARM64,
-        ),
+        node_info=_node_info(facts, before.node_info),
         images=_images(facts.images),
     )
 
@@ -144,8 +157,40 @@ def body(node_status: NodeStatus) -> dict[str, Any]:
 _REQUIRED = tuple(field.encode_name for field in msgspec.structs.fields(NodeSystemInfo))
 
 
+def _node_info(facts: Facts, before: NodeSystemInfo) -> NodeSystemInfo:
+    """Return the versions and ids of the host; one that is unknown or no plain text keeps its published value."""
+    system, tart = facts.system, facts.tart_version
+    runtime = before.container_runtime_version or agent.RUNTIME_VERSION
+    if _VERSION.fullmatch(tart):
+        runtime = f"{agent.RUNTIME_VERSION}://{tart}"
+    return NodeSystemInfo(
+        machine_id=_plain(system.machine_id) or before.machine_id,
+        system_uuid=_plain(system.system_uuid) or before.system_uuid,
+        boot_id=facts.boot_id,
+        kernel_version=_plain(system.kernel_version) or before.kernel_version,
+        os_image=_plain(system.os_image) or before.os_image,
+        container_runtime_version=runtime,
+        kubelet_version=agent.KUBELET_VERSION,
+        operating_system=labels.DARWIN,
+        architecture=labels.ARM64,
+    )
+
+
+def _plain(text: str) -> str:
+    """Return a short line of printable characters; empty for anything else, because people and terminals read it."""
+    text = text.strip()
+    return text if text.isprintable() and len(text) <= _MAX_INFO_LENGTH else ""
+
+
+def _allocatable_pods(settings: NodeSettings, facts: Facts) -> int:
+    """Return for how many Pods there is a slot: a Node that advertises fewer than macOS allows has spare ones to lose."""
+    spare = max(SYSTEM_LIMIT - settings.max_pods, 0)
+    lost = max(len(facts.slots.leaks) + len(facts.slots.leased) - spare, 0)
+    return max(settings.max_pods - lost, 0)
+
+
 def _resources(settings: NodeSettings, facts: Facts, pods: int) -> dict[str, Quantity]:
-    """Return the resources; a leaked slot counts in the capacity but is not allocatable."""
+    """Return the resources; a slot of a VM without a Pod counts in the capacity but is not allocatable."""
     resources: dict[str, Quantity] = {
         "cpu": str(settings.cpu),
         "memory": f"{settings.memory_mb}Mi",
@@ -164,6 +209,7 @@ def _conditions(
     desired.append(
         pressure or _condition(types.DISK_PRESSURE, "False", agent.NODE_HAS_SUFFICIENT_DISK)
     )
+    desired.append(_dhcp_pressure(facts, before))
     for new in desired:
         (updated,) = conditions.put([old for old in before if old.type == new.type], new, now=now)
         yield msgspec.structs.replace(updated, last_heartbeat_time=now)
@@ -201,11 +247,29 @@ def _disk_pressure(facts: Facts) -> NodeCondition | None:
     return _condition(kind, "False", agent.NODE_HAS_SUFFICIENT_DISK, message)
 
 
+def _dhcp_pressure(facts: Facts, before: Sequence[NodeCondition]) -> NodeCondition:
+    """Return the condition; the last one is kept while the leases have not been read."""
+    kind, usage = types.DHCP_PRESSURE, facts.dhcp_leases
+    if usage is None:
+        previous = conditions.find(before, kind)
+        return previous or _condition(kind, "False", agent.NODE_HAS_SUFFICIENT_LEASES)
+    numbers = f"{usage.used} of {usage.size} DHCP leases of VMs are in use"
+    if usage.used < usage.size * MAX_LEASED_SHARE:
+        return _condition(kind, "False", agent.NODE_HAS_SUFFICIENT_LEASES, numbers)
+    message = (
+        f"{numbers} in {usage.network}, and a VM without one has no network: wait until they expire, and run "
+        f"bramley host apply --only dhcp-leases, which shortens new ones; without VMs {host.DHCP_LEASES} may be deleted"
+    )
+    return _condition(kind, "True", agent.NODE_HAS_DHCP_PRESSURE, message)
+
+
 def _slots(facts: Facts) -> NodeCondition:
-    if facts.leaks:
-        message = "; ".join(facts.leaks)
+    if facts.slots.leaks:
+        message = "; ".join(facts.slots.leaks)
         return _condition(types.SLOT_LEAKED, "True", agent.NODE_SLOT_LEAKED, message)
-    message = "every VM process on this host belongs to a record"
+    message = "no slot is leaked"
+    if facts.slots.leased:
+        message += f"; VMs under a lease take slots: {', '.join(facts.slots.leased)}"
     return _condition(types.SLOT_LEAKED, "False", agent.NODE_NO_SLOT_LEAKED, message)
 
 

@@ -8,10 +8,11 @@ import errno
 import os
 import struct
 import time
+import uuid
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bramley.agent.host import HostProcess, Usage
+from bramley.agent.host import HostProcess, SystemInfo, Usage
 from bramley.agent.platform import interfaces, locks, system
 
 # struct proc_bsdinfo: twelve numbers, two names, six numbers, and the start in seconds and microseconds.
@@ -82,6 +83,8 @@ def format_start(seconds: int) -> str:
 
 
 _BOOT_SESSION = b"kern.bootsessionuuid"
+_OS_VERSION = b"kern.osproductversion"
+_OS_BUILD = b"kern.osversion"
 _CTL_KERN = 1
 _KERN_PROCARGS2 = 49
 _PIDTBSDINFO = 3
@@ -103,13 +106,18 @@ class DarwinHost(system.PosixHost):
 
     def boot_id(self) -> str:
         """Return the kernel's id of this boot."""
-        buffer = ctypes.create_string_buffer(64)
-        size = ctypes.c_size_t(len(buffer))
-        self._check(
-            self._library.sysctlbyname(_BOOT_SESSION, buffer, ctypes.byref(size), None, 0),
-            "boot id",
+        return self._sysctl(_BOOT_SESSION, "boot id")
+
+    def system_info(self) -> SystemInfo:
+        """Return macOS' version and build, the kernel's version, and the hardware's UUID."""
+        version, build = self._find_sysctl(_OS_VERSION), self._find_sysctl(_OS_BUILD)
+        unique = self._hardware_uuid()
+        return SystemInfo(
+            os_image=f"macOS {version}{f' ({build})' if build else ''}" if version else "",
+            kernel_version=os.uname().release,
+            machine_id=unique.hex if unique else "",
+            system_uuid=str(unique).upper() if unique else "",
         )
-        return buffer.value.decode()
 
     def processes(self) -> list[HostProcess]:
         """Return the processes whose arguments are readable: those of our own user, or all for root."""
@@ -180,6 +188,26 @@ class DarwinHost(system.PosixHost):
         base = (ctypes.c_uint32 * 2)()
         self._library.mach_timebase_info(base)
         return ticks_to_timedelta(ticks, numerator=base[0], denominator=base[1])
+
+    def _sysctl(self, name: bytes, subject: str) -> str:
+        buffer = ctypes.create_string_buffer(64)
+        size = ctypes.c_size_t(len(buffer))
+        self._check(self._library.sysctlbyname(name, buffer, ctypes.byref(size), None, 0), subject)
+        return buffer.value.decode(errors="replace")
+
+    def _find_sysctl(self, name: bytes) -> str:
+        try:
+            return self._sysctl(name, name.decode())
+        except OSError:
+            return ""
+
+    def _hardware_uuid(self) -> uuid.UUID | None:
+        """Return what `ioreg` shows as IOPlatformUUID; without waiting for it, as the kernel would after a boot."""
+        buffer = ctypes.create_string_buffer(16)
+        no_wait = (ctypes.c_long * 2)()
+        if self._library.gethostuuid(buffer, no_wait) != 0:
+            return None
+        return uuid.UUID(bytes=buffer.raw)
 
     def _check(self, result: int, call: str) -> None:
         if result != 0:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
+import uuid
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from bramley.agent.host import HostProcess, Usage
+from bramley.agent.host import HostProcess, SystemInfo, Usage
 from bramley.agent.platform import interfaces, locks, system
 
 PROC = Path("/proc")
+MACHINE_ID = Path("/etc/machine-id")
 _ENDED = ("Z", "X")
 _BLOCK = 64 * 1024
 
@@ -33,13 +36,34 @@ class LinuxHost(system.PosixHost):
     flock = locks.LINUX
     ioctl = interfaces.LINUX
 
-    def __init__(self, *, tart_home: Path | None = None, proc: Path = PROC) -> None:
+    def __init__(
+        self,
+        *,
+        tart_home: Path | None = None,
+        proc: Path = PROC,
+        machine_id_file: Path = MACHINE_ID,
+    ) -> None:
         self._proc = proc
+        self._machine_id_file = machine_id_file
         self._tart_home = tart_home
 
     def boot_id(self) -> str:
         """Return the kernel's id of this boot."""
         return (self._proc / "sys/kernel/random/boot_id").read_text().strip()
+
+    def system_info(self) -> SystemInfo:
+        """Return the distribution, the kernel's version, and the machine id, which is a UUID, too."""
+        try:
+            os_image = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+        except OSError:
+            os_image = ""
+        unique = self._machine_id()
+        return SystemInfo(
+            os_image=os_image,
+            kernel_version=os.uname().release,
+            machine_id=unique.hex if unique else "",
+            system_uuid=str(unique).upper() if unique else "",
+        )
 
     def processes(self) -> list[HostProcess]:
         """Return all processes that have arguments; kernel threads have none."""
@@ -83,6 +107,12 @@ class LinuxHost(system.PosixHost):
         """Return whether this is still the process that started then; True if no start time was recorded."""
         now = self.start_time(pid)
         return now is not None and (not started or now == started)
+
+    def _machine_id(self) -> uuid.UUID | None:
+        try:
+            return uuid.UUID(hex=self._machine_id_file.read_text().strip())
+        except (OSError, ValueError):
+            return None
 
     def _pids(self) -> list[int]:
         return [int(each) for each in os.listdir(self._proc) if each.isdigit()]  # noqa: PTH208 - pathlib would create an object per process

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,3 +55,21 @@ def holder(path: Path, layout: FlockLayout) -> int | None:
     # Closing a descriptor drops all POSIX locks of its process on the file; the agent holds none on tart's files.
     with contextlib.closing(os.fdopen(handle, "rb+", buffering=0)) as file:
         return layout.parse_holder(fcntl.fcntl(file.fileno(), layout.get, layout.request()))
+
+
+def lock_folder(folder: Path) -> Callable[[], None] | None:
+    """Acquire the `flock` of a folder without waiting; return a function that releases it, or None."""
+    try:
+        # No program that the agent starts inherits it: a VM would hold the lock for as long as it runs.
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The folder may have been removed or replaced before the lock was held.
+        if os.path.samestat(os.fstat(handle), os.lstat(folder)):
+            return lambda: os.close(handle)
+    except OSError:
+        pass
+    os.close(handle)
+    return None

@@ -6,7 +6,7 @@ import abc
 import contextlib
 import os
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -22,6 +22,8 @@ def signal_group(leader: int, number: signal.Signals) -> None:
 
 # The service of the Virtualization framework: one process per guest, which is not a child of tart.
 GUEST_SERVICE = "com.apple.Virtualization.VirtualMachine"
+# The unit of `st_blocks`, whatever the volume's block size is.
+_BLOCK_SIZE = 512
 _TART = "tart"
 _RUN = "run"
 # Interpreters: tart's wrapper is a script, and so is a simulated tart.
@@ -99,12 +101,20 @@ class PosixHost(abc.ABC):
         # Never as a pid: a signal to -1 would end every process.
         return None if holder is None or holder <= 0 else holder
 
+    def lock_folder(self, folder: Path) -> Callable[[], None] | None:
+        """Acquire the `flock` of a folder, without waiting."""
+        return locks.lock_folder(folder)
+
     def space(self, path: Path) -> Space:
         """Return the size of the volume of a path, or of its nearest existing parent."""
         while not path.exists() and path != path.parent:
             path = path.parent
         stats = os.statvfs(path)
         return Space(total=stats.f_blocks * stats.f_frsize, free=stats.f_bavail * stats.f_frsize)
+
+    def allocated(self, folder: Path) -> int:
+        """Return the allocated bytes of the files in a folder, links not followed."""
+        return sum(each.lstat().st_blocks * _BLOCK_SIZE for each in folder.iterdir())
 
     def address(self) -> str | None:
         """Return the first reachable address."""

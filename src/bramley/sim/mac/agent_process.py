@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bramley.agent.host import HostProcess, Space, Usage
+from bramley.agent.host import HostProcess, Space, SystemInfo, Usage
 from bramley.agent.platform import system
 from bramley.agent.programs import ProgramResult
 from bramley.kube.transport import Request, Response, Stream, Transport
-from bramley.sim.mac.processes import Call, Process
+from bramley.sim.mac.processes import LAUNCHD, Call, Process
 from bramley.sim.mac.runs import SimulatedRuns
+from bramley.sim.tart import bundles
 
 if TYPE_CHECKING:
     from bramley.sim.mac.mac import SimulatedMac
@@ -44,13 +45,18 @@ class AgentProcess:
         self.on_checkpoint: Callable[[str], None] | None = None
         self.programs = SimulatedPrograms(self)
         self.runs = SimulatedRuns(self)
-        self.host = SimulatedHost(mac)
+        exit_code = asyncio.get_running_loop().create_future()
+        # Not in the table, which has no agents; it only holds locks.
+        self._process = Process(pid, ("tart-kubelet",), LAUNCHD, pid, mac.clock.now(), exit_code)
+        self.host = SimulatedHost(mac, self._process)
         self._disk_at_death: Snapshot | None = None
 
     def kill(self) -> None:
         """Kill the agent's process."""
         if self.is_alive:
             self.is_alive = False
+            for release in self._process.on_exit:
+                release()
             self._disk_at_death = Snapshot(self.mac.folders.state, self.mac.folders.user_data)
 
     async def reap(self, agent: asyncio.Task[object]) -> None:
@@ -189,12 +195,17 @@ def _text(lines: list[str]) -> str:
 class SimulatedHost:
     """The facts about the host that the agent reads."""
 
-    def __init__(self, mac: SimulatedMac) -> None:
+    def __init__(self, mac: SimulatedMac, agent: Process) -> None:
         self._mac = mac
+        self._agent = agent
 
     def boot_id(self) -> str:
         """Return an id that changes with each reboot."""
         return self._mac.boot_id
+
+    def system_info(self) -> SystemInfo:
+        """Return a Mac with macOS 26.3; two simulated Macs have different UUIDs."""
+        return self._mac.system_info
 
     def is_locked(self, path: Path) -> bool:
         """Return whether a process has locked a file, in whichever way: macOS has one list for both kinds of locks."""
@@ -206,9 +217,21 @@ class SimulatedHost:
         holder = self._mac.tart.run_locks.holder(str(path))
         return holder.pid if holder else None
 
+    def lock_folder(self, folder: Path) -> Callable[[], None] | None:
+        """Acquire the lock of a staging folder for the agent."""
+        locks, path, agent = self._mac.tart.flocks, str(folder), self._agent
+        if folder.is_symlink() or not folder.is_dir() or locks.holder(path) is not None:
+            return None
+        locks.try_acquire(path, agent)
+        return lambda: locks.release(path, agent)
+
     def space(self, path: Path) -> Space:  # noqa: ARG002 - there is only one volume
         """Return the space of the only volume."""
         return self._mac.space()
+
+    def allocated(self, folder: Path) -> int:
+        """Return the allocated bytes of a VM's simulated disk."""
+        return bundles.allocated_size(str(folder))
 
     def guest_processes(self) -> list[HostProcess]:
         """Return the processes of guests and of the tarts that run them."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
-from bramley.agent.host import Space
+from bramley.agent.host import Space, SystemInfo
 from bramley.agent.programs import ProgramMissing
 from bramley.base.clock import Clock
 from bramley.sim.mac import shim
@@ -42,6 +43,13 @@ class SimulatedMac:
         self.address: str | None = ADDRESS
         self.tailnet_address: str | None = TAILNET_ADDRESS
         self.boots = 1
+        unique = uuid.uuid5(uuid.NAMESPACE_URL, str(root))
+        self.system_info = SystemInfo(
+            os_image="macOS 26.3 (25D125)",
+            kernel_version="25.3.0",
+            machine_id=unique.hex,
+            system_uuid=str(unique).upper(),
+        )
         self.folders = folders(root)
         self.settings = SettingsFile(
             self.folders.tart_home / "sim.json",

@@ -7,7 +7,7 @@ import pytest
 from bramley.agent.host import Space
 from bramley.agent.node.status import Check, Facts
 from bramley.api import conditions
-from bramley.api.core import Node
+from bramley.api.core import Node, Taint
 from bramley.api.names import labels
 from bramley.base import errors
 from bramley.kube.client import Client
@@ -30,6 +30,56 @@ async def test_host_is_registered_as_a_ready_node() -> None:
     assert [taint.key for taint in node.spec.taints] == [labels.MACOS_TAINT]
     assert node.spec.provider_id == "scw-applesilicon://par/1"
     assert node.status.addresses[0].address == "10.0.0.7"
+
+
+DEDICATED = Taint(key="dedicated", value="builders", effect="NoExecute")
+SOFT = Taint(key=labels.MACOS_TAINT, effect="PreferNoSchedule")
+
+
+@pytest.mark.parametrize(
+    ("configured", "expected"),
+    [
+        ((), [(labels.MACOS_TAINT, "NoSchedule")]),
+        ((DEDICATED,), [(labels.MACOS_TAINT, "NoSchedule"), ("dedicated", "NoExecute")]),
+        ((SOFT, DEDICATED), [(labels.MACOS_TAINT, "PreferNoSchedule"), ("dedicated", "NoExecute")]),
+    ],
+    ids=["none", "one", "the agent's own"],
+)
+async def test_new_node_has_the_configured_taints(
+    configured: tuple[Taint, ...], expected: list[tuple[str, str]]
+) -> None:
+    async with an_api() as kube:
+        controller = a_controller(kube, lambda: WELL, register_taints=configured)
+        for _ in range(2):
+            await controller.sync()
+
+        node = await kube.get(Node, NAME)
+
+    assert [(taint.key, taint.effect) for taint in node.spec.taints] == expected
+
+
+async def test_taint_that_was_removed_from_a_node_is_not_registered_again() -> None:
+    async with an_api() as kube:
+        controller = a_controller(kube, lambda: WELL, register_taints=(DEDICATED,))
+        await controller.sync()
+        await kube.merge_patch(Node, NAME, {"spec": {"taints": []}})
+        await a_controller(kube, lambda: WELL, register_taints=(DEDICATED,)).sync()
+
+        node = await kube.get(Node, NAME)
+
+    assert [taint.key for taint in node.spec.taints] == [labels.MACOS_TAINT]
+
+
+async def test_deleted_node_is_registered_with_its_taints_again() -> None:
+    async with an_api() as kube:
+        controller = a_controller(kube, lambda: WELL, register_taints=(DEDICATED,))
+        await controller.sync()
+        await kube.delete(Node, NAME)
+        await controller.sync()
+
+        node = await kube.get(Node, NAME)
+
+    assert DEDICATED.key in [taint.key for taint in node.spec.taints]
 
 
 async def test_existing_node_keeps_foreign_fields() -> None:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from bramley.agent.host import Space
+from bramley.agent.host import Space, SystemInfo
 from bramley.agent.node.host_probes import HostProbes
+from bramley.agent.slots import TakenSlots
 
 
 class Tart:
@@ -33,6 +34,9 @@ class Host:
     def boot_id(self) -> str:
         return "boot"
 
+    def system_info(self) -> SystemInfo:
+        return SystemInfo(os_image="macOS 26.3 (25D125)")
+
 
 class LivenessSink:
     """Ignore all results."""
@@ -54,11 +58,11 @@ class Metrics:
 async def test_bug_in_one_probe_stops_neither_it_nor_the_others(tmp_path: Path) -> None:
     calls: list[int] = []
 
-    def leaks() -> Sequence[str]:
+    def slots() -> TakenSlots:
         calls.append(1)
         if len(calls) < 3:
             raise ValueError("what a process of a stranger says")
-        return ["evidence"]
+        return TakenSlots(leaks=("evidence",))
 
     probes = HostProbes(
         tart=Tart(),
@@ -66,7 +70,7 @@ async def test_bug_in_one_probe_stops_neither_it_nor_the_others(tmp_path: Path) 
         session=None,
         disk=tmp_path,
         running_vms=list,
-        leaks=leaks,
+        slots=slots,
         images=list,
         liveness=LivenessSink(),
         metrics=Metrics(),
@@ -79,5 +83,6 @@ async def test_bug_in_one_probe_stops_neither_it_nor_the_others(tmp_path: Path) 
         for task in tasks:
             task.cancel()
 
-    assert facts.leaks == ("evidence",)
+    assert facts.slots.leaks == ("evidence",)
     assert facts.tart.error == ""
+    assert (facts.tart_version, facts.system.os_image) == ("2.32.1", "macOS 26.3 (25D125)")

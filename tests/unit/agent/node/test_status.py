@@ -3,15 +3,18 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from bramley.agent.host import Space
+from bramley.agent.dhcp_leases import LeaseUsage
+from bramley.agent.host import Space, SystemInfo
 from bramley.agent.ledger import ImageRecord
 from bramley.agent.node import status
 from bramley.agent.node.status import Check, Facts
 from bramley.agent.settings import NodeSettings
+from bramley.agent.slots import TakenSlots
 from bramley.api import conditions
-from bramley.api.core import NodeCondition, NodeStatus
+from bramley.api.core import NodeCondition, NodeStatus, NodeSystemInfo
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 WELL = Check("")
@@ -88,7 +91,7 @@ def test_disk_pressure_begins_as_false() -> None:
 
 
 def test_leaked_slot_is_reported_with_its_evidence_and_not_allocatable() -> None:
-    facts = Facts(leaks=["process 7 runs a VM"])
+    facts = Facts(slots=TakenSlots(leaks=("process 7 runs a VM",)))
 
     leaked = condition(facts, "SlotLeaked")
 
@@ -97,6 +100,38 @@ def test_leaked_slot_is_reported_with_its_evidence_and_not_allocatable() -> None
         "2",
         "1",
     )
+
+
+def test_vm_under_a_lease_is_named_and_is_no_leak() -> None:
+    facts = Facts(slots=TakenSlots(leased=("bake",)))
+
+    leaked = condition(facts, "SlotLeaked")
+
+    assert (leaked.status, leaked.reason) == ("False", "TartKubeletNoLeakedSlot")
+    assert "bake" in leaked.message
+
+
+@pytest.mark.parametrize(
+    ("max_pods", "leaks", "leased", "expected"),
+    [
+        (2, 0, 0, "2"),
+        (2, 1, 0, "1"),
+        (2, 0, 1, "1"),
+        (2, 1, 1, "0"),
+        (2, 2, 1, "0"),
+        # macOS has a slot more than the Node advertises.
+        (1, 0, 1, "1"),
+        (1, 1, 0, "1"),
+        (1, 1, 1, "0"),
+        (3, 0, 1, "2"),
+    ],
+)
+def test_allocatable_pods_are_those_that_macos_has_slots_for(
+    max_pods: int, leaks: int, leased: int, expected: str
+) -> None:
+    facts = Facts(slots=TakenSlots(leaks=("evidence",) * leaks, leased=("bake",) * leased))
+
+    assert node_status(facts, max_pods=max_pods).allocatable["pods"] == expected
 
 
 def test_transition_time_moves_only_with_the_status() -> None:
@@ -121,7 +156,94 @@ def test_foreign_conditions_are_not_in_our_status() -> None:
         "Ready",
         "DiskPressure",
         "SlotLeaked",
+        "DHCPPressure",
     }
+
+
+@pytest.mark.parametrize(
+    ("used", "expected", "reason"),
+    [
+        (0, "False", "TartKubeletHasSufficientLeases"),
+        (227, "False", "TartKubeletHasSufficientLeases"),
+        (228, "True", "TartKubeletHasDHCPPressure"),
+        (253, "True", "TartKubeletHasDHCPPressure"),
+    ],
+)
+def test_dhcp_pressure_is_true_from_90_percent_of_the_leases(
+    used: int, expected: str, reason: str
+) -> None:
+    facts = Facts(dhcp_leases=LeaseUsage(used, network="192.168.64.0/24"))
+
+    found = condition(facts, "DHCPPressure")
+
+    assert (found.status, found.reason) == (expected, reason)
+    assert f"{used} of 253" in found.message
+    assert ("bramley host apply" in found.message) == (expected == "True")
+
+
+def test_dhcp_pressure_is_kept_while_the_leases_are_unknown() -> None:
+    before = NodeStatus(
+        conditions=[NodeCondition(type="DHCPPressure", status="True", reason="x", message="y")]
+    )
+
+    kept = condition(Facts(), "DHCPPressure", before)
+
+    assert (kept.status, kept.reason, kept.message) == ("True", "x", "y")
+    assert condition(Facts(), "DHCPPressure").status == "False"
+
+
+MAC = SystemInfo(
+    os_image="macOS 26.3 (25D125)",
+    kernel_version="25.3.0",
+    machine_id="0b2b1f3c00004000800000000000cafe",
+    system_uuid="0B2B1F3C-0000-4000-8000-00000000CAFE",
+)
+
+
+def test_node_info_names_the_system_and_the_version_of_tart() -> None:
+    facts = Facts(system=MAC, tart_version="2.32.1", boot_id="boot")
+
+    assert node_status(facts).node_info == NodeSystemInfo(
+        machine_id=MAC.machine_id,
+        system_uuid=MAC.system_uuid,
+        boot_id="boot",
+        kernel_version="25.3.0",
+        os_image="macOS 26.3 (25D125)",
+        container_runtime_version="tart://2.32.1",
+        kubelet_version="tart-kubelet-v0",
+        operating_system="darwin",
+        architecture="arm64",
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("2.32.1", "tart://2.32.1"),
+        ("SNAPSHOT", "tart://SNAPSHOT"),
+        ("", "tart://2.0.0"),
+        ("warning: x\n2.32.1", "tart://2.0.0"),
+        ("2.32.1 beta", "tart://2.0.0"),
+        ("\x1b[31m2.32.1", "tart://2.0.0"),
+        ("9" * 65, "tart://2.0.0"),
+    ],
+)
+def test_version_of_tart_is_kept_unless_it_is_one(version: str, expected: str) -> None:
+    before = NodeStatus(node_info=NodeSystemInfo(container_runtime_version="tart://2.0.0"))
+
+    info = node_status(Facts(tart_version=version), before).node_info
+    assert info.container_runtime_version == expected
+    assert node_status(Facts()).node_info.container_runtime_version == "tart"
+
+
+@pytest.mark.parametrize("bad", ["", "a\nb", "\x1b[31mred", "\u202eabc", "x" * 129])
+def test_unknown_or_invalid_info_keeps_its_published_value(bad: str) -> None:
+    before = node_status(Facts(system=MAC, tart_version="2.32.1", boot_id="old"))
+    system = SystemInfo(os_image=bad, kernel_version=bad, machine_id=bad, system_uuid=bad)
+
+    after = node_status(Facts(system=system, boot_id="new"), before).node_info
+
+    assert after == msgspec.structs.replace(before.node_info, boot_id="new")
 
 
 def test_capacity_is_the_settings_and_the_size_of_the_disk() -> None:

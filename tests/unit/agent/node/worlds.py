@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bramley.agent.host import HostProcess, Space, Usage
+from bramley.agent.host import HostProcess, Space, SystemInfo, Usage
 from bramley.agent.node.controller import NodeController
 from bramley.agent.node.status import Facts
 from bramley.agent.programs import ProgramMissing, ProgramResult
@@ -39,11 +39,20 @@ class Host:
     def boot_id(self) -> str:
         return "boot-1"
 
+    def system_info(self) -> SystemInfo:
+        return SystemInfo()
+
     def is_locked(self, path: Path) -> bool:  # noqa: ARG002
         return False
 
     def lock_holder(self, path: Path) -> int | None:  # noqa: ARG002
         return None
+
+    def lock_folder(self, folder: Path) -> None:  # noqa: ARG002
+        return None
+
+    def allocated(self, folder: Path) -> int:  # noqa: ARG002
+        return 0
 
     def space(self, path: Path) -> Space:  # noqa: ARG002
         if isinstance(self.room, OSError):

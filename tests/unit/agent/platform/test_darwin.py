@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
+import uuid
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from bramley.agent.host import SystemInfo
 from bramley.agent.platform.darwin import DarwinHost
 from bramley.agent.tart.driver import Tart
 from tests.unit.agent.platform.test_layouts import a_bsd_info
 
 BOOT = b"0B2B1F3C-0000-4000-8000-000000000001"
+UUID = uuid.UUID("564D1A2B-0000-4000-8000-00000000CAFE")
 
 
 class Library:
@@ -25,12 +29,25 @@ class Library:
         self.tasks: dict[int, bytes] = {}
         self.arguments: dict[int, bytes] = {}
         self.fails = False
+        self.values = {
+            b"kern.bootsessionuuid": BOOT,
+            b"kern.osproductversion": b"26.3",
+            b"kern.osversion": b"25D125",
+        }
 
     def sysctlbyname(self, name: bytes, answer: Any, size: Any, _new: None, _length: int) -> int:
-        if self.fails or name != b"kern.bootsessionuuid":
+        found = self.values.get(name)
+        if self.fails or found is None:
             return -1
-        ctypes.memmove(answer, BOOT + b"\0", len(BOOT) + 1)
-        size._obj.value = len(BOOT) + 1
+        ctypes.memmove(answer, found + b"\0", len(found) + 1)
+        size._obj.value = len(found) + 1
+        return 0
+
+    def gethostuuid(self, answer: Any, wait: Any) -> int:
+        assert list(wait) == [0, 0]
+        if self.fails:
+            return -1
+        ctypes.memmove(answer, UUID.bytes, 16)
         return 0
 
     def proc_listallpids(self, answer: Any, _size: int) -> int:
@@ -84,6 +101,25 @@ def some_arguments(*words: str) -> bytes:
 
 def test_boot_id_is_read_from_the_system(host: DarwinHost) -> None:
     assert host.boot_id() == BOOT.decode()
+
+
+def test_system_is_named_by_version_build_and_hardware(host: DarwinHost, library: Library) -> None:
+    assert host.system_info() == SystemInfo(
+        os_image="macOS 26.3 (25D125)",
+        kernel_version=os.uname().release,
+        machine_id="564d1a2b00004000800000000000cafe",
+        system_uuid="564D1A2B-0000-4000-8000-00000000CAFE",
+    )
+    del library.values[b"kern.osversion"]
+    assert host.system_info().os_image == "macOS 26.3"
+
+
+def test_system_that_does_not_answer_leaves_its_fields_empty(
+    host: DarwinHost, library: Library
+) -> None:
+    library.fails = True
+
+    assert host.system_info() == SystemInfo(kernel_version=os.uname().release)
 
 
 def test_system_that_does_not_answer_is_an_error(host: DarwinHost, library: Library) -> None:

@@ -85,6 +85,22 @@ def test_lock_of_an_open_file_keeps_tart_out_and_has_no_holder(tmp_path: Path) -
 
 
 @needs_linux
+def test_machine_id_is_also_the_uuid_of_the_system(tmp_path: Path) -> None:
+    file = tmp_path / "machine-id"
+    file.write_text("3d1219c7c4c5404aaa1f6d2a48adfda4\n")
+    known = LinuxHost(machine_id_file=file).system_info()
+    unknown = LinuxHost(machine_id_file=tmp_path / "none").system_info()
+    file.write_text("uninitialized\n")
+    invalid = LinuxHost(machine_id_file=file).system_info()
+
+    assert known.machine_id == "3d1219c7c4c5404aaa1f6d2a48adfda4"
+    assert known.system_uuid == "3D1219C7-C4C5-404A-AA1F-6D2A48ADFDA4"
+    assert known.kernel_version == os.uname().release
+    assert (unknown.machine_id, unknown.system_uuid) == ("", "")
+    assert (invalid.machine_id, invalid.system_uuid) == ("", "")
+
+
+@needs_linux
 def test_ancestors_are_those_of_ps(locked: tuple[Path, int]) -> None:
     _, child = locked
     host = LinuxHost()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.slots import EXIT_GRACE, RETRY_AFTER_REFUSAL
+from bramley.agent.slots import EXIT_GRACE, FORGET_REFUSAL_AFTER, RETRY_AFTER_REFUSAL
 from bramley.api.names import agent, events
 from bramley.api.pod import Container, EnvFromSource, EnvSource
 from bramley.sim.mac.processes import Call
@@ -124,23 +124,97 @@ async def leak(world: World) -> None:
     await world.until_gone("leaky")
 
 
-async def test_guest_that_outlives_its_tart_is_reported_as_a_leak(tmp_path: Path) -> None:
-    async with a_world(tmp_path, work=100_000.0) as world:
-        await leak(world)
-        slots = world.deps.slots
-        slots.leaks()
-        await asyncio.sleep(EXIT_GRACE.total_seconds() + 1)
-        leaks = slots.leaks()
-        await world.pod("one")
-        await world.until_phase("Running", name="one")
-        await world.pod("two")
-        await asyncio.sleep(120)
+async def refused(world: World) -> None:
+    """Run a VM beside the leaked guest, and wait until macOS has refused another one."""
+    await leak(world)
+    await asyncio.sleep(EXIT_GRACE.total_seconds() + 1)
+    for name in ("one", "two"):
+        await world.pod(name)
+    await world.until(lambda: world.deps.slots.leaks())
 
-        assert not await world.event_messages(events.CREATE_FAILED)
+
+async def test_guest_that_outlives_its_tart_is_a_leak_once_macos_refuses_a_start(
+    tmp_path: Path,
+) -> None:
+    async with a_world(tmp_path, work=100_000.0) as world:
+        await refused(world)
+        leaks = world.deps.slots.leaks()
+        (service,) = (each.pid for each in world.agent.side.host.guest_processes()[:1])
+        await asyncio.sleep(RETRY_AFTER_REFUSAL.total_seconds() / 2)
+
+        assert len(await world.event_messages(events.CREATE_FAILED)) == 1
         assert len(leaks) == 1
-        assert "not in the ledger" in leaks[0]
-        assert await world.phase("two") == "Pending"
+        assert f"without a tart: {service}" in leaks[0]
+        assert sorted([await world.phase("one"), await world.phase("two")]) == [
+            "Pending",
+            "Running",
+        ]
         assert max(world.guest_counts) == 2
+
+
+async def test_leak_is_known_to_the_next_agent_without_another_refusal(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=100_000.0) as world:
+        await refused(world)
+        boots, clones = world.boots, len(await world.event_messages(events.CLONED_VM))
+        await world.kill()
+        world.start()
+        await asyncio.sleep(RETRY_AFTER_REFUSAL.total_seconds() / 2)
+
+        assert len(world.deps.slots.leaks()) == 1
+        assert (world.boots, len(await world.event_messages(events.CLONED_VM))) == (boots, clones)
+
+
+async def test_reboot_ends_the_leak(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=100_000.0) as world:
+        await refused(world)
+        await world.kill()
+        world.mac.reboot()
+        world.start()
+
+        assert not world.deps.slots.leaks()
+        await world.until(lambda: len(world.running()) == 1)
+
+
+async def test_slot_is_used_as_soon_as_the_leaked_guest_ends(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=100_000.0) as world:
+        await refused(world)
+        world.mac.table.kill(world.agent.side.host.guest_processes()[0].pid)
+        for name in ("one", "two"):
+            await world.until_phase("Running", name=name, within=60)
+
+        assert not world.deps.slots.leaks()
+
+
+async def test_start_in_the_other_slot_does_not_disprove_a_leak(tmp_path: Path) -> None:
+    """Otherwise every VM on a busy Mac would be followed by a start that macOS refuses."""
+    async with a_world(tmp_path, work=100_000.0) as world:
+        await refused(world)
+        running = await world.until_running_pod("one", "two")
+        failures = len(await world.event_messages(events.CREATE_FAILED))
+        await world.delete(running)
+        other = next(name for name in ("one", "two") if name != running)
+        await world.until_phase("Running", name=other, within=60)
+        await world.pod("three")
+        await asyncio.sleep(60)
+
+        assert len(world.deps.slots.leaks()) == 1
+        assert await world.phase("three") == "Pending"
+        assert len(await world.event_messages(events.CREATE_FAILED)) == failures
+
+
+async def test_refusal_without_a_process_is_forgotten_so_that_it_is_tried_again(
+    tmp_path: Path,
+) -> None:
+    async with a_world(tmp_path, work=100_000.0) as world:
+        world.mac.settings.host(leaked_slots=1)
+        for name in ("one", "two"):
+            await world.pod(name)
+        await world.until(lambda: world.deps.slots.leaks())
+        running = await world.until_running_pod("one", "two")
+        await world.delete(next(name for name in ("one", "two") if name != running))
+        await asyncio.sleep(FORGET_REFUSAL_AFTER.total_seconds())
+
+        assert not world.deps.slots.leaks()
 
 
 async def test_guest_that_ends_shortly_after_its_tart_is_no_leak(tmp_path: Path) -> None:
@@ -148,6 +222,21 @@ async def test_guest_that_ends_shortly_after_its_tart_is_no_leak(tmp_path: Path)
         await leak(world)
 
         assert not world.deps.slots.leaks()
+        assert "a VM that is ending" in world.deps.slots.others()
+
+
+async def test_slot_of_a_guest_that_is_ending_is_not_used_yet(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=100_000.0) as world:
+        await leak(world)
+        (ending,) = world.agent.side.host.guest_processes()
+        for name in ("one", "two"):
+            await world.pod(name)
+        await asyncio.sleep(EXIT_GRACE.total_seconds() / 2)
+        world.mac.table.kill(ending.pid)
+        for name in ("one", "two"):
+            await world.until_phase("Running", name=name, within=60)
+
+        assert not await world.event_messages(events.CREATE_FAILED)
 
 
 async def test_unexplained_refusal_is_a_leak(tmp_path: Path) -> None:

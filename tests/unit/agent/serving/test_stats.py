@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from bramley.agent.host import HostProcess, Space, Usage
+from bramley.agent.host import HostProcess, Space, SystemInfo, Usage
 from bramley.agent.ledger import VmRecord, VmState
 from bramley.agent.serving.stats import StatsProvider, own_usage
 from tests import virtual_time
@@ -31,11 +31,20 @@ class Host:
     def own(self) -> Usage:
         return Usage(timedelta(seconds=0.01 * asyncio.get_running_loop().time()), 100)
 
+    def lock_folder(self, folder: Path) -> None:  # noqa: ARG002
+        return None
+
+    def allocated(self, folder: Path) -> int:  # noqa: ARG002
+        return 0
+
     def space(self, _path: Path) -> Space:
         return Space(10, 5)
 
     def boot_id(self) -> str:
         return "boot"
+
+    def system_info(self) -> SystemInfo:
+        return SystemInfo()
 
     def is_locked(self, _path: Path) -> bool:
         return False
