@@ -127,6 +127,7 @@ async def test_invalid_values_are_refused(line: str, tmp_path: Path) -> None:
         ("memoryMb: 0", "memoryMb '0' must"),
         ("maxPods: 0", "maxPods '0' must"),
         ("labels: {a: '-'}", r"labels\[a\] '-' must"),
+        ("registerTaints: ['a:Never']", r"registerTaints 'a:Never' has the unknown effect"),
         (
             "labels: {kubernetes.io/os: linux}",
             r"labels\[kubernetes.io/os\] 'linux' must be left out",

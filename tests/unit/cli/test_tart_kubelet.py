@@ -57,6 +57,18 @@ def test_labels_are_read_and_blanks_skipped() -> None:
     assert settings("--node-labels", "a=1, b=2,,c=").node.labels == {"a": "1", "b": "2", "c": ""}
 
 
+def test_taints_are_read_from_flag_or_variable() -> None:
+    flag = settings("--register-taints", "a=1:NoSchedule, b:NoExecute").node.register_taints
+    variable = settings(TART_KUBELET_REGISTER_TAINTS="c:NoSchedule").node.register_taints
+
+    assert [(each.key, each.value, each.effect) for each in (*flag, *variable)] == [
+        ("a", "1", "NoSchedule"),
+        ("b", "", "NoExecute"),
+        ("c", "", "NoSchedule"),
+    ]
+    assert settings().node.register_taints == settings("--register-taints", "").node.register_taints
+
+
 def test_flag_overrides_variable_and_variable_overrides_default() -> None:
     variables = {"TART_KUBELET_NODE_NAME": "from-env", "TART_KUBELET_STATE_DIR": "/e"}
 
@@ -91,6 +103,11 @@ def test_every_contract_flag_is_accepted() -> None:
         (["--node-labels", "=x"], "--node-labels"),
         (["--node-labels", "novalue"], "--node-labels"),
         (["--node-labels", "bad key=x"], "--node-labels"),
+        (["--register-taints", "a"], "--register-taints: 'a' is not KEY[=VALUE]:EFFECT"),
+        (["--register-taints", "a:NoSchedule,,b:NoSchedule"], "--register-taints: '' is not KEY"),
+        (["--register-taints", "a:NoSchedule,"], "--register-taints: '' is not KEY"),
+        (["--register-taints", "a:NoSchedule,a=b:NoSchedule"], "'a=b:NoSchedule' has the key"),
+        (["--register-taints", "a:Never"], "'a:Never' has the unknown effect 'Never'; use NoSched"),
         (["--node-name", "Not A Name"], "--node-name"),
         (["--node-ip", "1.2.3"], "--node-ip '1.2.3'"),
         (

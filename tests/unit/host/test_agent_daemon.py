@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bramley.api import taints
 from bramley.base.errors import BadConfiguration, InvalidSpec
 from bramley.cli import agent_flags, agent_settings
 from bramley.host import agent_daemon
@@ -25,6 +26,7 @@ FULL = dataclasses.replace(
     BUILDER,
     user="jane",
     node_labels={"tuist.dev/fleet": "x", "a": ""},
+    register_taints=("dedicated=builders:NoSchedule", "a:NoExecute"),
     on_tailnet=True,
     provider_id="scw-applesilicon://fr-par-1/u",
     registry_credentials_file="/etc/tart-kubelet/registry.json",
@@ -84,6 +86,7 @@ def test_optional_flags_have_the_order_of_the_contract() -> None:
         "--registry-credentials-file=/etc/tart-kubelet/registry.json",
         "--client-ca-file=/etc/tart-kubelet/ca.crt",
         "--stage-megabytes-per-second=50",
+        "--register-taints=dedicated=builders:NoSchedule,a:NoExecute",
         "--vm-boot-timeout=420",
         "--health-probe-bind-address=127.0.0.2:8081",
         "--node-ip=127.0.0.2",
@@ -108,6 +111,7 @@ def test_agent_accepts_all_rendered_flags(tmp_path: Path) -> None:
     settings = agent_settings.settings(flags, {})
 
     assert settings.node.labels == FULL.node_labels
+    assert settings.node.register_taints == taints.parse(FULL.register_taints)
     assert settings.address_source == "tailscale"
     assert settings.stage_megabytes_per_second == 50
     assert (str(settings.health), str(settings.metrics)) == ("127.0.0.2:8081", "127.0.0.2:8080")
@@ -241,6 +245,9 @@ def test_rendering_is_deterministic() -> None:
         ("max_pods", 1000),
         ("user", "../x"),
         ("node_labels", {"a,b": "c"}),
+        ("register_taints", ("a:NoSchedule,b:NoSchedule",)),
+        ("register_taints", ("a:Never",)),
+        ("register_taints", ("a:NoSchedule", "a=b:NoSchedule")),
         ("provider_id", "<x>"),
         ("registry_credentials_file", "relative"),
         ("client_ca_file", "/a/../b"),
