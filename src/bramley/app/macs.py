@@ -222,6 +222,7 @@ def agent_command(mac: MacFolder) -> list[str]:
         flags.STATE_DIR: mac.folders.state,
         flags.USERDATA_DIR: mac.folders.user_data,
         flags.VM_LOG_DIR: mac.folders.vm_logs,
+        flags.DHCP_LEASES_FILE: mac.folders.dhcp_leases,
         flags.NODE_LABELS: f"{labels.FLEET}={FLEET}",
         flags.GUI_PREFLIGHT: "on",
         flags.KUBELET_BIND_ADDRESS: _ANY_PORT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from datetime import datetime
 from pathlib import Path
@@ -89,3 +90,29 @@ def test_deleted_node_is_registered_again_and_its_vm_keeps_running(tmp_path: Pat
         agent.shut_down_guest()
         until(lambda: agent.phase() == "Failed")
         until(lambda: agent.beat() is not None)
+
+
+@in_a_thread
+def test_vm_that_is_stopped_while_no_agent_runs_has_failed(tmp_path: Path) -> None:
+    with an_agent(tmp_path) as agent:
+        agent.create()
+        until(lambda: agent.phase() == "Running")
+        (vm,) = agent.guests()
+        agent.stop(signal.SIGKILL)
+        subprocess.run(
+            [agent.mac.programs / "tart", "stop", vm],
+            check=True,
+            timeout=TIMEOUT_SECONDS,
+            capture_output=True,
+            env=agent.mac.environment(),
+        )
+        until(lambda: not agent.guests())
+
+        agent.start()
+        until(lambda: agent.phase() in {"Succeeded", "Failed"})
+
+        status = (agent.pod() or {})["status"]
+        ended = status["containerStatuses"][0]["state"]["terminated"]
+        assert (status["phase"], status["reason"]) == ("Failed", "Stopped")
+        assert (ended["reason"], ended["exitCode"]) == ("Stopped", 137)
+        assert "Stopping VM..." in ended["message"]
