@@ -94,7 +94,8 @@ def test_commands_that_up_prints_work_in_their_order(tmp_path: Path, kubectl: Pa
         printed = server.out.read_text().partition("Try in a second terminal:\n")[2]
         commands = [line for line in printed.splitlines() if line.startswith("  ")]
         # More time than a user needs, for a busy machine.
-        script = "\n".join(["set -e", *commands]).replace("--timeout 2m", "--timeout 10m")
+        wide = ["echo WIDE", "kubectl get nodes -o wide"]
+        script = "\n".join(["set -e", *commands, *wide]).replace("--timeout 2m", "--timeout 10m")
         done = run_program(
             ["sh", "-c", script],
             env={
@@ -109,3 +110,7 @@ def test_commands_that_up_prints_work_in_their_order(tmp_path: Path, kubectl: Pa
     assert len(commands) <= 6
     assert "pod/sample condition met" in done.stdout
     assert "runnerpools.tuist.dev created" in done.stdout
+    header, node = done.stdout.partition("WIDE\n")[2].splitlines()
+    assert "OS-IMAGE" in header
+    assert re.search(r"tart-kubelet-v0 .* tart://[0-9.]+$", node.rstrip())
+    assert "<unknown>" not in node
