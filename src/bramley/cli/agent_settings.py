@@ -26,6 +26,7 @@ _DNS_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z
 _LABEL_KEY = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 _MAX_NAME_LENGTH = 253
+_MAX_BOOT_SECONDS = 86_400
 
 
 def settings(values: FlagValues, environment: Mapping[str, str]) -> Settings:
@@ -39,7 +40,7 @@ def settings(values: FlagValues, environment: Mapping[str, str]) -> Settings:
         tart_binary=values.text(flags.TART_BINARY),
         gui_session_uid=os.getuid() if _checks_session(values, environment) else None,
         gc_enabled=not values.is_on(flags.DISABLE_VM_GC),
-        vm_boot_timeout=timedelta(seconds=values.number(flags.VM_BOOT_TIMEOUT, least=1)),
+        vm_boot_timeout=_boot_timeout(values),
         metrics=_endpoint(values, flags.METRICS_BIND_ADDRESS),
         health=_endpoint(values, flags.HEALTH_PROBE_BIND_ADDRESS),
         serving=_serving(values),
@@ -76,6 +77,14 @@ def _address(values: FlagValues) -> str:
         raise BadConfiguration(
             f"{values.source_name(flags.NODE_IP)} {text!r} is not an IP address"
         ) from error
+
+
+def _boot_timeout(values: FlagValues) -> timedelta:
+    seconds = values.number(flags.VM_BOOT_TIMEOUT, least=1)
+    if seconds > _MAX_BOOT_SECONDS:
+        name = values.source_name(flags.VM_BOOT_TIMEOUT)
+        raise BadConfiguration(f"{name} {seconds} is more than a day, {_MAX_BOOT_SECONDS} seconds")
+    return timedelta(seconds=seconds)
 
 
 def _labels(values: FlagValues) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,8 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert parsed.folders.user_data == Path("/var/lib/tart-userdata")
     assert parsed.folders.vm_logs == Path("/var/log/tart-vms")
     assert parsed.folders.tart_home == Path("/Users/m1/.tart")
+    assert parsed.folders.dhcp_leases == Path("/var/db/dhcpd_leases")
+    assert parsed.vm_boot_timeout == timedelta(minutes=5)
     assert parsed.metrics == Endpoint("", 8080, is_default=True)
     assert parsed.health == Endpoint("", 8081, is_default=True)
     assert parsed.gui_session_uid is None
@@ -100,6 +103,9 @@ def test_every_contract_flag_is_accepted() -> None:
     [
         (["--max-pods", "two"], "--max-pods 'two'"),
         (["--host-cpu", "-1"], "--host-cpu '-1'"),
+        (["--vm-boot-timeout", "0"], "--vm-boot-timeout '0'"),
+        (["--vm-boot-timeout", "5m"], "--vm-boot-timeout '5m'"),
+        (["--vm-boot-timeout", "9" * 30], "is more than a day"),
         (["--node-labels", "=x"], "--node-labels"),
         (["--node-labels", "novalue"], "--node-labels"),
         (["--node-labels", "bad key=x"], "--node-labels"),

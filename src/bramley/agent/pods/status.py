@@ -45,8 +45,7 @@ CONFLICT_PAUSE_SECONDS = 0.05
 _MAX_EXIT_CODE = 255
 _SIGNALLED = 128
 # What a kubelet reports for a container that ended by its SIGTERM, or was killed after the grace period.
-SHUT_DOWN_CODE = 143
-POWERED_OFF_CODE = 137
+SHUT_DOWN_CODE, POWERED_OFF_CODE = 143, 137
 # Required by the API even when they are empty; clients print them.
 _REQUIRED: Mapping[str, Any] = {
     "image": "",
@@ -77,7 +76,7 @@ class Exit:
     signal: int = 0
 
 
-# tart exits with 0 in all of these cases. A VM that is stopped or suspended by others loses its power within its work.
+# tart exits with 0 in all of these cases.
 _BROKEN_RUNS: Mapping[RunEnd, Exit] = {
     RunEnd.CRASHED: Exit(FAILED, 1, agent.GUEST_CRASHED),
     RunEnd.DISCONNECTED: Exit(FAILED, 1, agent.NETWORK_LOST),
@@ -96,8 +95,7 @@ def exit_of(
 ) -> Exit:
     """Return the exit: the guest's own report takes precedence, then how tart's output shows that the run ended.
 
-    `was_shut_down` and `was_powered_off` are what the agent did. Success without a report needs the proof that the guest halted
-    by itself: every run that was lost, stopped, or ended in an unknown way is a failure.
+    Without a report, only a guest that halted by itself has succeeded, not one that the agent shut down or powered off.
     """
     if reported is not None and 0 <= reported <= _MAX_EXIT_CODE:
         phase, reason = (SUCCEEDED, agent.COMPLETED) if reported == 0 else (FAILED, agent.ERROR)
@@ -108,20 +106,14 @@ def exit_of(
         return Exit(FAILED, POWERED_OFF_CODE, agent.STOPPED)
     code = None if ended is None else ended.code
     if code == 0 and end is RunEnd.HALTED:
-        return _halted(was_shut_down=was_shut_down)
+        # Guests of foreign images do that. Of one that the agent shut down, nothing shows that its work was done.
+        if was_shut_down:
+            return Exit(FAILED, SHUT_DOWN_CODE, agent.STOPPED)
+        return Exit(SUCCEEDED, 0, agent.RUN_EXITED)
     if code is None or code == 0:
         return Exit(FAILED, 1, agent.RUN_LOST)
-    if code < 0:
-        return Exit(FAILED, _SIGNALLED - code, agent.RUN_FAILED, signal=-code)
-    return Exit(FAILED, code, agent.RUN_FAILED)
-
-
-def _halted(*, was_shut_down: bool) -> Exit:
-    """Return the exit of a guest that halted without a report; guests of foreign images do that."""
-    if was_shut_down:
-        # Nothing shows that its work was done when it was shut down.
-        return Exit(FAILED, SHUT_DOWN_CODE, agent.STOPPED)
-    return Exit(SUCCEEDED, 0, agent.RUN_EXITED)
+    signal = max(-code, 0)
+    return Exit(FAILED, _SIGNALLED + signal if signal else code, agent.RUN_FAILED, signal=signal)
 
 
 def waiting(

@@ -155,7 +155,7 @@ async def record_exit(context: PodContext) -> Outcome | None:
         ended=ended,
         reported=reported,
         at=at,
-        end_line=failures.end_of_run(deps.runs.output_tail(context.vm, _END_LINES)),
+        end_line=_end_line(context) if ended is not None else None,
         was_past_deadline=observation.was_past_deadline(context.pod, at, deps),
         was_rebooted=record.boot_id != deps.host.boot_id(),
     )
@@ -163,7 +163,7 @@ async def record_exit(context: PodContext) -> Outcome | None:
     # Before the log and the event: after a crash in between, the exit would be recorded again.
     deps.ledger.put(record)
     deps.guests.log_output(context.vm)
-    if record.exit_reason in _BROKEN_RUNS:
+    if record.exit_reason in _BROKEN_RUNS and not _was_ended_by_agent(record):
         context.record_warning(record.exit_reason, record.exit_message)
     else:
         context.record_event(events.RUN_EXITED, record.exit_message)
@@ -272,6 +272,16 @@ def _message(record: VmRecord, reason: str, code: int, end_line: EndLine | None)
     }.get(reason, f"tart run ended with exit code {code}")
     quoted = f" (tart: {end_line.text})" if end_line and reason in _BROKEN_RUNS else ""
     return f"{message}{quoted}; the log is kept on the host as {record.vm}.log"
+
+
+def _was_ended_by_agent(record: VmRecord) -> bool:
+    is_stopped = record.exit_reason == agent.STOPPED
+    return is_stopped and (record.was_shut_down or record.was_powered_off)
+
+
+def _end_line(context: PodContext) -> EndLine | None:
+    """Return how tart's output shows that the run ended; without a run of ours, the log is not about this VM."""
+    return failures.end_of_run(context.deps.runs.output_tail(context.vm, _END_LINES))
 
 
 def _stop_message(record: VmRecord, end_line: EndLine | None) -> str:
