@@ -66,6 +66,19 @@ async def test_killed_tart_kills_its_guest(host: AgentOnMac) -> None:
     assert (await host.agent.runs.wait(vm)).code == -signal.SIGKILL
 
 
+async def test_flock_on_a_vm_is_a_lock_without_a_holder(host: AgentOnMac) -> None:
+    config = host.config(await host.vm("vm"))
+    assert not host.agent.host.is_locked(config)
+    process = host.mac.table.spawn(("backup",), lambda _: asyncio.sleep(10, 0))
+
+    host.mac.tart.flocks.try_acquire(str(config), process)
+
+    assert host.agent.host.is_locked(config)
+    assert host.agent.host.lock_holder(config) is None
+    await process.exit_code
+    assert not host.agent.host.is_locked(config)
+
+
 async def test_leaked_guest_outlives_its_tart_until_the_host_reboots(host: AgentOnMac) -> None:
     host.mac.faults.add("tart run", "outlives", times=1)
     vm = await host.running_vm()
