@@ -194,20 +194,12 @@ def apply(  # noqa: PLR0913 - one parameter a flag
       bramley host apply m1@10.0.0.5 -c mac-1.yaml --dry-run
       bramley host apply m1@10.0.0.5 -c mac-1.yaml --only agent --only agent-job
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
-    from bramley.app import agent_access, hosts
+    from bramley.app import hosts
 
-    cluster = agent_access.Cluster(kubeconfig, context)
-    more = {
-        "replace_tart": replace_tart,
-        "no_reboot": no_reboot,
-        "megabytes_per_second": bandwidth_limit,
-    }
-    identity = {
-        "cluster": cluster,
-        "server": server,
-        "expires": duration(token_lifetime, option="--token-lifetime"),
-    }
-    options = _apply_options(config, only, skip, **more, **identity)
+    identity = _identity_options(kubeconfig, context, server, token_lifetime)
+    changes = {"replace_tart": replace_tart, "no_reboot": no_reboot}
+    limit = {"megabytes_per_second": bandwidth_limit}
+    options = _apply_options(config, only, skip, **identity, **changes, **limit)
     if dry_run:
         _show_plan(ssh_options, options, output)
         return
@@ -342,6 +334,19 @@ def _show_plan(ssh_options: SshOptions, options: ApplyOptions, output: Output) -
     planned = asyncio.run(hosts.plan(ssh_options, options))
     host_output.print_plan(planned, as_json=output is Output.JSON)
     return planned.is_converged
+
+
+def _identity_options(
+    kubeconfig: Path | None, context: str | None, server: str | None, token_lifetime: str
+) -> dict[str, object]:
+    """Return where an identity for the agent is created, and how long its token is valid."""
+    from bramley.app import agent_access
+
+    return {
+        "cluster": agent_access.Cluster(kubeconfig, context),
+        "server": server,
+        "expires": duration(token_lifetime, option="--token-lifetime"),
+    }
 
 
 def _apply_options(
