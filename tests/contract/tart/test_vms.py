@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+from tests.contract.tart.guest_scripts import guest, shares
 from tests.contract.tart.targets import IMAGE, SMALL, VIRTUAL, Tart, both, on
 
 
@@ -248,22 +249,55 @@ async def test_lease_time_of_the_preferences_is_stronger_than_that_of_the_settin
     await run.end()
 
 
-@on(VIRTUAL)
-async def test_address_pool_can_be_exhausted(tart: Tart) -> None:
-    """About 253 VMs a day, unless leases are shortened."""
+def lease_all(tart: Tart, *, seconds: int) -> None:
     leases = tart.home / ".sim/dhcpd_leases"
     leases.parent.mkdir(parents=True)
-    until = hex(int(tart.driver.now()) + 86400)
+    until = hex(int(tart.driver.now()) + seconds)
     leases.write_text(
         "".join(
             f"{{\n\tip_address=192.168.64.{n}\n\thw_address=1,2:0:0:0:0:{n:x}\n\tlease={until}\n}}\n"
             for n in range(2, 255)
         )
     )
+
+
+@on(VIRTUAL)
+async def test_address_pool_can_be_exhausted(tart: Tart) -> None:
+    """About 253 VMs a day, unless leases are shortened."""
+    lease_all(tart, seconds=86_400)
     await tart.a_vm()
     await tart.running("one")
 
     assert (await tart("ip", "one", "--wait", "60")).code == 1
+
+
+@on(VIRTUAL)
+async def test_guest_without_a_lease_gets_no_job_until_another_lease_expires(tart: Tart) -> None:
+    lease_all(tart, seconds=600)
+    guest(tart, then="stay")
+    await tart.a_vm()
+    await tart.running("one", *shares(tart))
+    report = tart.home.parent / "shares/status/runner-rc"
+
+    await asyncio.sleep(590)
+    assert not report.exists()
+
+    await tart.done("ip", "one", "--wait", "60")
+    await asyncio.sleep(60)
+    assert report.exists()
+
+
+@on(VIRTUAL)
+async def test_running_guest_keeps_its_lease(tart: Tart) -> None:
+    tart.configure(host={"lease_seconds": 60})
+    guest(tart, then="stay")
+    await tart.a_vm()
+    await tart.running("one", *shares(tart))
+    address = await tart.done("ip", "one", "--wait", "60")
+
+    await asyncio.sleep(600)
+
+    assert await tart.done("ip", "one") == address
 
 
 @on(VIRTUAL)
