@@ -31,6 +31,8 @@ from bramley.apiserver.store.subscriptions import Subscription
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _HEADERS = [JSON, (b"cache-control", b"no-cache, private")]
 _START = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
+# A shorter wait is below the resolution of the clock, and would be repeated for ever.
+_MIN_WAIT = 0.001
 
 
 class Watch(msgspec.Struct):
@@ -122,7 +124,8 @@ class Watch(msgspec.Struct):
         now = clock.monotonic()
         bookmark_at = self._next_bookmark(now)
         while now < self.ends_at:
-            changes = await subscription.next(min(self.ends_at, bookmark_at) - now)
+            remaining = min(self.ends_at, bookmark_at) - now
+            changes = await subscription.next(max(remaining, _MIN_WAIT))
             if changes:
                 await self._send_changes(changes)
             now = clock.monotonic()
