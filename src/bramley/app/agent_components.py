@@ -12,7 +12,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from bramley.agent.crash_recovery import restart_on_crash
-from bramley.agent.gc import collector
+from bramley.agent.dhcp_leases import DhcpLeases
+from bramley.agent.gc import collector, leases
 from bramley.agent.gc.collector import GarbageCollector
 from bramley.agent.guest.environment import NodeFacts
 from bramley.agent.guest.folders import UserData
@@ -21,6 +22,7 @@ from bramley.agent.guest.tokens import Tokens
 from bramley.agent.gui_session import GuiSession
 from bramley.agent.host_clock import HostClock
 from bramley.agent.images.credentials import Keyring
+from bramley.agent.images.disk_space import DiskSpace
 from bramley.agent.images.image_manager import ImageManager
 from bramley.agent.images.image_requests import PullBackoff
 from bramley.agent.images.image_store import ImageStore
@@ -66,12 +68,12 @@ class AgentComponents:
         self.clock = self._new_clock()
         self.metrics = AgentMetrics(deps.registry)
         self.ledger = deps.open_ledger(settings.folders.ledger)
+        self.dhcp_leases = DhcpLeases(settings.folders.dhcp_leases, clock)
         self.tart = self._new_tart()
         self.slots = self._new_slots()
         self.session = self._new_session()
         self.manager = self._new_manager()
         self.image_store = ImageStore(self.ledger, settings.folders.tart_home, clock)
-        # Without the collector nothing may delete images on a full disk either.
         self.collector = self._new_collector() if settings.gc_enabled else None
         self.images = self._new_images()
         self.staging = self._new_staging()
@@ -146,6 +148,8 @@ class AgentComponents:
             host=deps.host,
             clock=deps.clock,
             max_vms=self._settings.node.max_pods,
+            leases=lambda: leases.held(self._settings.folders.leases),
+            refusal_file=self._settings.folders.refusal,
         )
 
     def _new_session(self) -> GuiSession | None:
@@ -191,17 +195,19 @@ class AgentComponents:
 
     def _new_images(self) -> ImageManager:
         deps, clock, rng = self._deps, self._deps.clock, self._deps.rng
+        # Without the collector nothing may delete images on a full disk either.
         reclaim = self.collector.reclaim if self.collector else None
+        space = DiskSpace(deps.host, self._settings.folders.tart_home, reclaim)
         return ImageManager(
             tart=self.tart,
             ledger=self.ledger,
             store=self.image_store,
-            puller=Puller(self.tart, clock=clock, rng=rng, metrics=self.metrics, reclaim=reclaim),
+            puller=Puller(self.tart, clock=clock, rng=rng, metrics=self.metrics, space=space),
             keyring=Keyring(deps.kube, self._settings.registry_credentials),
             host=deps.host,
             clock=clock,
             backoff=PullBackoff(clock, rng),
-            reclaim=reclaim,
+            space=space,
         )
 
     def _new_staging(self) -> Staging:
@@ -252,6 +258,8 @@ class AgentComponents:
             clock=self.clock,
             rng=deps.rng,
             metrics_proxy=self.metrics_proxy,
+            dhcp_leases=self.dhcp_leases,
+            boot_timeout=self._settings.vm_boot_timeout,
         )
         return controller.add_to_manager(self.manager, pod_deps)
 
@@ -273,10 +281,11 @@ class AgentComponents:
             session=self.session,
             disk=self._settings.folders.tart_home,
             running_vms=self._running_vms,
-            leaks=self.slots.leaks,
+            slots=self.slots.taken_by_others,
             images=self.images.present,
             liveness=self.pods.deps.liveness,
             metrics=self.metrics,
+            dhcp_leases=self.dhcp_leases,
             on_change=self._update_node,
         )
 

@@ -30,7 +30,7 @@ from bramley.agent.gc.plan import (
     pod_fact,
     read_process_table,
 )
-from bramley.agent.host import Host
+from bramley.agent.host import Host, Space
 from bramley.agent.host_clock import HostClock
 from bramley.agent.images.image_store import ImageStore
 from bramley.agent.ledger import ImageRecord, Ledger, VmRecord
@@ -44,6 +44,8 @@ logger = log.get(__name__)
 PERIOD = timedelta(minutes=5)
 # Above the 10 % at which the Node reports DiskPressure, so that collection comes first.
 FLOOR = 0.15
+# More than any disk has: everything that is not needed is deleted.
+ALL = float("inf")
 
 ListPods = Callable[[], Awaitable[Sequence[Pod]]]
 RemoveVm = Callable[[str], Awaitable[None]]
@@ -80,18 +82,18 @@ class GarbageCollector:
 
     async def collect(self) -> bool:
         """Make one pass and return whether anything was deleted."""
-        return await self._run_pass(needs_space=False)
+        return await self._run_pass(0)
 
-    async def reclaim(self) -> bool:
-        """Make one pass for a caller that ran out of disk space, and return whether anything was deleted."""
-        return await self._run_pass(needs_space=True)
+    async def reclaim(self, needed: int | None = None) -> bool:
+        """Make one pass for a caller that needs so many free bytes, or ran out of space; return whether anything was deleted."""
+        return await self._run_pass(ALL if needed is None else needed)
 
-    async def _run_pass(self, *, needs_space: bool) -> bool:
+    async def _run_pass(self, needed: float) -> bool:
         async with self._lock:
             try:
                 # Outside of the guard, which blocks new leases; the plan protects records that are younger than these lists.
                 pods, listed = await self._list_pods(), await self._list_vms()
-                return await self._run_steps(pods, listed, needs_space=needs_space)
+                return await self._run_steps(pods, listed, needed)
             except (errors.BramleyError, OSError) as error:
                 logger.warning(
                     "Garbage collection failed", reason=type(error).__name__, error=str(error)
@@ -99,16 +101,12 @@ class GarbageCollector:
                 return False
 
     async def _run_steps(
-        self, pods: Sequence[PodFact] | None, listed: Listed | None, *, needs_space: bool
+        self, pods: Sequence[PodFact] | None, listed: Listed | None, needed: float
     ) -> bool:
         executed: set[Step] = set()
         while True:
             with leases.guard(self.leases) as is_locked:
-                plan = (
-                    decide(self._observe(pods, listed, needs_space=needs_space))
-                    if is_locked
-                    else Plan()
-                )
+                plan = decide(self._observe(pods, listed, needed)) if is_locked else Plan()
                 self._log_blocked(plan)
                 self._record_use(plan)
                 step = next((step for step in plan.steps if step not in executed), None)
@@ -171,9 +169,9 @@ class GarbageCollector:
         )
 
     def _observe(
-        self, pods: Sequence[PodFact] | None, listed: Listed | None, *, needs_space: bool
+        self, pods: Sequence[PodFact] | None, listed: Listed | None, needed: float
     ) -> Facts:
-        records = self.store.records()
+        records, space = self.store.records(), self._space()
         vms = self.ledger.vms()
         goldens = frozenset(each.golden for each in self.store.present())
         return Facts(
@@ -189,8 +187,8 @@ class GarbageCollector:
             ),
             in_use=frozenset(each.digest for each in records if self.store.is_in_use(each)),
             leases=leases.held(self.leases),
-            is_low=self._is_low(),
-            needs_space=needs_space,
+            is_low=space is not None and space.free_share < self.floor,
+            needs_space=needed == ALL or (space is not None and space.free < needed),
         )
 
     def _rebased(self, record: R) -> R:
@@ -209,11 +207,11 @@ class GarbageCollector:
             logger.warning("Garbage collector cannot read the process table", error=str(error))
             return None
 
-    def _is_low(self) -> bool:
+    def _space(self) -> Space | None:
         try:
-            return self.host.space(self.tart.home).free_share < self.floor
+            return self.host.space(self.tart.home)
         except OSError:
-            return False
+            return None
 
     def _log_blocked(self, plan: Plan) -> None:
         if plan.blocked_by and plan.blocked_by != self._blocked:

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from bramley.agent.host import Host
+from bramley.agent.images.disk_space import DiskSpace
 from bramley.agent.images.image_requests import (
     Failed,
     ImageRequest,
@@ -27,7 +28,7 @@ from bramley.agent.images.image_requests import (
 )
 from bramley.agent.images.image_store import ImageStore
 from bramley.agent.images.pull_monitor import PullControl
-from bramley.agent.images.puller import Puller, PullSpec, Reclaim
+from bramley.agent.images.puller import Puller, PullSpec
 from bramley.agent.ledger import ImageRecord, Ledger, VmState
 from bramley.agent.tart import references
 from bramley.agent.tart.driver import Credentials, Tart
@@ -102,10 +103,7 @@ class CredentialSource(Protocol):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ImageManager:
-    """The image manager: returns the state of each requested image and pulls it; see `image_requests` for the states.
-
-    Without `reclaim` a full disk is a failure like any other.
-    """
+    """The image manager: returns the state of each requested image and pulls it; see `image_requests` for the states."""
 
     tart: Tart
     ledger: Ledger
@@ -115,7 +113,7 @@ class ImageManager:
     host: Host
     clock: Clock
     backoff: PullBackoff
-    reclaim: Reclaim | None = None
+    space: DiskSpace
     _owners: RequestOwners = field(default_factory=RequestOwners)
     _pulls: dict[str, Pull] = field(default_factory=dict)
     _new_pulls: asyncio.Queue[Pull] = field(default_factory=asyncio.Queue)
@@ -157,6 +155,7 @@ class ImageManager:
         # Shared: a clone that hangs must not block those of other Pods. Garbage collection skips a base whose lock is held.
         async with self.store.lock(golden).shared():
             await self._remove_failed_clone(vm)
+            await self.space.ensure("clone", expected=self.space.growth(golden))
             try:
                 await self.tart.clone(golden, vm)
             except NoSpace:
@@ -246,7 +245,8 @@ class ImageManager:
             # Only an incomplete base needs the lock: a complete one may be cloned by a process that hangs.
             async with self.store.lock(record.golden).exclusive():
                 await self._make_golden(pull.reference.with_digest(record.digest), record.golden)
-        self.store.record_golden_complete(record)
+        size = self.space.allocated(self.tart.home / "vms" / record.golden)
+        self.store.record_golden_complete(record, size=size)
 
     def _adopted_golden(self, pull: Pull) -> ImageRecord | None:
         """Record the base of this digest that an agent without a ledger made, if there is one."""
@@ -275,6 +275,9 @@ class ImageManager:
         # Before the pull: after a crash the ledger must know which cached images are ours.
         self.store.record_pull_start(pull.reference, pull.image)
         try:
+            # For an image that no Pod needs yet nothing is deleted.
+            expected = 0 if spec.is_staged else self.store.last_size(pull.reference)
+            await self.space.ensure("pull", expected=expected)
             await self.puller.fetch(spec)
         except (errors.BramleyError, asyncio.CancelledError):
             self.store.drop_pending(pull.image)
@@ -288,6 +291,7 @@ class ImageManager:
             return
         # A killed agent may have left an incomplete one, which would block the clone.
         await self._remove_partial(golden)
+        await self.space.ensure("clone", expected=0)
         try:
             await tart.clone(source, golden)
         except NoSpace:
@@ -305,7 +309,7 @@ class ImageManager:
             await self.tart.delete(vm)
 
     async def _reclaim_space(self) -> bool:
-        return self.reclaim is not None and await self.reclaim()
+        return self.space.reclaim is not None and await self.space.reclaim()
 
     async def _remove_failed_clone(self, vm: str) -> None:
         if not self.store.has_folder(vm):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,7 @@ logger = log.get(__name__)
 
 # `last_used` is written at most this often: it only has to distinguish days.
 _USE_RESOLUTION = timedelta(minutes=10)
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 # The prefix of the digest of a record for a pull by tag, whose digest is unknown until the pull ends.
 _PENDING = "pending:"
 
@@ -59,6 +60,12 @@ class ImageStore:
     def is_complete(self, vm: str) -> bool:
         """Return whether a local VM has all its files."""
         return bool(vm) and references.is_bundle(self.home / "vms" / vm)
+
+    def last_size(self, reference: Reference) -> int:
+        """Return the size of the last image of the same repository, as an estimate for the next; 0 if there is none."""
+        records = (each for each in self.records() if _is_of(each, reference.repository))
+        newest = max(records, key=lambda each: each.pulled_at or _LONG_AGO, default=None)
+        return newest.size_bytes if newest is not None else 0
 
     def has_folder(self, vm: str) -> bool:
         """Return whether a local VM of this name exists, complete or not."""
@@ -139,10 +146,9 @@ class ImageStore:
         golden = record.golden or agent.golden_vm(reference.with_digest(record.digest))
         return self._put(record, golden=golden)
 
-    def record_golden_complete(self, record: ImageRecord) -> ImageRecord:
-        """Record that the golden base is complete, and its size."""
+    def record_golden_complete(self, record: ImageRecord, *, size: int) -> ImageRecord:
+        """Record that the golden base is complete, and its allocated size."""
         now = self.clock.now()
-        size = _allocated_bytes(self.home / "vms" / record.golden)
         return self._put(record, size_bytes=size, pulled_at=record.pulled_at or now, last_used=now)
 
     def set_staged(self, record: ImageRecord, *, is_staged: bool) -> None:
@@ -188,12 +194,9 @@ def _ignoring_full_disk() -> Iterator[None]:
         logger.warning("Image record not written", error=str(error))
 
 
-def _allocated_bytes(folder: Path) -> int:
-    """Return the allocated size of a VM's files; 0 if they cannot be read."""
-    try:
-        return sum(each.stat().st_blocks * 512 for each in folder.iterdir())
-    except OSError:
-        return 0
+def _is_of(record: ImageRecord, repository: str) -> bool:
+    parsed = (references.parse(name) for name in record.references)
+    return any(each is not None and each.repository == repository for each in parsed)
 
 
 def _pending(image: str) -> str:

@@ -156,8 +156,17 @@ class PullControl:
 class PullMonitor:
     """Monitors one attempt of a pull."""
 
-    def __init__(self, control: PullControl, *, clock: Clock, stall: timedelta, home: Path) -> None:
+    def __init__(
+        self,
+        control: PullControl,
+        *,
+        clock: Clock,
+        stall: timedelta,
+        home: Path,
+        shortage: Callable[[], errors.BramleyError | None] = lambda: None,
+    ) -> None:
         self._control = control
+        self._shortage = shortage
         self._clock = clock
         self._stall = stall
         self._home = home
@@ -194,7 +203,7 @@ class PullMonitor:
         elapsed, self._last_check = now - self._last_check, now
         self._update_idle_time(elapsed)
         if control.stop_error is None:
-            control.stop_error = control.stop_reason()
+            control.stop_error = control.stop_reason() or self._shortage()
         if control.stop_error is None and self._idle_seconds >= self._stall.total_seconds():
             reason = f"no progress for {self._stall.total_seconds():g} s"
             percent = control.progress.percent or 0

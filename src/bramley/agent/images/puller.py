@@ -9,23 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 
+from bramley.agent.images.disk_space import DiskSpace
 from bramley.agent.images.pull_monitor import PullControl, PullMonitor, Stalled
 from bramley.agent.metrics import CANCELLED, DONE, FAILED, AgentMetrics
+from bramley.agent.tart import references
 from bramley.agent.tart.driver import Credentials, Tart
-from bramley.agent.tart.failures import NoSpace, Throttled
+from bramley.agent.tart.failures import NoSpace, NotEnoughSpace, Throttled
 from bramley.agent.tart.references import Reference
 from bramley.base import errors, log
 from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
 
 logger = log.get(__name__)
-
-Reclaim = Callable[[], Awaitable[bool]]
-"""Frees disk space and returns whether anything was deleted."""
 
 
 class Preempted(errors.Unavailable):
@@ -85,7 +84,7 @@ class Puller:
     clock: Clock
     rng: random.Random
     metrics: AgentMetrics
-    reclaim: Reclaim | None = None
+    space: DiskSpace
     settings: PullSettings = field(default_factory=PullSettings)
     _queues: dict[str, _RegistryQueue] = field(default_factory=dict)
 
@@ -164,14 +163,25 @@ class Puller:
             return retries.stalled > 0
         if isinstance(error, NoSpace):
             retries.no_space -= 1
-            return retries.no_space >= 0 and self.reclaim is not None and await self.reclaim()
+            return retries.no_space >= 0 and await self._reclaim(error)
         # It was preempted, which costs no retry.
         return True
+
+    async def _reclaim(self, error: NoSpace) -> bool:
+        """Free what a pull needs that ran out of space, or all that can be freed if that is unknown."""
+        needed = error.needed if isinstance(error, NotEnoughSpace) else None
+        return self.space.reclaim is not None and await self.space.reclaim(needed)
 
     async def _pull_once(self, spec: PullSpec, *, throttled: int) -> None:
         settings, control = self.settings, spec.control
         control.reset()
-        monitor = PullMonitor(control, clock=self.clock, stall=settings.stall, home=self.tart.home)
+        monitor = PullMonitor(
+            control,
+            clock=self.clock,
+            stall=settings.stall,
+            home=self.tart.home,
+            shortage=lambda: self._shortage(spec),
+        )
         concurrency = settings.staging_concurrency if spec.is_staged else settings.concurrency
         # Each time the registry throttles, the concurrency is halved.
         concurrency = max(1, concurrency >> (settings.throttled_retries - throttled))
@@ -185,6 +195,14 @@ class Puller:
                 limit=settings.max_staging_duration if spec.is_staged else settings.max_duration,
             )
         )
+
+    def _shortage(self, spec: PullSpec) -> errors.BramleyError | None:
+        """Return the error for a pull that cannot fit on the disk: uncompressed, its disk is at least as large as compressed."""
+        size = spec.control.progress.size
+        if not size:
+            return None
+        staged = self.space.allocated(references.pull_folder(self.tart.home, spec.reference))
+        return self.space.shortage("pull", size - staged)
 
     async def _back_off(self, retries: _Retries) -> bool:
         failures = self.settings.throttled_retries - retries.throttled

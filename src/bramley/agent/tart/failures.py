@@ -27,6 +27,22 @@ class NoSpace(TartFailed):
     """The disk is full."""
 
 
+class NotEnoughSpace(NoSpace):
+    """An operation was not started, or was stopped, because it would fill the disk; `needed` and `free` are bytes."""
+
+    def __init__(self, operation: str, *, needed: int, free: int, is_reclaimed: bool) -> None:
+        super().__init__(operation, code=0, stderr="")
+        self.needed = needed
+        self.free = free
+        remedy = (
+            "everything that the agent may delete is deleted; remove other files or VMs"
+            if is_reclaimed
+            else "garbage collection is disabled on this host; delete images or VMs that are not needed"
+        )
+        figures = f"at least {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+        self.args = (f"not enough disk space: tart {operation} needs {figures}; {remedy}",)
+
+
 class LimitReached(TartFailed):
     """The system refuses to run one more VM."""
 

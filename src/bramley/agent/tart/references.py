@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import string
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,12 @@ def folder(home: Path, reference: Reference, name: str) -> Path:
     # A colon separates folders in some APIs of macOS, so tart percent-encodes it.
     host = reference.host.replace(":", "%3A")
     return home / "cache" / "OCIs" / host / reference.path / name
+
+
+def pull_folder(home: Path, reference: Reference) -> Path:
+    """Return where tart stores the partial download of an image; the next pull of the same name continues it."""
+    name = hashlib.md5(reference.normalized.encode(), usedforsecurity=False).hexdigest()
+    return home / "tmp" / name
 
 
 def is_bundle(folder: Path) -> bool:

@@ -142,8 +142,8 @@ def _check_start(
 def _restore(bundle: str, config: Mapping[str, Any]) -> None:
     """Remove a saved state once the VM runs again, and the socket of an earlier run; only the same hardware can restore it."""
     try:
-        with open(os.path.join(bundle, layout.STATE), encoding="utf-8") as file:
-            saved = json.load(file)
+        with open(os.path.join(bundle, layout.STATE), encoding="utf-8") as state:
+            saved = json.load(state)
     except FileNotFoundError:
         saved = {"hardware": bundles.hardware(config)}
     if saved.get("hardware") != bundles.hardware(config):

@@ -247,6 +247,19 @@ async def test_low_disk_is_freed_only_up_to_the_floor(world: CollectorWorld) -> 
     assert world.image_world.mac.space().free_share >= 0.15
 
 
+async def test_only_as_much_is_reclaimed_as_is_needed(world: CollectorWorld) -> None:
+    images = world.image_world
+    for image in (A, B, C):
+        await images.ready(image)
+        await asyncio.sleep(3600)
+    free = images.side.host.space(images.tart.home).free
+
+    assert not await world.collector.reclaim(free - 1)
+    assert await world.collector.reclaim(free + 1)
+
+    assert [record.digest for record in images.images.present()] == [digest("c"), digest("d")]
+
+
 async def test_base_that_is_being_cloned_is_kept(world: CollectorWorld) -> None:
     golden = (await world.image_world.ready(A)).golden
     await asyncio.sleep(2 * DAY)

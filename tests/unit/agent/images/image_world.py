@@ -12,10 +12,11 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from bramley.agent.images.disk_space import DiskSpace, Reclaim
 from bramley.agent.images.image_manager import ImageManager
 from bramley.agent.images.image_requests import Failed, ImageRequest, ImageState, PullBackoff, Ready
 from bramley.agent.images.image_store import ImageStore
-from bramley.agent.images.puller import Puller, PullSettings, Reclaim
+from bramley.agent.images.puller import Puller, PullSettings
 from bramley.agent.ledger import Ledger
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.tart.driver import Credentials, Tart
@@ -144,12 +145,13 @@ def assemble(
     store = ImageStore(ledger, home, clock)
     keys = FakeKeys()
     rng = random.Random(1)
+    space = DiskSpace(side.host, home, reclaim)
     puller = Puller(
         tart,
         clock=clock,
         rng=rng,
         metrics=metrics,
-        reclaim=reclaim,
+        space=space,
         settings=settings or PullSettings(),
     )
     images = ImageManager(
@@ -161,7 +163,7 @@ def assemble(
         host=side.host,
         clock=clock,
         backoff=PullBackoff(clock, rng),
-        reclaim=reclaim,
+        space=space,
     )
     return ImageWorld(mac, side, tart, ledger, store, images, metrics, keys, calls)
 

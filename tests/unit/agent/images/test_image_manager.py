@@ -317,7 +317,7 @@ async def test_failed_clone_keeps_the_golden_base(world: ImageWorld, do: str) ->
 async def test_clone_without_space_frees_space_and_retries_once(tmp_path: Path) -> None:
     queries: list[str] = []
 
-    async def reclaim() -> bool:
+    async def reclaim(needed: int | None = None) -> bool:
         queries.append("room")
         return True
 

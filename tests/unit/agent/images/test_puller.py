@@ -82,7 +82,7 @@ async def test_pull_has_a_deadline_even_while_it_progresses(tmp_path: Path) -> N
 async def test_full_disk_is_cleared_once_and_the_pull_retried(tmp_path: Path) -> None:
     queries: list[str] = []
 
-    async def reclaim() -> bool:
+    async def reclaim(needed: int | None = None) -> bool:
         queries.append("room")
         return True
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from bramley.agent.gc import leases
 from bramley.agent.guest.environment import NodeFacts
 from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.guests import Guests
@@ -23,6 +24,7 @@ from bramley.agent.guest.tokens import Tokens
 from bramley.agent.gui_session import GuiSession
 from bramley.agent.host_clock import HostClock
 from bramley.agent.images.credentials import Keyring
+from bramley.agent.images.disk_space import DiskSpace
 from bramley.agent.images.image_manager import ImageManager
 from bramley.agent.images.image_requests import PullBackoff
 from bramley.agent.images.image_store import ImageStore
@@ -155,6 +157,15 @@ class World:
                     return pod
                 await self._until_written(revision)
 
+    async def until_running_pod(self, *names: str, within: float = 600.0) -> str:
+        """Wait until one of these Pods runs, and return its name."""
+        async with asyncio.timeout(within):
+            while True:
+                for name in names:
+                    if await self.phase(name) == "Running":
+                        return name
+                await asyncio.sleep(0.5)
+
     async def until_gone(self, name: str = "runner", within: float = 600.0) -> None:
         async with asyncio.timeout(within):
             revision = self.api.store.revision
@@ -209,7 +220,14 @@ class World:
         tart = Tart(side.programs, binary="tart", home=folders.tart_home, metrics=metrics)
         ledger = Ledger(folders.ledger, durable=False)
         slots = Slots(
-            ledger, runs=side.runs, tart=tart, host=side.host, clock=clock, max_vms=self.max_vms
+            ledger,
+            runs=side.runs,
+            tart=tart,
+            host=side.host,
+            clock=clock,
+            max_vms=self.max_vms,
+            leases=lambda: leases.held(folders.leases),
+            refusal_file=folders.refusal,
         )
         images = self._images(side, kube, tart, ledger, metrics)
         data = UserData(folders.user_data)
@@ -240,15 +258,17 @@ class World:
         self, side: AgentProcess, kube: Client, tart: Tart, ledger: Ledger, metrics: AgentMetrics
     ) -> ImageManager:
         clock, rng = self.mac.clock, random.Random(8)
+        space = DiskSpace(side.host, self.mac.folders.tart_home)
         return ImageManager(
             tart=tart,
             ledger=ledger,
             store=ImageStore(ledger, self.mac.folders.tart_home, clock),
-            puller=Puller(tart, clock=clock, rng=rng, metrics=metrics),
+            puller=Puller(tart, clock=clock, rng=rng, metrics=metrics, space=space),
             keyring=Keyring(kube),
             host=side.host,
             clock=clock,
             backoff=PullBackoff(clock, rng),
+            space=space,
         )
 
     def _session(self, side: AgentProcess, slots: Slots) -> GuiSession:
