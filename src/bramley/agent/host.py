@@ -24,10 +24,11 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class HostProcess:
-    """Any process of this machine whose arguments are readable."""
+    """Any process of this machine whose arguments are readable; `tart_home` is set for a `tart run` whose environment is, too."""
 
     pid: int
     argv: tuple[str, ...]
+    tart_home: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ class Slots:
         processes = self._processes()
         listed = _LISTED.search(message)
         named = {name.strip() for name in listed.group(1).split(",")} if listed else set()
-        known = self._macos(self._occupied(processes) | set(self._foreign(processes)) | named)
+        known = self._macos(self._occupied(processes) | named) | set(self._foreign(processes))
         taken = len(known - {vm, ""})
         if taken >= SYSTEM_LIMIT:
             return
@@ -155,7 +155,7 @@ class Slots:
         """Record that a VM has started, which disproves a refusal if at least as many others ran."""
         if self._refusal is not None:
             processes = self._processes()
-            others = self._macos(self._occupied(processes) | set(self._foreign(processes))) - {vm}
+            others = self._macos(self._occupied(processes) - {vm}) | set(self._foreign(processes))
             if len(others) >= self._refusal.taken and not self.tart.is_linux(vm):
                 self._put(None)
 
@@ -238,7 +238,11 @@ class Slots:
     def _foreign(self, processes: _Processes) -> dict[str, _ForeignVm]:
         """Return the macOS VMs that are not in the ledger; a VM in an unknown folder counts as macOS."""
         known = self.ledger.vms()
-        foreign = self._macos(set(processes.named) - known.keys())
+        foreign = {
+            name: each
+            for name, each in processes.named.items()
+            if name not in known and not self.tart.is_linux(name, each.tart_home)
+        }
         leases = self.leases() if foreign else ()
 
         def is_leased(name: str, process: HostProcess) -> bool:
@@ -246,8 +250,7 @@ class Slots:
 
         return {
             name: _ForeignVm(each.pid, each.argv, is_leased=is_leased(name, each))
-            for name, each in processes.named.items()
-            if name in foreign
+            for name, each in foreign.items()
         }
 
     def _covers(self, lease: Lease, vm: str, process: HostProcess) -> bool:

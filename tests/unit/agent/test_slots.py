@@ -43,8 +43,8 @@ class Mac:
     def is_running(self, _vm: str, _host: object) -> bool:
         return False
 
-    def is_linux(self, vm: str) -> bool:
-        return vm == LINUX
+    def is_linux(self, vm: str, home: str = "") -> bool:
+        return vm == LINUX or home == "/linux"
 
     def boot_id(self) -> str:
         return "boot"
@@ -52,13 +52,18 @@ class Mac:
     def guest_processes(self) -> list[HostProcess]:
         # The newest first, as macOS lists them.
         listed = enumerate(self.commands, start=10)
-        return [HostProcess(pid, tuple(command.split())) for pid, command in listed][::-1]
+        return [_process(pid, command) for pid, command in listed][::-1]
 
     def ancestors(self, pid: int) -> list[int]:
         found = [pid] if pid < 10 + len(self.commands) else []
         while (pid := self.parents.get(pid, 0)) and found:
             found.append(pid)
         return found
+
+
+def _process(pid: int, command: str) -> HostProcess:
+    home, _, rest = command.rpartition(" TART ")
+    return HostProcess(pid, tuple(rest.split()), home)
 
 
 def slots_of(mac: Mac, max_vms: int = 2, *leases: Lease) -> Slots:
@@ -91,6 +96,8 @@ TABLE: dict[str, tuple[list[str], int, bool]] = {
     "Docker three times, and one of ours": ([SERVICE, SERVICE, SERVICE, OWN, SERVICE], 2, True),
     "Docker and a bake": ([SERVICE, BAKE, SERVICE], 2, True),
     "a tart that starts beside Docker": ([SERVICE, OWN], 2, True),
+    "Linux in another folder": (["/linux TART tart run elsewhere", SERVICE, OWN, SERVICE], 2, True),
+    "macOS in another folder": (["/else TART tart run elsewhere", SERVICE, OWN, SERVICE], 2, False),
     "an option before the name": (["tart run --dir a:/b --no-graphics ubuntu", SERVICE, OWN], 2, True),
     "an option with its value": (["tart run --dir=a:/b ubuntu", SERVICE, OWN], 2, True),
     "a tart without a name": (["tart run --no-graphics", OWN], 2, True),

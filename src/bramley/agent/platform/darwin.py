@@ -9,7 +9,7 @@ import os
 import struct
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from bramley.agent.host import HostProcess, SystemInfo, Usage
@@ -67,6 +67,16 @@ def arguments(raw: bytes) -> tuple[str, ...]:
     _, _, rest = raw[4:].partition(b"\0")
     argv = rest.lstrip(b"\0").split(b"\0")
     return tuple(os.fsdecode(argument) for argument in argv[:count])
+
+
+def environment(raw: bytes) -> dict[str, str]:
+    """Parse the variables that follow the arguments in KERN_PROCARGS2, up to an empty one; macOS hides those of some programs."""
+    (count,) = struct.unpack_from("=i", raw)
+    _, _, rest = raw[4:].partition(b"\0")
+    words = rest.lstrip(b"\0").split(b"\0")[count:]
+    end = words.index(b"") if b"" in words else len(words)
+    pairs = (os.fsdecode(word).partition("=") for word in words[:end])
+    return {name: value for name, _, value in pairs}
 
 
 def parse_start(text: str) -> int | None:
@@ -127,7 +137,8 @@ class DarwinHost(system.PosixHost):
 
     def guest_processes(self) -> list[HostProcess]:
         """Return the processes that run a VM."""
-        return system.guest_processes_of(self.processes())
+        guests = system.guest_processes_of(self.processes())
+        return [replace(each, tart_home=self._tart_home(each.pid)) for each in guests]
 
     def parent(self, pid: int) -> int | None:
         """Return the parent of a process."""
@@ -179,10 +190,20 @@ class DarwinHost(system.PosixHost):
         return buffer.raw if written == size else None
 
     def _arguments(self, pid: int, buffer: ctypes.Array[ctypes.c_char]) -> tuple[str, ...]:
+        raw = self._raw_arguments(pid, buffer)
+        return arguments(raw) if raw else ()
+
+    def _tart_home(self, pid: int) -> str:
+        raw = self._raw_arguments(pid, ctypes.create_string_buffer(_MAX_ARGUMENT_BYTES))
+        variables = environment(raw) if raw else {}
+        home = variables.get("HOME")
+        return variables.get("TART_HOME") or (f"{home}/.tart" if home else "")
+
+    def _raw_arguments(self, pid: int, buffer: ctypes.Array[ctypes.c_char]) -> bytes:
         name = (ctypes.c_int * 3)(_CTL_KERN, _KERN_PROCARGS2, pid)
         size = ctypes.c_size_t(len(buffer))
         failed = self._library.sysctl(name, 3, buffer, ctypes.byref(size), None, 0)
-        return () if failed or size.value < 4 else arguments(buffer.raw[: size.value])
+        return b"" if failed or size.value < 4 else buffer.raw[: size.value]
 
     def _duration(self, ticks: int) -> timedelta:
         base = (ctypes.c_uint32 * 2)()

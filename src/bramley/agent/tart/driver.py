@@ -310,10 +310,11 @@ class Tart:
         except OSError:
             return True
 
-    def is_linux(self, vm: str) -> bool:
-        """Return whether the guest of a VM in tart's folder is Linux; False if that is unknown."""
+    def is_linux(self, vm: str, home: str = "") -> bool:
+        """Return whether the guest of a VM in tart's folder, or in another one, is Linux; False if that is unknown."""
+        bundle = Path(home) / "vms" / vm if home else self._bundle(vm)
         # The name may come from the command line of any process.
-        return "/" not in vm and references.is_linux(self._bundle(vm))
+        return "/" not in vm and references.is_linux(bundle)
 
     async def _list(self) -> Sequence[ListedVm]:
         finished = await self._run("list", ("--format", "json"), limit=self.deadlines.list)

@@ -94,9 +94,11 @@ def a_task(resident: int, ticks: int) -> bytes:
     return struct.pack("<6Q12i", 0, resident, ticks, 0, 0, 0, *[0] * 12)
 
 
-def some_arguments(*words: str) -> bytes:
+def some_arguments(*words: str, more: bytes = b"") -> bytes:
     arguments = b"".join(word.encode() + b"\0" for word in words)
-    return struct.pack("<i", len(words)) + b"/path/to/program\0\0\0" + arguments + b"HOME=/\0"
+    variables = b"PATH=/bin\0HOME=/Users/m1\0" + more
+    apple = b"\0ptr_munge=\0main_stack=\0"
+    return struct.pack("<i", len(words)) + b"/path/to/program\0\0\0" + arguments + variables + apple
 
 
 def test_boot_id_is_read_from_the_system(host: DarwinHost) -> None:
@@ -140,7 +142,20 @@ def test_only_processes_that_run_a_vm_are_guests(host: DarwinHost, library: Libr
     }
 
     assert [each.pid for each in host.guest_processes()] == [10, 11]
+    assert [each.tart_home for each in host.guest_processes()] == ["/Users/m1/.tart"] * 2
     assert [each.pid for each in host.processes()] == [10, 11, 12]
+
+
+def test_folder_of_a_tart_is_read_from_its_environment(host: DarwinHost, library: Library) -> None:
+    run = ("/opt/homebrew/bin/tart", "run", "vm")
+    library.bsd = {pid: a_bsd_info() for pid in (10, 11)}
+    library.arguments = {
+        10: some_arguments(*run, more=b"TART_HOME=/Volumes/a b\0"),
+        # The environment of a restricted program is hidden.
+        11: some_arguments(*run).partition(b"PATH=")[0],
+    }
+
+    assert [each.tart_home for each in host.guest_processes()] == ["/Volumes/a b", ""]
 
 
 def test_usage_of_a_process_includes_its_descendants(host: DarwinHost, library: Library) -> None:
