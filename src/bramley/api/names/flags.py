@@ -57,9 +57,7 @@ STAGE_MEGABYTES_PER_SECOND = Flag(
 )
 REGISTER_TAINTS = Flag("--register-taints", env="TART_KUBELET_REGISTER_TAINTS")
 VM_BOOT_TIMEOUT = Flag("--vm-boot-timeout", "300", env="TART_KUBELET_VM_BOOT_TIMEOUT")
-DHCP_LEASES_FILE = Flag(
-    "--dhcp-leases-file", host.DHCP_LEASES, env="TART_KUBELET_DHCP_LEASES_FILE"
-)
+DHCP_LEASES_FILE = Flag("--dhcp-leases-file", host.DHCP_LEASES, env="TART_KUBELET_DHCP_LEASES_FILE")
 AGENT_LOG_LEVEL = Flag("--log-level", "info", env="TART_KUBELET_LOG_LEVEL")
 AGENT_LOG_FORMAT = Flag("--log-format", "json", env="TART_KUBELET_LOG_FORMAT")
 
