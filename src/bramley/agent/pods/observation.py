@@ -94,12 +94,16 @@ def boot_time_left(record: VmRecord, deps: PodDeps) -> timedelta:
 
 
 def boot_timed_out(ref: PodRef, record: VmRecord | None, deps: PodDeps) -> bool:
+    """Return whether a VM that the agent started has no address in time; what an adopted one has done is not known."""
+    if record is None or record.is_adopted or record.boot_id != deps.host.boot_id():
+        return False
+    return has_no_address(ref, record, deps)
+
+
+def has_no_address(ref: PodRef, record: VmRecord, deps: PodDeps) -> bool:
     """Return whether a VM certainly has no address although it was started long ago, and has never had one nor reported."""
     state, pod = deps.states.of(ref.uid), ref.pod
-    if record is None or record.state is not VmState.STARTED or pod is None or record.had_address:
-        return False
-    # The start of an adopted VM is not known, and a guest may have used it since.
-    if record.is_adopted or record.boot_id != deps.host.boot_id():
+    if record.state is not VmState.STARTED or pod is None or record.had_address:
         return False
     has_address = bool(state.address or pod.status.pod_ip) or _phase(pod) is not Phase.PENDING
     if not state.lacks_address or has_address or boot_time_left(record, deps) > timedelta():

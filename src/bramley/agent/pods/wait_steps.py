@@ -108,9 +108,19 @@ async def monitor(context: PodContext) -> Outcome | None:
     if observation.boot_timed_out(context.ref, context.record, deps):
         # Decided again, on a live read.
         return None
+    if observation.has_no_address(context.ref, context.record, deps):
+        _warn_about_adopted_vm(context)
     poll = _poll(context) if address else BOOT_POLL
     left = observation.deadline_left(context.ref.pod, deps)
     return CheckAgain(poll if left is None else min(poll, max(left, _MIN_POLL)), "the VM runs")
+
+
+def _warn_about_adopted_vm(context: PodContext) -> None:
+    """Record once that an adopted VM has no address; it is kept, because a job may have run in it."""
+    seconds = context.deps.boot_timeout.total_seconds()
+    if context.state.record_once(events.BOOT_TIMED_OUT):
+        message = f"adopted VM {context.vm} has no address after {seconds:g} s and is kept: delete the Pod to end it"
+        context.record_warning(events.BOOT_TIMED_OUT, message)
 
 
 async def _publish_address(context: PodContext, address: str) -> None:

@@ -88,7 +88,7 @@ async def test_phase_never_goes_back(tmp_path: Path) -> None:
     assert [order.index(phase) for phase in phases] == sorted(map(order.index, phases))
 
 
-async def test_guest_that_never_asks_for_an_address_is_named_as_the_cause(tmp_path: Path) -> None:
+async def test_guest_that_requests_no_address_is_named_as_the_cause(tmp_path: Path) -> None:
     async with a_world(tmp_path, starts=False, work=10_000.0, has_address=False) as world:
         world.start()
         world.deps.dhcp_leases = DhcpLeases(world.mac.folders.dhcp_leases, world.mac.clock)
@@ -261,6 +261,22 @@ async def test_active_deadline_ends_a_pod_whose_vms_never_have_an_address(tmp_pa
         pod = await world.until_phase("Succeeded", "Failed", within=700)
 
     assert (pod.status.phase, pod.status.reason) == ("Failed", agent.DEADLINE_EXCEEDED)
+
+
+async def test_adopted_vm_without_an_address_is_kept_and_named_once(tmp_path: Path) -> None:
+    """A job may have run in it: neither its disk nor its Pod begins again."""
+    async with a_world(tmp_path, work=10_000.0, has_address=False) as world:
+        await world.pod()
+        await world.until(lambda: world.boots == 1)
+        await world.kill()
+        for record in (world.mac.folders.ledger / "vms").iterdir():
+            record.write_text("damaged")
+        world.start()
+        await asyncio.sleep(2 * TIMEOUT)
+        (warning,) = await warnings(world)
+
+    assert (world.boots, warning.count) == (1, 1)
+    assert "is kept: delete the Pod" in warning.message
 
 
 async def test_each_attempt_has_a_new_disk_and_a_new_mac(tmp_path: Path) -> None:
