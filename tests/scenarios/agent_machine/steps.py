@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from bramley.agent.platform.system import GUEST_SERVICE
 from bramley.api.core import Node, Pod
 from bramley.base import errors
+from bramley.sim.mac.processes import Process
 from tests.scenarios.agent_life.invariants import FINISHED
 from tests.scenarios.agent_life.world import IMAGE, NAMESPACE, NODE, TAGGED
 from tests.scenarios.agent_machine.machine import Machine
@@ -347,6 +349,19 @@ class LeakSlot:
 
     async def apply(self, machine: Machine) -> None:
         machine.world.mac.settings.host(leaked_slots=1)
+
+
+@dataclass(frozen=True)
+class RunDocker:
+    """Another program runs a Linux guest, until the next reboot."""
+
+    async def apply(self, machine: Machine) -> None:
+        machine.world.mac.table.spawn((f"/x/{GUEST_SERVICE}",), _run_forever)
+
+
+async def _run_forever(_: Process) -> int:
+    await asyncio.get_running_loop().create_future()
+    return 0
 
 
 @dataclass(frozen=True)
