@@ -55,6 +55,8 @@ class AgentProcess:
         """Kill the agent's process."""
         if self.is_alive:
             self.is_alive = False
+            # The tasks of the dead agent, which are cancelled later, must not acquire a lock again.
+            self._process.exit_code.set_result(-signal.SIGKILL)
             for release in self._process.on_exit:
                 release()
             self._disk_at_death = Snapshot(self.mac.folders.state, self.mac.folders.user_data)
@@ -220,7 +222,8 @@ class SimulatedHost:
     def lock_folder(self, folder: Path) -> Callable[[], None] | None:
         """Acquire the lock of a staging folder for the agent."""
         locks, path, agent = self._mac.tart.flocks, str(folder), self._agent
-        if folder.is_symlink() or not folder.is_dir() or locks.holder(path) is not None:
+        is_lockable = folder.is_dir() and not folder.is_symlink() and agent.is_alive
+        if not is_lockable or locks.holder(path) is not None:
             return None
         locks.try_acquire(path, agent)
         return lambda: locks.release(path, agent)

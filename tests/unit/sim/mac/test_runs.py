@@ -79,6 +79,19 @@ async def test_flock_on_a_vm_is_a_lock_without_a_holder(host: AgentOnMac) -> Non
     assert not host.agent.host.is_locked(config)
 
 
+async def test_dead_agent_holds_and_acquires_no_locks(host: AgentOnMac) -> None:
+    folder = host.mac.folders.tart_home / "tmp" / "download"
+    folder.mkdir(parents=True)
+    dead = host.agent
+    assert dead.host.lock_folder(folder) is not None
+    dead.kill()
+
+    assert not dead.host.is_locked(folder)
+    assert dead.host.lock_folder(folder) is None
+    host.next_agent()
+    assert host.agent.host.lock_folder(folder) is not None
+
+
 async def test_leaked_guest_outlives_its_tart_until_the_host_reboots(host: AgentOnMac) -> None:
     host.mac.faults.add("tart run", "outlives", times=1)
     vm = await host.running_vm()
