@@ -55,7 +55,8 @@ class DhcpLeases(Step):
                     "write",
                     host.SHARING_PREFERENCES,
                     host.SHARING_DHCP,
-                    "-dict-add",
+                    # `defaults` adds nothing to a value of another type, which the server cannot use either.
+                    "-dict" if _is_other_type(facts) else "-dict-add",
                     host.SHARING_LEASE_SECONDS,
                     "-int",
                     str(LEASE_SECONDS),
@@ -87,11 +88,21 @@ def remove(facts: Facts) -> Iterator[Command]:
 
 def _server_settings(facts: Facts) -> dict[str, Any]:
     """Return the settings of the DHCP server; empty if there are none, or they cannot be read."""
+    settings = _preferences(facts).get(host.SHARING_DHCP)
+    return settings if isinstance(settings, dict) else {}
+
+
+def _is_other_type(facts: Facts) -> bool:
+    """Return whether the settings of the DHCP server are known to be no dictionary."""
+    return not isinstance(_preferences(facts).get(host.SHARING_DHCP, {}), dict)
+
+
+def _preferences(facts: Facts) -> dict[str, Any]:
+    """Return the whole file; empty if there is none, or it cannot be read."""
     result = facts.result(PREFERENCES)
     try:
         preferences = plistlib.loads(result.output, fmt=plistlib.FMT_XML) if not result.code else {}
     # plistlib does not wrap the errors of its parser.
     except (ExpatError, ValueError, LookupError, TypeError, AttributeError):
         return {}
-    settings = preferences.get(host.SHARING_DHCP) if isinstance(preferences, dict) else None
-    return settings if isinstance(settings, dict) else {}
+    return preferences if isinstance(preferences, dict) else {}

@@ -94,6 +94,18 @@ async def test_lease_time_that_was_reset_is_found_and_set_again(tmp_path: Path) 
     assert preferences(connection.mac)["bootpd"]["DHCPLeaseTimeSecs"] == 600
 
 
+@pytest.mark.parametrize("damage", [plistlib.dumps({"bootpd": "x", "NAT": {}}), plistlib.dumps([]), b"x", b"<plist>x</plist>"])  # fmt: skip
+async def test_unusable_preferences_are_replaced(damage: bytes, tmp_path: Path) -> None:
+    """`defaults` refuses to add an entry to a value that is no dictionary."""
+    connection = await fixtures.mac(tmp_path)
+    connection.mac.files.write(host.SHARING_PREFERENCES, damage)
+
+    await converge.apply(connection, [STEP])
+
+    assert preferences(connection.mac)["bootpd"] == {"DHCPLeaseTimeSecs": 600}
+    assert (await converge.plan(connection, [STEP])).is_empty
+
+
 async def test_interrupted_step_converges(tmp_path: Path) -> None:
     sudo = Sudo("m1", Secret(PASSWORD))
     template = await MacTemplate.make(tmp_path, sudo, change=write_foreign)

@@ -24,6 +24,8 @@ _GLOBAL_NAMES = ("-g", "-globalDomain", "NSGlobalDomain", "Apple Global Domain")
 HARDWARE_UUID = "5B1F7A60-0C5E-5E5C-9B0A-4D1F2E3C4B5A"
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _MODE = 0o600
+# The types of values that these words append to.
+_APPENDABLE: dict[str, type] = {"-array-add": list, "-dict-add": dict}
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
 Verb = Callable[[Mac, Call, str, list[str]], Result]
@@ -76,6 +78,10 @@ def _write(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     key, kind, values = words[0], words[1], words[2:]
     if not kind.startswith("-") or kind[1:].replace(".", "").isdigit():
         kind, values = "-string", words[1:]
+    if key in preferences and not isinstance(preferences[key], _APPENDABLE.get(kind, object)):
+        name = "an array" if kind == "-array-add" else "a dictionary"
+        message = f"Value for key {key} is not {name}; cannot append.  Leaving defaults unchanged."
+        return _error(mac, message)
     preferences[key] = _value(kind, values, preferences.get(key))
     return _save(mac, call, path, preferences)
 
@@ -132,10 +138,10 @@ def _save(mac: Mac, call: Call, path: str, preferences: dict[str, Any]) -> Resul
 
 def _value(kind: str, values: list[str], current: Any) -> Any:
     if kind in {"-array", "-array-add"}:
-        before = current if kind == "-array-add" and isinstance(current, list) else []
+        before = current if kind == "-array-add" and current else []
         return [*before, *_elements(values)]
     if kind in {"-dict", "-dict-add"}:
-        entries = current if kind == "-dict-add" and isinstance(current, dict) else {}
+        entries = current if kind == "-dict-add" and current else {}
         return {**entries, **_entries(values)}
     [value] = _exactly(values, 1)
     return _scalar(kind, value)

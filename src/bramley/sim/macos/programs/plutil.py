@@ -118,10 +118,14 @@ class InvalidPropertyList(Exception):
 def read(contents: bytes) -> Any:
     """Return the value of a property list."""
     try:
-        return plistlib.loads(contents)
+        value = plistlib.loads(contents)
     # plistlib does not wrap the errors of its parsers.
     except (ExpatError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:  # fmt: skip
         raise InvalidPropertyList(str(error) or type(error).__name__) from error
+    if value is None:
+        # Text without an element.
+        raise InvalidPropertyList("Encountered unexpected EOF")
+    return value
 
 
 def read_dict(mac: Mac, path: str) -> dict[str, Any] | None:
