@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,8 @@ class AgentDeps:
     has_sockets: bool = True
     # By default records survive a power failure; a simulated Mac has none.
     open_ledger: Callable[[Path], Ledger] = Ledger
+    # Awaited before anything else: what an earlier agent has left must not run beside this one.
+    clean_up: Callable[[], Awaitable[None]] | None = None
     # Tasks of a real host, such as log rotation.
     background_tasks: tuple[Callable[[], Coroutine[Any, Any, object]], ...] = ()
 
@@ -77,7 +79,11 @@ class Agent:
         state_folder.make_folders(settings.folders)
         # Before the components: the ledger allows one writer only.
         with state_folder.hold_lock(settings.folders.lock):
+            if self._deps.clean_up is not None:
+                await self._deps.clean_up()
             self.components = components = AgentComponents(settings, self._deps)
+            # Before any task runs tart, which would remove what an interrupted pull has left.
+            await components.partial_downloads.hold_existing()
             logger.info("Starting agent", node=settings.node.name, address=settings.node.address)
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(task) for task in components.tasks()]
@@ -165,5 +171,6 @@ def _host_deps(
         clock=clock,
         rng=rng,
         registry=CollectorRegistry(),
-        background_tasks=(journal.kill_leftovers, logs.run),
+        clean_up=journal.kill_leftovers,
+        background_tasks=(logs.run,),
     )

@@ -26,6 +26,7 @@ from bramley.agent.images.disk_space import DiskSpace
 from bramley.agent.images.image_manager import ImageManager
 from bramley.agent.images.image_requests import PullBackoff
 from bramley.agent.images.image_store import ImageStore
+from bramley.agent.images.partial_downloads import PartialDownloads
 from bramley.agent.images.puller import Puller
 from bramley.agent.images.staging import Staging, StagingSettings
 from bramley.agent.ledger import VmState
@@ -74,6 +75,7 @@ class AgentComponents:
         self.session = self._new_session()
         self.manager = self._new_manager()
         self.image_store = ImageStore(self.ledger, settings.folders.tart_home, clock)
+        self.partial_downloads = PartialDownloads(settings.folders.tart_home, deps.host, deps.clock)
         self.collector = self._new_collector() if settings.gc_enabled else None
         self.images = self._new_images()
         self.staging = self._new_staging()
@@ -189,6 +191,7 @@ class AgentComponents:
             clock=self.clock,
             list_pods=collector.list_pods_of(deps.kube, settings.node.name),
             remove_vm=self._remove_vm,
+            drop_partial_downloads=self.partial_downloads.drop_idle,
             leases=settings.folders.leases,
             binary=settings.tart_binary,
         )
@@ -202,7 +205,14 @@ class AgentComponents:
             tart=self.tart,
             ledger=self.ledger,
             store=self.image_store,
-            puller=Puller(self.tart, clock=clock, rng=rng, metrics=self.metrics, space=space),
+            puller=Puller(
+                self.tart,
+                clock=clock,
+                rng=rng,
+                metrics=self.metrics,
+                space=space,
+                partials=self.partial_downloads,
+            ),
             keyring=Keyring(deps.kube, self._settings.registry_credentials),
             host=deps.host,
             clock=clock,

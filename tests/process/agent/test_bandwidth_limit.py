@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from bramley.agent import platform
 from bramley.agent.images.disk_space import DiskSpace
+from bramley.agent.images.partial_downloads import PartialDownloads
 from bramley.agent.images.pull_monitor import PullControl
 from bramley.agent.images.puller import Puller, PullSpec
 from bramley.agent.metrics import AgentMetrics
@@ -53,8 +54,15 @@ async def test_limited_pull_takes_at_least_as_long_as_the_limit_requires(
         home=mac.folders.tart_home,
         metrics=metrics,
     )
-    space = DiskSpace(platform.current(), mac.folders.tart_home)
-    puller = Puller(tart, clock=SystemClock(), rng=random.Random(1), metrics=metrics, space=space)
+    clock, host, home = SystemClock(), platform.current(), mac.folders.tart_home
+    puller = Puller(
+        tart,
+        clock=clock,
+        rng=random.Random(1),
+        metrics=metrics,
+        space=DiskSpace(host, home),
+        partials=PartialDownloads(home, host, clock),
+    )
 
     for image in IMAGES:
         seconds = await took(puller, image, limit)

@@ -66,6 +66,8 @@ class GarbageCollector:
     clock: HostClock
     list_pods: ListPods
     remove_vm: RemoveVm
+    # Called when space is short, before the first command of tart.
+    drop_partial_downloads: Callable[[], None] = lambda: None
     leases: Path
     binary: str
     period: timedelta = PERIOD
@@ -90,6 +92,9 @@ class GarbageCollector:
 
     async def _run_pass(self, needed: float) -> bool:
         async with self._lock:
+            space = self._space()
+            if space is not None and (space.free_share < self.floor or space.free < needed):
+                self.drop_partial_downloads()
             try:
                 # Outside of the guard, which blocks new leases; the plan protects records that are younger than these lists.
                 pods, listed = await self._list_pods(), await self._list_vms()

@@ -122,6 +122,7 @@ class ImageManager:
         """Pull requested images until cancelled; the next agent continues an interrupted pull."""
         self._finish_interrupted_pulls()
         async with asyncio.TaskGroup() as group:
+            group.create_task(self.puller.partials.run())
             while True:
                 pull = await self._new_pulls.get()
                 # It may have been cancelled, and requested again, while it was queued.
@@ -176,10 +177,13 @@ class ImageManager:
             pull.task.cancel()
             # Until tart was killed: only then its partial download can be removed.
             await asyncio.wait([pull.task])
-        await self.remove_partial_downloads()
+        await self.remove_partial_download(image)
 
-    async def remove_partial_downloads(self) -> None:
-        """Make tart remove what killed pulls left: every command except pull and clone does that first."""
+    async def remove_partial_download(self, image: str) -> None:
+        """Make tart remove what a killed pull has left: every command except pull and clone does that first."""
+        reference = references.parse(image)
+        if reference is not None:
+            self.puller.partials.drop(reference)
         with contextlib.suppress(errors.BramleyError):
             await self.tart.list()
 
@@ -272,12 +276,10 @@ class ImageManager:
         spec.credentials = await self.keyring.find(
             pull.reference, namespace=request.namespace, secrets=request.pull_secrets
         )
+        spec.expected_bytes = self.store.last_size(pull.reference)
         # Before the pull: after a crash the ledger must know which cached images are ours.
         self.store.record_pull_start(pull.reference, pull.image)
         try:
-            # For an image that no Pod needs yet nothing is deleted.
-            expected = 0 if spec.is_staged else self.store.last_size(pull.reference)
-            await self.space.ensure("pull", expected=expected)
             await self.puller.fetch(spec)
         except (errors.BramleyError, asyncio.CancelledError):
             self.store.drop_pending(pull.image)

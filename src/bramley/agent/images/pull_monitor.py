@@ -164,9 +164,11 @@ class PullMonitor:
         stall: timedelta,
         home: Path,
         shortage: Callable[[], errors.BramleyError | None] = lambda: None,
+        on_tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._control = control
         self._shortage = shortage
+        self._on_tick = on_tick
         self._clock = clock
         self._stall = stall
         self._home = home
@@ -202,6 +204,7 @@ class PullMonitor:
         control, now = self._control, self._clock.monotonic()
         elapsed, self._last_check = now - self._last_check, now
         self._update_idle_time(elapsed)
+        self._on_tick()
         if control.stop_error is None:
             control.stop_error = control.stop_reason() or self._shortage()
         if control.stop_error is None and self._idle_seconds >= self._stall.total_seconds():

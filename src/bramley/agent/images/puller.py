@@ -14,6 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 
 from bramley.agent.images.disk_space import DiskSpace
+from bramley.agent.images.partial_downloads import PartialDownloads
 from bramley.agent.images.pull_monitor import PullControl, PullMonitor, Stalled
 from bramley.agent.metrics import CANCELLED, DONE, FAILED, AgentMetrics
 from bramley.agent.tart import references
@@ -55,6 +56,8 @@ class PullSpec:
     reference: Reference
     is_staged: bool = False
     credentials: Credentials | None = None
+    # The size of an earlier image of the same repository.
+    expected_bytes: int = 0
     control: PullControl = field(default_factory=PullControl)
 
 
@@ -85,6 +88,7 @@ class Puller:
     rng: random.Random
     metrics: AgentMetrics
     space: DiskSpace
+    partials: PartialDownloads
     settings: PullSettings = field(default_factory=PullSettings)
     _queues: dict[str, _RegistryQueue] = field(default_factory=dict)
 
@@ -93,10 +97,20 @@ class Puller:
         started = self.clock.monotonic()
         result = FAILED
         try:
-            await self._pull_with_retries(spec)
+            with self.partials.in_use(spec.reference):
+                # For an image that no Pod needs yet nothing is deleted.
+                expected = 0 if spec.is_staged else spec.expected_bytes
+                await self.space.ensure("pull", expected=expected)
+                await self._pull_with_retries(spec)
+            # Only if it was not needed: another program has pulled the image.
+            self.partials.drop(spec.reference)
             result = DONE
         except asyncio.CancelledError:
             result = CANCELLED
+            raise
+        except NoSpace:
+            # What it has downloaded would fill the disk for all others.
+            self.partials.drop(spec.reference)
             raise
         finally:
             self.metrics.image_pulls.of(result).inc()
@@ -157,7 +171,6 @@ class Puller:
             retries.throttled -= 1
             return retries.throttled > 0 and await self._back_off(retries)
         if isinstance(error, Stalled):
-            # No pause: another tart command would remove the partial download, which the next pull continues.
             self.metrics.tart_timeouts.of("pull").inc()
             retries.stalled -= 1
             return retries.stalled > 0
@@ -181,20 +194,24 @@ class Puller:
             stall=settings.stall,
             home=self.tart.home,
             shortage=lambda: self._shortage(spec),
+            on_tick=lambda: self.partials.hand_over(spec.reference),
         )
         concurrency = settings.staging_concurrency if spec.is_staged else settings.concurrency
         # Each time the registry throttles, the concurrency is halved.
         concurrency = max(1, concurrency >> (settings.throttled_retries - throttled))
-        await monitor.run(
-            self.tart.pull(
-                spec.reference.normalized,
-                credentials=spec.credentials,
-                concurrency=concurrency,
-                on_line=control.progress.feed_line,
-                gate=control.gate,
-                limit=settings.max_staging_duration if spec.is_staged else settings.max_duration,
-            )
+        pull = self.tart.pull(
+            spec.reference.normalized,
+            credentials=spec.credentials,
+            concurrency=concurrency,
+            on_line=control.progress.feed_line,
+            gate=control.gate,
+            limit=settings.max_staging_duration if spec.is_staged else settings.max_duration,
         )
+        try:
+            await monitor.run(pull)
+        finally:
+            # At once: the next command of tart would remove what the pull has left.
+            self.partials.hold(spec.reference)
 
     def _shortage(self, spec: PullSpec) -> errors.BramleyError | None:
         """Return the error for a pull that cannot fit on the disk: uncompressed, its disk is at least as large as compressed."""

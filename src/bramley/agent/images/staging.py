@@ -216,7 +216,7 @@ class Staging:
             status = failed_image(image, image_state.error)
             if isinstance(image_state.error, errors.Refused):
                 self._finished[image] = status
-                await self.images.remove_partial_downloads()
+                await self.images.remove_partial_download(image)
             return status
         return StagedImage(image, State.PULLING, percent=image_state.percent)
 

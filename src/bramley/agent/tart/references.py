@@ -65,9 +65,13 @@ def parse(image: str) -> Reference | None:
 
 def folder(home: Path, reference: Reference, name: str) -> Path:
     """Return where tart stores a tag (a link) or a digest (a folder) of an image's repository."""
+    return registry_folder(home, reference) / reference.path / name
+
+
+def registry_folder(home: Path, reference: Reference) -> Path:
+    """Return where tart stores the images of a registry; it is locked (`flock`) during a pull."""
     # A colon separates folders in some APIs of macOS, so tart percent-encodes it.
-    host = reference.host.replace(":", "%3A")
-    return home / "cache" / "OCIs" / host / reference.path / name
+    return home / "cache" / "OCIs" / reference.host.replace(":", "%3A")
 
 
 def pull_folder(home: Path, reference: Reference) -> Path:

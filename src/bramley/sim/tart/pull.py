@@ -239,6 +239,7 @@ def run_transfer(
         seconds = max(0, until - done) / min(rates[0] / count, rates[1]) * context.settings.scale
         yield effects.Sleep(seconds)
         yield from _apply_faults(context, transfer, when, percent)
+        registry.count_bytes(context, transfer.on, max(0, until - done))
         done = until
         on_bytes(done)
         now = context.now()

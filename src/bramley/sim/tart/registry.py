@@ -165,6 +165,13 @@ def _folder(context: Context, reference: Reference) -> str:
     )
 
 
+def count_bytes(context: Context, verb: str, count: int) -> None:
+    """Count what a command has transferred, for tests."""
+    os.makedirs(context.hidden, exist_ok=True)
+    with open(os.path.join(context.hidden, f"{verb}ed-bytes"), "a", encoding="utf-8") as file:
+        file.write(f"{count}\n")
+
+
 def check_login(context: Context, reference: Reference, facts: Mapping[str, Any]) -> None:
     """Fail without the right credentials for an image that needs them."""
     requested, host = facts["needs_login"], reference.host

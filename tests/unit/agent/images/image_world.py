@@ -16,6 +16,7 @@ from bramley.agent.images.disk_space import DiskSpace, Reclaim
 from bramley.agent.images.image_manager import ImageManager
 from bramley.agent.images.image_requests import Failed, ImageRequest, ImageState, PullBackoff, Ready
 from bramley.agent.images.image_store import ImageStore
+from bramley.agent.images.partial_downloads import PartialDownloads
 from bramley.agent.images.puller import Puller, PullSettings
 from bramley.agent.ledger import Ledger
 from bramley.agent.metrics import AgentMetrics
@@ -152,6 +153,7 @@ def assemble(
         rng=rng,
         metrics=metrics,
         space=space,
+        partials=PartialDownloads(home, side.host, clock),
         settings=settings or PullSettings(),
     )
     images = ImageManager(

@@ -28,6 +28,7 @@ from bramley.agent.images.disk_space import DiskSpace
 from bramley.agent.images.image_manager import ImageManager
 from bramley.agent.images.image_requests import PullBackoff
 from bramley.agent.images.image_store import ImageStore
+from bramley.agent.images.partial_downloads import PartialDownloads
 from bramley.agent.images.puller import Puller
 from bramley.agent.ledger import Ledger
 from bramley.agent.metrics import AgentMetrics
@@ -263,7 +264,14 @@ class World:
             tart=tart,
             ledger=ledger,
             store=ImageStore(ledger, self.mac.folders.tart_home, clock),
-            puller=Puller(tart, clock=clock, rng=rng, metrics=metrics, space=space),
+            puller=Puller(
+                tart,
+                clock=clock,
+                rng=rng,
+                metrics=metrics,
+                space=space,
+                partials=PartialDownloads(self.mac.folders.tart_home, side.host, clock),
+            ),
             keyring=Keyring(kube),
             host=side.host,
             clock=clock,
