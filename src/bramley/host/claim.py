@@ -1,10 +1,13 @@
-"""The claim of a run on a Mac: of two concurrent runs the later one continues, and the earlier one stops before its next command.
+"""The claim of a run on a Mac: of two concurrent runs the later one continues, and the earlier one is refused at its next command.
 
-A claim is a file on the Mac that does not survive a reboot. It is written before the first change and checked before every other
-one. No run ever waits for a claim, so a run that died blocks no other. When another run begins, at most one command is in progress.
+A claim is a file on the Mac that does not survive a reboot. It is written before the first change. It travels with every other command
+as a `Guard`, and the Mac itself checks it: once a newer claim is written and the command in progress has ended, no command of an
+earlier run changes anything. A newer run waits for that command for ten seconds and then stops it, so a run that died blocks no other.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -33,17 +36,55 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         if current is None or current.run == self.run:
             return self
         if is_held or 0 < self.epoch < current.epoch:
-            raise Conflict(
-                f"another run works on this Mac ({current.by[:200]}), so this one has stopped; wait until the other one has ended, "
-                "then run this again"
-            )
+            raise conflict(facts.file(CLAIM_FILE))
         # Never lower: otherwise a former leader could begin again after a run by hand, which has epoch 0.
         return msgspec.structs.replace(self, epoch=max(self.epoch, current.epoch))
 
+    def guard(self) -> Guard:
+        """Return the guard of commands that are executed under this claim."""
+        return Guard(msgspec.json.encode(self).decode(), self.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A claim as it travels with commands; with `acquires`, the Mac is claimed first, unless its claim is not the `expected` one."""
+
+    line: str
+    epoch: int = 0
+    acquires: bool = False
+    expected: bytes | None = None
+
+    def acquiring(self, expected: bytes | None) -> Guard:
+        """Return the guard of the first commands of a run; the next boot of the Mac removes its claim, so also of the first after it."""
+        return replace(self, acquires=True, expected=expected)
+
+    def held(self) -> Guard:
+        """Return the guard of the commands after the first ones."""
+        return replace(self, acquires=False, expected=None)
+
+    @property
+    def content(self) -> bytes:
+        """Return the content of the claim's file."""
+        return self.line.encode() + b"\n"
+
     def write(self) -> Write:
         """Return the command that claims the Mac."""
-        content = msgspec.json.encode(self) + b"\n"
-        return Write(path=host.CLAIM, content=content, purpose="claim the Mac for this run")
+        return Write(path=host.CLAIM, content=self.content, purpose="claim the Mac for this run")
+
+    def check(self, current: bytes | None) -> None:
+        """Raise Conflict if commands must not be executed on a Mac with this claim."""
+        allowed = {self.content, *((None, b"", self.expected) if self.acquires else ())}
+        if current not in allowed:
+            raise conflict(current)
+
+
+def conflict(content: bytes | None) -> Conflict:
+    """Return the error of a run that was refused because of this claim."""
+    current = _read(content)
+    return Conflict(
+        f"another run works on this Mac ({current.by[:200] if current else 'its claim is gone'}), so this one has stopped; wait until "
+        "the other one has ended, then run this again"
+    )
 
 
 def _read(content: bytes | None) -> Claim | None:

@@ -3,29 +3,72 @@
 Every implementation guarantees: a command is complete when `execute` returns, and may or may not have been executed when it raises
 HostUnreachable; a file has its old or its new content, never a mixture; no secret appears in an error, a log or the process table of
 either machine; every call ends by its deadline. The deadlines, the wait loop and the error texts that they share are here as well.
-Errors: HostUnreachable (the connection), CommandFailed (the program), TimedOut (its deadline), HostKeyChanged, LoginRefused.
+Errors: HostUnreachable (the connection), CommandFailed (the program), TimedOut (its deadline), HostKeyChanged, LoginRefused, and
+Conflict (the Mac is claimed by another run).
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from bramley.base.clock import Clock
 from bramley.base.errors import CommandFailed, TimedOut
 from bramley.base.secret import Secret, SecretBytes, redact
-from bramley.host.commands import Command, Probe, Run, Wait, Write
+from bramley.host.claim import Guard
+from bramley.host.commands import (
+    Command,
+    Folder,
+    Link,
+    Probe,
+    Remove,
+    Rename,
+    Run,
+    Seal,
+    Wait,
+    Write,
+)
 from bramley.host.facts import Facts, RunResult
 
+# The commands that can share a round trip with others: they need no answer while they run.
+Batchable = Run | Write | Folder | Link | Rename | Remove | Seal | Wait
+# Called with the number of a command when it begins.
+OnStarted = Callable[[int], None]
 Renew = Callable[[], None]
 _MAX_OUTPUT = 600
 # Shorter lines of a secret occur in any text.
 _MIN_SECRET_LINE = 6
 _NO_SUDO = "sudo: a password is required"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Commands to execute in order until one fails, the probes that follow them, and the claim under which they are executed."""
+
+    commands: Sequence[Command] = ()
+    probes: Sequence[Probe] = ()
+    guard: Guard | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """The results of the probes, and the error of the last command whose failure is ignored."""
+
+    facts: Facts
+    ignored_failure: str = ""
 
 
 class Connection(Protocol):
@@ -40,9 +83,46 @@ class Connection(Protocol):
         """Execute one command to its end."""
         ...
 
+    async def execute_all(
+        self, batch: Batch, *, on_started: OnStarted = lambda _: None
+    ) -> BatchResult:
+        """Execute a batch in as few round trips as possible; the last started command is that which failed."""
+        ...
+
     async def probe(self, probes: Collection[Probe]) -> Facts:
         """Execute all probes in one round trip."""
         ...
+
+
+def is_batchable(command: Command) -> TypeGuard[Batchable]:
+    """Return whether a command can share a round trip with others."""
+    if isinstance(command, Run | Write) and command.sudo_password:
+        return False
+    if isinstance(command, Run):
+        # Behind sudo, an exit code other than 0 may be that of sudo.
+        return not command.prompt and (command.as_root or command.accepted_codes == (0,))
+    return isinstance(command, Batchable)
+
+
+def segments(commands: Sequence[Command]) -> list[list[Command]]:
+    """Return the commands of each round trip."""
+    found: list[list[Command]] = []
+    for command in commands:
+        if found and is_batchable(command) and is_batchable(found[-1][-1]):
+            found[-1].append(command)
+        else:
+            found.append([command])
+    return found
+
+
+def round_trips(batch: Batch) -> int:
+    """Return the number of round trips of a batch; the probes share that of the last command, if it can be shared."""
+    claims_first = bool(batch.guard and batch.guard.acquires) and not is_batchable(
+        batch.commands[0]
+    )
+    is_shared = bool(batch.commands) and is_batchable(batch.commands[-1])
+    probes_last = bool(batch.probes) and not is_shared
+    return len(segments(batch.commands)) + claims_first + probes_last
 
 
 async def wait_until(
@@ -58,8 +138,13 @@ async def wait_until(
             break
         await asyncio.sleep(command.interval.total_seconds())
     if not command.ignore_failure:
-        limit = f"{command.timeout.total_seconds():g} s"
-        raise TimedOut(f"{host}: {command.purpose}: condition not met within {limit}")
+        raise unmet(command, host)
+
+
+def unmet(command: Wait, host: str) -> TimedOut:
+    """Return the error of a condition that was not met in time."""
+    limit = f"{command.timeout.total_seconds():g} s"
+    return TimedOut(f"{host}: {command.purpose}: condition not met within {limit}")
 
 
 @asynccontextmanager

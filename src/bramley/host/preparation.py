@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from bramley.base.errors import BramleyError, CommandFailed
 from bramley.base.secret import Secret
-from bramley.host import converge, kcpassword, loginwindow
+from bramley.host import converge, kcpassword, loginwindow, step_runner
 from bramley.host.claim import Claim
 from bramley.host.connection import Connection
 from bramley.host.progress import OnProgress, Report
@@ -64,7 +64,7 @@ def _step_errors(mac: Connection, step: Step) -> Iterator[None]:
     try:
         yield
     except BramleyError as error:
-        raise converge.with_step_name(step, mac, error) from error
+        raise step_runner.with_step_name(step, mac, error) from error
 
 
 async def _store_password(mac: Connection, password: Secret) -> int:

@@ -17,7 +17,7 @@ import pytest
 
 from bramley.api.core import Node, Pod
 from bramley.api.names import host, labels
-from bramley.app import macs
+from bramley.app import hosts, macs
 from bramley.base import errors
 from bramley.host import converge
 from bramley.host.progress import CommandStarted, Plan, Progress, Report
@@ -39,6 +39,7 @@ class Bootstrapped:
     run: RunOnLoop
     since: datetime
     report: Report
+    trips: int
     state: dict[str, Any]
 
 
@@ -54,12 +55,15 @@ def complete(server: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with open_on_loop(lambda: bare(server, root, lambda _: None)) as (mac, run):
         since = now(mac)
         report = run(bootstrap(mac))
-        yield Bootstrapped(mac, run, since, report, describe(mac))
+        trips = len(mac.served.commands)
+        yield Bootstrapped(mac, run, since, report, trips, describe(mac))
 
 
 async def bootstrap(mac: Mac, on_progress: Callable[[Progress], None] = lambda _: None) -> Report:
     async with mac.connected() as connection:
-        return await converge.apply(connection, mac.steps, on_progress=on_progress)
+        return await converge.apply(
+            connection, mac.steps, on_progress=on_progress, claim=hosts.claim()
+        )
 
 
 def now(mac: Mac) -> datetime:
@@ -119,6 +123,11 @@ def test_bare_mac_becomes_a_node_that_runs_pods(complete: Bootstrapped) -> None:
     )
     assert complete.report.pending == ()
     complete.run(scenario(complete.mac))
+
+
+def test_bootstrap_takes_few_round_trips(complete: Bootstrapped) -> None:
+    """210 with a round trip for each command, each check of the claim and each step's facts."""
+    assert complete.trips <= 45
 
 
 def test_second_run_probes_once_and_writes_nothing(complete: Bootstrapped) -> None:

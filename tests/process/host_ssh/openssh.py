@@ -34,7 +34,8 @@ home=${0%/*}/..
 may_ask=no prompt='Password:'
 while [ "$#" -gt 0 ]; do
     case $1 in
-    -n) shift ;;
+    -n | -H) shift ;;
+    -u) shift 2 ;;
     -S) may_ask=yes; shift ;;
     -p) prompt=$2; shift 2 ;;
     --) shift; break ;;

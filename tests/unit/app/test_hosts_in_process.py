@@ -14,7 +14,7 @@ from bramley.app.hosts import ApplyOptions
 from bramley.base.errors import BadConfiguration, UnsupportedHost
 from bramley.host import claim, drift, sequence
 from bramley.host.commands import Command, Probe
-from bramley.host.connection import Connection
+from bramley.host.connection import Batch, BatchResult, Connection, OnStarted
 from bramley.host.facts import Facts
 from bramley.host.step import Step
 from bramley.host.steps.hostname import Hostname
@@ -70,6 +70,11 @@ class CountingConnection:
 
     async def execute(self, command: Command) -> None:
         await self._mac.execute(command)
+
+    async def execute_all(
+        self, batch: Batch, *, on_started: OnStarted = lambda _: None
+    ) -> BatchResult:
+        return await self._mac.execute_all(batch, on_started=on_started)
 
     async def probe(self, probes: Collection[Probe]) -> Facts:
         self.probes += 1

@@ -9,9 +9,12 @@ import pytest
 
 from bramley.base import errors
 from bramley.host import converge, drift, progress
+from bramley.host.claim import CLAIM_FILE
 from bramley.host.commands import Command, Folder, Probe, ReadFile, Reboot, Write
+from bramley.host.connection import Batch, BatchResult, OnStarted
 from bramley.host.facts import Facts
 from bramley.host.step import Step
+from bramley.sim.macos.connection import execute_in_order
 
 
 @dataclass
@@ -32,6 +35,13 @@ class FakeMac:
         if isinstance(command, Write) and command.path != self.loses:
             assert isinstance(command.content, bytes)
             self.files[command.path] = command.content
+
+    async def execute_all(
+        self, batch: Batch, *, on_started: OnStarted = lambda _: None
+    ) -> BatchResult:
+        return await execute_in_order(
+            self, batch, on_started, read_claim=lambda: self.files.get(CLAIM_FILE.path)
+        )
 
     async def probe(self, probes: Collection[Probe]) -> Facts:
         self.probes += 1
@@ -143,6 +153,20 @@ async def test_change_that_does_not_last_is_reported_and_not_stamped() -> None:
     with pytest.raises(errors.NotConverged, match=r"mac-1: step a: .*; remaining: write a"):
         await converge.apply(mac, three_files())
     assert drift.STAMPS_FILE.path not in mac.files
+
+
+class Unplannable(OneFile):
+    """A step that fails before its first command."""
+
+    def plan(self, facts: Facts) -> Iterator[Command]:  # noqa: ARG002 - part of the seam
+        raise errors.NotConverged("no plan")
+
+
+async def test_stamp_is_written_although_a_later_step_fails() -> None:
+    mac = FakeMac()
+    with pytest.raises(errors.NotConverged, match="step z: no plan"):
+        await converge.apply(mac, [OneFile("/a", part=drift.Part.FIREWALL), Unplannable("/z")])
+    assert set(drift.load(mac.files[drift.STAMPS_FILE.path])) == {drift.Part.FIREWALL}
 
 
 async def test_error_names_host_and_step_and_keeps_its_type() -> None:

@@ -1,4 +1,4 @@
-"""Commands as shell: each is one script with its values as arguments.
+"""Commands as shell: each is one script with its values as arguments, or one call in the program of a batch.
 
 Secrets are never part of a script: they are sent as input once the script runs.
 """
@@ -6,9 +6,12 @@ Secrets are never part of a script: they are sent as input once the script runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from bramley.api.names import host as names
 from bramley.base.errors import BadConfiguration
-from bramley.base.secret import Secret, SecretBytes
+from bramley.base.secret import SecretBytes
+from bramley.host.claim import Guard
 from bramley.host.commands import Folder, Link, Remove, Rename, Run, Seal, Stream, Write
 from bramley.host.rendering.script import (
     SEAL,
@@ -22,103 +25,133 @@ from bramley.host.rendering.script import (
     content_of,
     encode,
     fragment,
+    quote,
     remote_seconds,
 )
 
 Rendered = Run | Write | Stream | Folder | Link | Rename | Remove | Seal
-_NO_INPUT = SecretBytes(b"")
+NO_INPUT = SecretBytes(b"")
 # The functions of scripts that read input and end with the connection.
-_WITH_INPUT = ("fail", "read_input", "process_timeout")
+WITH_INPUT = ("fail", "read_input", "process_timeout")
 
 
-def render(command: Rendered, *, token: str) -> Script:
-    """Return a command as shell; `token` must be unique."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptParts:
+    """A command as shell: the fragment that executes it, the functions it needs, its arguments after the token, and its input."""
+
+    name: str
+    functions: tuple[str, ...]
+    arguments: tuple[str, ...]
+    stdin: SecretBytes | None = None
+
+
+def render(command: Rendered, *, token: str, guard: Guard | None = None) -> Script:
+    """Return a command as shell; `token` must be unique. With a guard it is refused unless the Mac is claimed by this run."""
+    root, password = needs_root(command), getattr(command, "sudo_password", None)
+    if isinstance(command, Run) and command.prompt and password:
+        raise BadConfiguration("a program with a prompt cannot get a sudo password as well")
+    parts = parts_of(command)
+    stdin = parts.stdin
+    length = () if stdin is None else (str(len(stdin.reveal())),)
+    # The length of the input comes after the timeout.
+    arguments = (*parts.arguments[: len(length)], *length, *parts.arguments[len(length) :])
+    text = _text(parts, token, guard, root=root)
+    prompt = f"{token}?" if root and password else ""
+    line = (
+        as_root(text, token, *arguments, sudo_prompt=prompt)
+        if root
+        else as_user(text, token, *arguments)
+    )
+    return Script(line=line, token=token, input=stdin or NO_INPUT, sudo_prompt=prompt)
+
+
+def needs_root(command: Rendered) -> bool:
+    """Return whether a command is executed as root; everything but some programs is."""
+    return not isinstance(command, Run) or command.as_root
+
+
+def parts_of(command: Rendered) -> ScriptParts:
+    """Return a command as shell."""
     match command:
         case Run():
-            return (_run_on_terminal if command.prompt else _run)(command, token)
+            return _run(command)
         case Write():
-            return _write(command, token)
+            return _write(command)
         case Stream():
-            return _stream(command, token)
+            return _stream(command)
         case _:
-            return _path_script(command, token)
+            return _path_parts(command)
 
 
-def _path_script(command: Folder | Link | Rename | Remove | Seal, token: str) -> Script:
+def _path_parts(command: Folder | Link | Rename | Remove | Seal) -> ScriptParts:
     match command:
         case Folder():
             values = (checked_path(command.path), command.owner, _octal(command.mode))
-            return _script(("fail", "make_folder"), (token, *values))
+            return _parts("make_folder", ("fail",), values)
         case Link():
-            fragments = ("fail", "install_file", "make_link")
-            return _script(fragments, (token, checked_path(command.path), command.target))
+            arguments = (checked_path(command.path), command.target)
+            return _parts("make_link", ("fail", "install_file"), arguments)
         case Rename():
-            arguments = (token, checked_path(command.path), checked_path(command.to))
-            return _script(("fail", "rename"), arguments)
+            return _parts(
+                "rename", ("fail",), (checked_path(command.path), checked_path(command.to))
+            )
         case Remove():
-            return _script(("fail", "remove"), (token, checked_removable_path(command.path)))
+            return _parts("remove", ("fail",), (checked_removable_path(command.path),))
         case Seal():
-            return _script(("fail", "digest", "write_seal"), (token, checked_path(command.path)))
+            return _parts("write_seal", ("fail", "digest"), (checked_path(command.path),))
 
 
-def _run(command: Run, token: str) -> Script:
+def _run(command: Run) -> ScriptParts:
+    program = (remote_seconds(command.timeout), *checked_program(command.argv))
+    if command.prompt:
+        return _parts("run_on_terminal", ("process_timeout",), program)
     stdin = content_of(command.stdin)
-    encoded = encode(stdin) if stdin else _NO_INPUT
-    program = checked_program(command.argv)
-    arguments = (token, remote_seconds(command.timeout), _length(encoded), *program)
-    root, password = command.as_root, command.sudo_password
-    fragments = (*_WITH_INPUT, "run_program")
-    return _script(fragments, arguments, root=root, password=password, stdin=encoded)
+    return _parts("run_program", WITH_INPUT, program, encode(stdin) if stdin else NO_INPUT)
 
 
-def _run_on_terminal(command: Run, token: str) -> Script:
-    if command.sudo_password:
-        raise BadConfiguration("a program with a prompt cannot get a sudo password as well")
-    arguments = (token, remote_seconds(command.timeout), *checked_program(command.argv))
-    return _script(("process_timeout", "run_on_terminal"), arguments, root=command.as_root)
-
-
-def _write(command: Write, token: str) -> Script:
+def _write(command: Write) -> ScriptParts:
     content = content_of(command.content)
-    encoded = encode(content)
     arguments = (
-        token,
         remote_seconds(command.timeout),
-        _length(encoded),
         str(len(content)),
         checked_path(command.path),
         command.owner,
         _octal(command.mode),
         *(checked_program(command.check) if command.check else ()),
     )
-    fragments = (*_WITH_INPUT, "install_file", "write_file")
-    return _script(fragments, arguments, password=command.sudo_password, stdin=encoded)
+    return _parts("write_file", (*WITH_INPUT, "install_file"), arguments, encode(content))
 
 
-def _stream(command: Stream, token: str) -> Script:
+def _stream(command: Stream) -> ScriptParts:
     artifact = command.artifact
     target = (checked_path(command.path), command.owner, _octal(command.mode))
-    arguments = (token, *target, str(artifact.size), artifact.sha256)
-    return _script(("fail", "install_file", "digest", "receive_file"), arguments)
+    arguments = (*target, str(artifact.size), artifact.sha256)
+    return _parts("receive_file", ("fail", "install_file", "digest"), arguments)
 
 
-def _script(
-    fragments: Sequence[str],
-    arguments: Sequence[str],
-    *,
-    root: bool = True,
-    password: Secret | None = None,
-    stdin: SecretBytes = _NO_INPUT,
-) -> Script:
-    text = compose(SEAL if "digest" in fragments else "", *(fragment(name) for name in fragments))
-    token = arguments[0]
-    prompt = f"{token}?" if root and password else ""
-    line = as_root(text, *arguments, sudo_prompt=prompt) if root else as_user(text, *arguments)
-    return Script(line=line, token=token, input=stdin, sudo_prompt=prompt)
+def _parts(
+    name: str,
+    functions: tuple[str, ...],
+    arguments: tuple[str, ...],
+    stdin: SecretBytes | None = None,
+) -> ScriptParts:
+    return ScriptParts(name=name, functions=functions, arguments=arguments, stdin=stdin)
 
 
-def _length(encoded: SecretBytes) -> str:
-    return str(len(encoded.reveal()))
+def _text(parts: ScriptParts, token: str, guard: Guard | None, *, root: bool) -> str:
+    texts = function_texts(parts.functions)
+    if guard is None:
+        return compose(*texts, fragment(parts.name))
+    values = f"token={token} claim={quote(names.CLAIM)} claim_line={quote(guard.line)}\n"
+    # Only root may announce itself, and only root changes anything.
+    check = f"announce {guard.epoch}\ncheck_claim\n" if root else "check_claim\n"
+    functions = function_texts(dict.fromkeys((*parts.functions, "fail", "claim")))
+    return compose(*functions, values, check, fragment(parts.name), 'quit "$?"\n')
+
+
+def function_texts(functions: Sequence[str] | dict[str, None]) -> list[str]:
+    """Return the texts of these fragments."""
+    return [SEAL if "digest" in functions else "", *(fragment(name) for name in functions)]
 
 
 def _octal(mode: int) -> str:

@@ -26,16 +26,21 @@ from bramley.host.rendering.script import (
 )
 
 # Well below the longest argument that a kernel accepts.
-_MAX_LINE = 96 * 1024
+MAX_LINE = 96 * 1024
 _FRAGMENTS = ("process_timeout", "digest", "probe")
 _KINDS = {"-": FILE, "d": FOLDER, "l": LINK}
 
 
 class ProbeScript(NamedTuple):
-    """One command line for several probes, by number."""
+    """One script for several probes, by number; `text` is for a shell of the login user."""
 
-    line: str
+    text: str
     probes: Mapping[int, Probe]
+
+    @property
+    def line(self) -> str:
+        """Return the script as a command line."""
+        return as_user(self.text)
 
 
 def render(probes: Sequence[Probe], *, token: str) -> list[ProbeScript]:
@@ -44,9 +49,9 @@ def render(probes: Sequence[Probe], *, token: str) -> list[ProbeScript]:
 
 
 def _split(probes: Mapping[int, Probe], token: str) -> Iterator[ProbeScript]:
-    line = as_user(_text(probes, token))
-    if len(line) <= _MAX_LINE or len(probes) == 1:
-        yield ProbeScript(line, probes)
+    script = ProbeScript(_text(probes, token), probes)
+    if len(script.line) <= MAX_LINE or len(probes) == 1:
+        yield script
         return
     numbers = list(probes)
     half = len(numbers) // 2

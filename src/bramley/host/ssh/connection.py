@@ -7,33 +7,36 @@ deadlines and results are handled here.
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
-from bramley.host import connection, shared_probes
+from bramley.host import claim, connection
 from bramley.host.artifacts import ArtifactReader, ArtifactStore
+from bramley.host.claim import Guard
 from bramley.host.commands import (
     DEFAULT_TIMEOUT,
     Command,
     Probe,
     Reboot,
     Run,
-    RunProbe,
-    Stat,
     Stream,
     Wait,
     Write,
 )
-from bramley.host.connection import Connection, Renew
-from bramley.host.facts import Facts, ProbeResult, RunResult
-from bramley.host.rendering import command_scripts, probe_scripts
+from bramley.host.connection import Batch, BatchResult, OnStarted, Renew
+from bramley.host.facts import Facts, ProbeResult
+from bramley.host.rendering import batch_scripts, command_scripts, probe_scripts
 from bramley.host.rendering.script import Script, content_of
+from bramley.host.ssh.batch import COMMAND_OUTPUT, BatchRun, max_result_bytes, probe_timeout
+from bramley.host.ssh.reboot import reboot
 from bramley.host.ssh.target import CONNECT_TIMEOUT, Target
 
 if TYPE_CHECKING:
@@ -46,15 +49,7 @@ Interact = Callable[["RemoteProcess", Script, Renew], Awaitable[None]]
 
 RETRY_INTERVAL = timedelta(seconds=10)
 _END_OF_INPUT = b"\x04"
-_REBOOT_ARGV = ("shutdown", "-r", "now")
-_REBOOT_POLL_INTERVAL = timedelta(seconds=2)
 _TOKEN_BYTES = 8
-_PROBE_TIMEOUT = timedelta(seconds=30)
-_MAX_PROBE_TIMEOUT = timedelta(minutes=5)
-# For commands whose result is the exit code: enough for the token, and for a prompt after output of the login shell.
-_COMMAND_OUTPUT = 64 * 1024
-# The size of a result without its content.
-_RESULT_OVERHEAD = 1024
 
 
 class SshConnection:
@@ -75,9 +70,36 @@ class SshConnection:
 
     async def execute(self, command: Command) -> None:
         """Execute one command to its end."""
+        await self._execute_alone(command, None)
+
+    async def execute_all(
+        self, batch: Batch, *, on_started: OnStarted = lambda _: None
+    ) -> BatchResult:
+        """Execute a batch in as few round trips as possible."""
+        guard, ignored, first = batch.guard, "", 0
+        for part in connection.segments(batch.commands):
+            offset, first = first, first + len(part)
+            if all(map(connection.is_batchable, part)):
+                probes = batch.probes if first == len(batch.commands) else ()
+                started = functools.partial(_call_with_offset, on_started, offset)
+                shared = Batch(commands=part, probes=probes, guard=guard)
+                result = await self._run_batch(shared, started)
+                ignored = result.ignored_failure or ignored
+                if probes:
+                    return replace(result, ignored_failure=ignored)
+            else:
+                if guard and guard.acquires:
+                    await self._run_batch(Batch(guard=guard))
+                on_started(offset)
+                await self._execute_alone(part[0], guard and guard.held())
+            is_reboot = isinstance(part[-1], Reboot)
+            guard = guard and (guard.acquiring(None) if is_reboot else guard.held())
+        return BatchResult(await self.probe(batch.probes), ignored)
+
+    async def _execute_alone(self, command: Command, guard: Guard | None) -> None:
         match command:
             case Wait():
-                await self._wait(command)
+                await self._run_batch(Batch(commands=(command,), guard=guard))
             case Reboot():
                 await reboot(
                     self,
@@ -85,11 +107,14 @@ class SshConnection:
                     clock=self._clock,
                     disconnect=self.close,
                     sends_password=self._target.sends_password,
+                    guard=guard,
                 )
             case Stream():
-                await self._stream(command)
+                await self._stream(command, guard)
             case Run() if command.prompt:
-                await self._execute(command, lambda it, script, _: _type_in(it, script, command))
+                await self._execute(
+                    command, lambda it, script, _: _type_in(it, script, command), guard
+                )
             case Run() | Write():
                 await self._execute_with_password(command)
             case _:
@@ -127,10 +152,21 @@ class SshConnection:
                 self._connection = await connect(self._target)
             return self._connection
 
-    async def _stream(self, command: Stream) -> None:
+    async def _run_batch(self, batch: Batch, on_started: OnStarted = lambda _: None) -> BatchResult:
+        """Execute commands that share a round trip, and probes in the same one if they fit."""
+        tokens = (_token(), _token())
+        run = BatchRun.render(self.host, self._target.user, batch, tokens=tokens)
+        run.on_started, run.secrets = on_started, self._secrets
+        client = await self._reconnect()
+        async with run.deadline(), _start(client, run.script.line, run, run.max_bytes) as process:
+            code = await process.communicate(run.follow)
+        result = run.result(process, code)
+        return replace(result, facts=result.facts if run.then else await self.probe(batch.probes))
+
+    async def _stream(self, command: Stream, guard: Guard | None) -> None:
         async with self._artifacts.open(command.artifact) as reader:
             await self._execute(
-                command, lambda it, script, renew: send_file(it, script, reader, renew=renew)
+                command, lambda it, script, renew: send_file(it, script, reader, renew=renew), guard
             )
 
     async def _execute_with_password(self, command: Run | Write) -> None:
@@ -139,8 +175,13 @@ class SshConnection:
             raise self._wrong_password(command)
         await self._execute(command, lambda it, script, _: _send_input(it, script, password))
 
-    async def _execute(self, command: command_scripts.Rendered, interact: Interact) -> None:
-        script = command_scripts.render(command, token=_token())
+    async def _execute(
+        self,
+        command: command_scripts.Rendered,
+        interact: Interact,
+        guard: Guard | None = None,
+    ) -> None:
+        script = command_scripts.render(command, token=_token(), guard=guard)
         context = f"{self.host}: {command.purpose}"
         on_terminal = isinstance(command, Run) and bool(command.prompt)
         # Before the deadline: connecting has its own timeout.
@@ -148,10 +189,13 @@ class SshConnection:
         async with (
             _deadline(command, context) as renew,
             _start(
-                client, script.line, context, _COMMAND_OUTPUT, on_terminal=on_terminal
+                client, script.line, context, COMMAND_OUTPUT, on_terminal=on_terminal
             ) as process,
         ):
             code = await process.communicate(lambda remote: interact(remote, script, renew))
+        progress = batch_scripts.parse_progress(bytes(process.output.beginning), token=script.token)
+        if progress.is_refused:
+            raise claim.conflict(progress.refused)
         if process.is_password_wrong and isinstance(command, Run | Write):
             raise self._wrong_password(command)
         if not _has_succeeded(command, script, process, code):
@@ -163,8 +207,8 @@ class SshConnection:
         context = f"{self.host}: probing the Mac"
         client = await self._reconnect()
         async with (
-            connection.deadline(_probe_timeout(script), context),
-            _start(client, script.line, context, _max_result_bytes(script)) as process,
+            connection.deadline(probe_timeout(script), context),
+            _start(client, script.line, context, max_result_bytes(script)) as process,
         ):
             code = await process.communicate(_no_input)
         output = bytes(process.output.beginning)
@@ -173,12 +217,6 @@ class SshConnection:
             tail = bytes(process.errors.tail)
             raise connection.command_failed(context, code, tail, secrets=self._secrets)
         return results
-
-    async def _wait(self, command: Wait) -> None:
-        async def probe() -> RunResult:
-            return (await self.probe([command.probe])).result(command.probe)
-
-        await connection.wait_until(command, probe, clock=self._clock, host=self.host)
 
     def _command_failed(
         self, context: str, code: int, process: RemoteProcess, command: Command, script: Script
@@ -242,48 +280,17 @@ async def connect_with_retry(
         await asyncio.sleep(RETRY_INTERVAL.total_seconds())
 
 
-async def reboot(
-    mac: Connection,
-    command: Reboot,
-    *,
-    clock: Clock,
-    disconnect: Callable[[], Awaitable[None]],
-    sends_password: bool,
-) -> None:
-    """Reboot a Mac and wait until it responds with a new boot session; TimedOut with the last reason if it does not in time."""
-    before = await _boot_session(mac)
-    if not before:
-        raise errors.CommandFailed(
-            f"{mac.host}: {command.purpose}: the boot session of this Mac is unknown"
-        )
-    # The connection ends with the Mac, possibly before the response; the boot session shows whether it rebooted.
-    with suppress(errors.HostUnreachable, errors.TimedOut):
-        await mac.execute(Run(argv=_REBOOT_ARGV, purpose=command.purpose, as_root=True))
-    # A connection to a Mac that went down does not fail until its keepalives do.
-    await disconnect()
-    end = clock.monotonic() + command.timeout.total_seconds()
-    reason = "it has not gone down"
-    # A Mac that has just booted may not know its users' keys yet. A password is sent only once, because Macs lock accounts.
-    transient = errors.Unavailable if sends_password else (errors.Unavailable, errors.LoginRefused)
-    while clock.monotonic() < end:
-        await asyncio.sleep(_REBOOT_POLL_INTERVAL.total_seconds())
-        try:
-            # The Mac may answer again before it goes down.
-            if await _boot_session(mac) not in {"", before}:
-                return
-        except transient as error:
-            reason = str(error).removeprefix(f"{mac.host}: ")
-    raise errors.TimedOut(
-        f"{mac.host}: {command.purpose}: not back within {command.timeout.total_seconds():g} s; last error: {reason}"
-    )
-
-
-async def _boot_session(mac: Connection) -> str:
-    return shared_probes.boot_session(await mac.probe([shared_probes.BOOT_SESSION]))
+def _call_with_offset(on_started: OnStarted, offset: int, number: int) -> None:
+    on_started(offset + number)
 
 
 def _start(
-    client: ClientConnection, line: str, context: str, max_bytes: int, *, on_terminal: bool = False
+    client: ClientConnection,
+    line: str,
+    context: object,
+    max_bytes: int,
+    *,
+    on_terminal: bool = False,
 ) -> AbstractAsyncContextManager[RemoteProcess]:
     # Imported here, because it imports the SSH library.
     from bramley.host.ssh import process
@@ -349,17 +356,6 @@ def _deadline(
         return connection.stall_deadline(command.timeout, context)
     timeout = command.timeout if isinstance(command, Run | Write) else DEFAULT_TIMEOUT
     return connection.deadline(timeout, context)
-
-
-def _probe_timeout(script: probe_scripts.ProbeScript) -> timedelta:
-    timeouts = [probe.timeout for probe in script.probes.values() if isinstance(probe, RunProbe)]
-    return min(sum(timeouts, _PROBE_TIMEOUT), _MAX_PROBE_TIMEOUT)
-
-
-def _max_result_bytes(script: probe_scripts.ProbeScript) -> int:
-    sizes = [0 if isinstance(probe, Stat) else probe.max_bytes for probe in script.probes.values()]
-    # Base64 turns three bytes into four, and may break lines.
-    return sum(size * 3 // 2 + _RESULT_OVERHEAD for size in sizes) + _COMMAND_OUTPUT
 
 
 def _has_succeeded(

@@ -114,7 +114,7 @@ class RemoteProcess:
 
 @contextlib.asynccontextmanager
 async def start(
-    connection: ClientConnection, line: str, *, context: str, max_bytes: int, on_terminal: bool
+    connection: ClientConnection, line: str, *, context: object, max_bytes: int, on_terminal: bool
 ) -> AsyncIterator[RemoteProcess]:
     """Start a command line and close its channel at the end; HostUnreachable if the connection is lost."""
     try:

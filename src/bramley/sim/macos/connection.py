@@ -12,12 +12,13 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
+from bramley.api.names import host as names
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
 from bramley.host import commands, connection
 from bramley.host.artifacts import ArtifactStore
-from bramley.host.connection import Renew
+from bramley.host.connection import Batch, BatchResult, OnStarted, Renew
 from bramley.host.facts import Facts, RunResult
 from bramley.sim.macos import host_commands
 from bramley.sim.macos.faults import Cut, CutPoint, Fail, Fault, Faults, Garble, Hang
@@ -37,7 +38,10 @@ _CHANGES: Mapping[type, Callable[[Mac, str, Any], None]] = {
 
 
 class ModelConnection:
-    """A host.connection.Connection to one Mac; `done` are the commands that were done, `probes` counts the round trips of probes."""
+    """A host.connection.Connection to one Mac; `done` are the commands that were done.
+
+    `probes` counts the calls that probe, and `trips` the round trips that the same calls take over SSH.
+    """
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class ModelConnection:
         self.mac = mac
         self.done: list[commands.Command] = []
         self.probes = 0
+        self.trips = 0
         self.faults = faults or Faults()
         self._clock = clock
         self._user = user
@@ -70,6 +75,7 @@ class ModelConnection:
 
     async def execute(self, command: commands.Command) -> None:
         """Run one command to its end."""
+        self.trips += 1
         fault = self.faults.next(command)
         await self._begin(fault, _timeout_of(command), command.purpose)
         try:
@@ -83,8 +89,20 @@ class ModelConnection:
         self.done.append(command)
         self._end(fault)
 
+    async def execute_all(
+        self, batch: Batch, *, on_started: OnStarted = lambda _: None
+    ) -> BatchResult:
+        """Run the commands one by one, so that faults apply to each of them, and count the round trips that they take over SSH."""
+        trips = self.trips + connection.round_trips(batch)
+        result = await execute_in_order(
+            self, batch, on_started, read_claim=lambda: self.mac.files.read(names.CLAIM)
+        )
+        self.trips = trips
+        return result
+
     async def probe(self, probes: Collection[commands.Probe]) -> Facts:
         """Run all probes in one round trip."""
+        self.trips += 1
         fault = self.faults.next_probe()
         self.probes += 1
         await self._begin(fault, _PROBE_TIMEOUT, "probe the Mac")
@@ -189,6 +207,33 @@ class ModelConnection:
             f"{self.host}: {command.purpose}: sudo does not accept this password of {self._user}; "
             "it is not tried again over this connection, since Macs lock accounts"
         )
+
+
+async def execute_in_order(
+    mac: connection.Connection,
+    batch: Batch,
+    on_started: OnStarted,
+    *,
+    read_claim: Callable[[], bytes | None],
+) -> BatchResult:
+    """Execute a batch by single calls, and check the claim before each command, as a Mac does."""
+    guard, ignored = batch.guard, ""
+    for number, command in enumerate(batch.commands):
+        if guard:
+            guard.check(read_claim())
+            if guard.acquires:
+                await mac.execute(guard.write())
+            guard = guard.held()
+        on_started(number)
+        try:
+            await mac.execute(command)
+        except errors.CommandFailed as error:
+            if not (isinstance(command, commands.Run) and command.ignore_failure):
+                raise
+            ignored = str(error).removeprefix(f"{mac.host}: ")
+        if guard and isinstance(command, commands.Reboot):
+            guard = guard.acquiring(None)
+    return BatchResult(await mac.probe(batch.probes) if batch.probes else Facts(), ignored)
 
 
 class _FaultyStream:

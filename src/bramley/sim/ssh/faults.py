@@ -21,7 +21,7 @@ class FaultKind(StrEnum):
     """The kinds of faults."""
 
     REFUSE = "refuse"  # a new connection is closed at once
-    CUT_BEFORE = "cut-before"  # the connection is cut, and the command does not run
+    CUT_BEFORE = "cut-before"  # the connection is cut, and the command does not run; in a batch, as it begins
     CUT_AFTER = (
         "cut-after"  # the command runs to its end, and the connection is cut before the answer
     )

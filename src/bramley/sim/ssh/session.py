@@ -1,19 +1,21 @@
 """One command over SSH: runs in the sandbox, on pipes or on a terminal, with the faults of the connection.
 
 When the connection is lost, a command on pipes continues, as with every sshd: its input ends, and its output fails. One on a terminal
-gets SIGHUP.
+gets SIGHUP. Faults that cut the connection also apply to the single commands of a batch, which is a program in the input.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import struct
 import termios
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,6 +41,8 @@ _END_OF_INPUT = b"\x04"
 _FULL, _TOO_LARGE = b"No space left on device", b"File too large"
 _NOT_STARTED = 126
 _FLUSH_SECONDS = 0.05
+_PROGRESS = re.compile(rb"@[0-9a-f]{16} (start|end) (\d+)(?: \d+)?")
+_MAX_PROGRAM, _MAX_LINE = 1024 * 1024, 256
 _DISCONNECTED = (ConnectionError, asyncssh.Error)
 
 
@@ -145,6 +149,36 @@ class Login:
 
 
 @dataclass(slots=True)
+class BatchMonitor:
+    """Follows the commands of a batch in its input and output."""
+
+    is_cut: bool = False
+    _program: bytearray = field(default_factory=bytearray)
+    _rest: bytes = b""
+
+    def add_input(self, block: bytes) -> None:
+        """Keep the program of a batch."""
+        self._program += block[: _MAX_PROGRAM - len(self._program)]
+
+    def events(self, block: bytes) -> Iterator[tuple[FaultKind, str]]:
+        """Yield the commands that begin or end in this output, and the fault that would cut the connection there."""
+        *lines, self._rest = (self._rest + block).split(b"\n")
+        self._rest = self._rest[-_MAX_LINE:]
+        for line in lines:
+            if match := _PROGRESS.fullmatch(line):
+                kind = FaultKind.CUT_AFTER if match[1] == b"end" else FaultKind.CUT_BEFORE
+                yield kind, self._text(int(match[2]))
+
+    def _text(self, number: int) -> str:
+        try:
+            program = base64.b64decode(self._program, validate=True).decode("utf-8", "replace")
+        except ValueError:
+            return ""
+        _, _, rest = program.partition(f"begin {number}\n")
+        return rest.partition(f"finish {number} ")[0]
+
+
+@dataclass(slots=True)
 class Session:
     """One command."""
 
@@ -159,6 +193,7 @@ class Session:
     _output_left: int | None = field(init=False, default=None)
     _full_at: int | None = field(init=False, default=None)
     _pid: int = field(init=False, default=0)
+    _batch: BatchMonitor = field(init=False, default_factory=BatchMonitor)
 
     async def run(self) -> None:
         """Run the command and send its exit code, unless a fault prevents it."""
@@ -226,7 +261,7 @@ class Session:
 
     async def _forward_until_exit(self, files: list[AsyncFile], *, on_terminal: bool) -> int | None:
         """Forward bytes in both directions until the end of the command or of the connection."""
-        writes = [self._writer(self.channel.stdout), self._write_stderr]
+        writes = [self._write_stdout, self._write_stderr]
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._feed(files[0], on_terminal=on_terminal)),
@@ -259,6 +294,7 @@ class Session:
                 return
             input_left = None if input_left is None else input_left - len(block)
             await self._throttle.delay(len(block))
+            self._batch.add_input(block)
             await file.write(block)
         if on_terminal:
             await file.write(_END_OF_INPUT)
@@ -287,6 +323,16 @@ class Session:
                 self._count_output(len(block))
 
         return write
+
+    async def _write_stdout(self, block: bytes) -> None:
+        if self._batch.is_cut:
+            return
+        if any(self.faults.take(kind, text) for kind, text in self._batch.events(block)):
+            # The answer of the command is lost, and so is everything after it.
+            self._batch.is_cut = True
+            self._cut()
+            return
+        await self._writer(self.channel.stdout)(block)
 
     def _count_output(self, count: int) -> None:
         if self._output_left is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import getpass
 import grp
@@ -12,11 +13,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bramley.api.names import host as names
+from bramley.host.claim import Guard
 from bramley.host.commands import Probe
 from bramley.host.facts import ProbeResult
-from bramley.host.rendering import command_scripts, probe_scripts
+from bramley.host.rendering import batch_scripts, command_scripts, probe_scripts
+from bramley.host.rendering.batch_scripts import Batched
 
 TOKEN = "0123456789abcdef"
+PROBE_TOKEN = "fedcba9876543210"
 OWNER = f"{getpass.getuser()}:{grp.getgrgid(os.getgid()).gr_name}"
 # dash on Debian, and bash in POSIX mode, which is sh on macOS.
 SHELLS = {"sh": "/bin/sh", "bash": "bash --posix"}
@@ -34,6 +39,16 @@ class Result:
     @property
     def has_begun(self) -> bool:
         return TOKEN.encode() in self.output
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutput:
+    """The result of a rendered batch."""
+
+    code: int
+    progress: batch_scripts.Progress
+    stderr: bytes
+    output: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +121,52 @@ class Shell:
             output = process.stdout.read()
             return Result(process.wait(WITHIN), output, errors)
 
+    def execute_all(
+        self,
+        commands: Sequence[Batched],
+        *,
+        guard: Guard | None = None,
+        claim: str = "",
+        token: str = TOKEN,
+        probes: Sequence[Probe] = (),
+    ) -> BatchOutput:
+        """Run a batch to its end; `claim` is the path of the claim's file here."""
+        with self.running_batch(
+            commands, guard=guard, claim=claim, token=token, probes=probes
+        ) as process:
+            output, errors = read_to_end(process)
+        return BatchOutput(
+            process.returncode, batch_scripts.parse_progress(output, token=token), errors, output
+        )
+
+    @contextlib.contextmanager
+    def running_batch(
+        self,
+        commands: Sequence[Batched],
+        *,
+        guard: Guard | None = None,
+        claim: str = "",
+        token: str = TOKEN,
+        probes: Sequence[Probe] = (),
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a batch and send its program; the input stays open."""
+        then = probe_scripts.render(probes, token=PROBE_TOKEN)[0] if probes else None
+        script = batch_scripts.render(commands, token=token, user="m1", guard=guard, then=then)
+        line = script.line.replace(names.CLAIM, claim or names.CLAIM)
+        program = (
+            base64.b64decode(script.input.reveal())
+            .replace(names.CLAIM.encode(), (claim or names.CLAIM).encode())
+            .replace(b"root:wheel", OWNER.encode())
+        )
+        encoded = base64.b64encode(program)
+        line = line.replace(f" {len(script.input.reveal())} ", f" {len(encoded)} ", 1)
+        with self.running(line) as process:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(encoded)
+                process.stdin.flush()
+            yield process
+
     def probe(self, probes: Sequence[Probe], *, noise: str = "") -> dict[Probe, ProbeResult]:
         """Run probes; `noise` is a command of the login shell that runs first."""
         answers: dict[Probe, ProbeResult] = {}
@@ -114,6 +175,16 @@ class Shell:
                 output, _ = process.communicate(timeout=WITHIN)
             answers |= probe_scripts.parse_results(script, token=TOKEN, output=output)
         return answers
+
+
+def read_to_end(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """Return the outputs of a process whose input stays open until it has ended."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    output = process.stdout.read()
+    process.wait(WITHIN)
+    return output, errors
 
 
 def available() -> list[str]:

@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "cat": set(),
     "chmod": set(),
     "chown": set(),
+    "date": set(),
     # The -c belongs to wc in -exec.
     "find": {"-type", "-name", "-exec", "-perm", "-newer", "-c"},
     # Not with 0, which macOS refuses.
@@ -27,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     # Neither -T nor -h nor -n: each exists on one of the two systems only.
     "mv": {"-f"},
     "openssl": {"-sha256"},
-    "ps": {"-A", "-o"},
+    "ps": {"-A", "-o", "-p", "-ww"},
     "readlink": set(),
     "rm": {"-rf"},
     "shasum": {"-a"},
@@ -40,10 +41,25 @@ ALLOWED: dict[str, set[str]] = {
     "/bin/sh": {"-c"},
 }
 SHELL = {
-    "[", "cd", "command", "echo", "eval", "exec", "exit", "export", "kill", "printf", "read", "return", "set", "shift", "trap", "true", "umask", "wait", ":",
+    "[", "cd", "command", "echo", "eval", "exec", "exit", "export", "jobs", "kill", "printf", "read", "return", "set", "shift", "trap", "true", "umask", "wait", ":",
 }  # fmt: skip
 # Operands and expansions that the simple splitting below leaves; none of them is the name of a program.
-NOT_PROGRAMS = {"$@", "$root_probes", "=", "-eq", "*}"}
+NOT_PROGRAMS = {
+    "$@",
+    "$root_probes",
+    "=",
+    "-eq",
+    "-lt",
+    "*",
+    "*}",
+    "$2",
+    "$3",
+    "$printed",
+    "in",
+    "other",
+    "*$2*",
+    "$mark*$text*",
+}
 RENDERED = {"prepare", "start"}
 KEYWORDS = {
     "if",
@@ -59,6 +75,7 @@ KEYWORDS = {
     "!",
     "case",
     "esac",
+    "for",
 }
 ASSIGNMENT = re.compile(r"[A-Za-z_]+=\S*")
 REDIRECTION = re.compile(r"\d?[<>]+&?\S*")
@@ -83,7 +100,7 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 def functions(texts: list[str]) -> set[str]:
-    return {name for text in texts for name in re.findall(r"^(\w+)\(\) \{", text, re.MULTILINE)}
+    return {name for text in texts for name in re.findall(r"^(\w+)\(\) [{(]", text, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.stem)

@@ -11,9 +11,11 @@ import pytest
 from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.host.commands import Command, Probe, Reboot, Run
+from bramley.host.connection import Batch, BatchResult, OnStarted
 from bramley.host.facts import Facts, RunResult
-from bramley.host.ssh import connection
+from bramley.host.ssh import reboot as module
 from bramley.host.ssh.target import Credentials, Target
+from bramley.sim.macos.connection import execute_in_order
 from tests import virtual_time
 
 DOWN = errors.HostUnreachable("mac: refused")
@@ -35,6 +37,11 @@ class Mac:
         if self.restarts:
             raise self.restarts
 
+    async def execute_all(
+        self, batch: Batch, *, on_started: OnStarted = lambda _: None
+    ) -> BatchResult:
+        return await execute_in_order(self, batch, on_started, read_claim=lambda: None)
+
     async def probe(self, probes: Collection[Probe]) -> Facts:
         boot = self.boots.pop(0) if len(self.boots) > 1 else self.boots[0]
         if isinstance(boot, errors.BramleyError):
@@ -47,7 +54,7 @@ class Mac:
 
 async def reboot(mac: Mac, *, sends_password: bool = False) -> float:
     clock = virtual_time.clock()
-    await connection.reboot(
+    await module.reboot(
         mac, COMMAND, clock=clock, disconnect=mac.disconnect, sends_password=sends_password
     )
     return clock.monotonic()

@@ -10,6 +10,7 @@ import pytest
 
 from bramley.host import converge
 from bramley.host.commands import Command, Probe
+from bramley.host.connection import Batch, BatchResult, OnStarted
 from bramley.host.facts import Facts, RunResult
 from bramley.host.step import Step
 from bramley.host.steps.preconditions import TIME, Limits, Preconditions
@@ -53,6 +54,11 @@ class SlowMac:
 
     async def execute(self, command: Command) -> None:
         raise AssertionError(command)
+
+    async def execute_all(
+        self, batch: Batch, *, on_started: OnStarted = lambda _: None
+    ) -> BatchResult:
+        raise AssertionError(batch, on_started)
 
 
 @pytest.mark.parametrize("is_wrong", [False, True])

@@ -1,7 +1,9 @@
 # shellcheck shell=sh
-# read_input LENGTH: read LENGTH characters of base64 from the connection, file 3, into $input; all at once, because head may
-# read more than it prints.
+# read_input LENGTH: make standard input, the connection, file 3, and read LENGTH characters of base64 from it into $input; all at
+# once, because head may read more than it prints. In a batch LENGTH is -, because $input is set.
 read_input() {
+    [ "$1" != - ] || return 0
+    exec 3<&0 </dev/null
     input=
     [ "$1" -eq 0 ] || input=$(head -c "$1" <&3)
     [ "${#input}" -eq "$1" ] || fail "the connection was lost before all input had arrived"

@@ -5,7 +5,6 @@
 start() {
     exec "$@" 1>&2 3<&-
 }
-exec 3<&0 </dev/null
 token=$1 seconds=$2 length=$3
 shift 3
 printf '%s\n' "$token"

@@ -1,7 +1,6 @@
 # shellcheck shell=sh disable=SC2154
 # Write a file: TOKEN SECONDS LENGTH SIZE PATH OWNER MODE [CHECK ARGUMENT…], where {} stands for the new file; LENGTH characters of
 # base64 follow as input.
-exec 3<&0 </dev/null
 token=$1 seconds=$2 length=$3 size=$4 path=$5 owner=$6 mode=$7
 shift 7
 printf '%s\n' "$token"

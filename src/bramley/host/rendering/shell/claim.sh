@@ -1,0 +1,82 @@
+# shellcheck shell=sh disable=SC2154
+# The claim of a run: $claim is the file, and $claim_line its text for this run. A run announces itself by a link beside the file, with
+# its process and its epoch, before it reads the claim; a newer run writes the claim before it looks for such links. So either the older
+# run finds the new claim and is refused, or the newer one finds the link and waits.
+marker=
+watcher=
+
+# quit CODE: end this script, and the process that watches the connection.
+quit() {
+    if [ -n "$watcher" ]; then
+        kill "$watcher" 2>/dev/null
+        wait "$watcher" 2>/dev/null
+    fi
+    [ -z "$marker" ] || rm -rf "$marker"
+    exit "$1"
+}
+
+# refuse: print the claim of the other run, and exit.
+refuse() {
+    printf '\n@%s refused %s\n' "$token" "$(claim_content)"
+    quit 125
+}
+
+claim_content() {
+    [ ! -f "$claim" ] || head -c 4096 <"$claim" | base64 | tr -d '\n'
+}
+
+# check_claim: refuse unless the Mac is claimed by this run.
+check_claim() {
+    line=
+    [ ! -f "$claim" ] || IFS= read -r line <"$claim"
+    [ "$line" = "$claim_line" ] || refuse
+}
+
+# announce EPOCH: create the link of this process.
+announce() {
+    marker=$claim.$token
+    ln -s -- "$$ $1" "$marker" || fail "$marker cannot be created"
+}
+
+# expect_claim CONTENT: refuse unless the Mac has no claim, this one in base64, or our own.
+expect_claim() {
+    current=$(claim_content)
+    if [ -n "$current" ] && [ "$current" != "$1" ]; then
+        check_claim
+    fi
+}
+
+# wait_for_others EPOCH: wait until no other run executes a command; after ten seconds stop it.
+wait_for_others() {
+    for other in "$claim".????????????????; do
+        if [ -h "$other" ] && [ "$other" != "$marker" ]; then
+            wait_for_other "$other" "$1"
+        fi
+    done
+    check_claim
+}
+
+# wait_for_other LINK EPOCH: wait until a process has ended; refuse if it belongs to a newer leader.
+wait_for_other() {
+    holder=$(readlink "$1")
+    left=50
+    while is_holder "${holder%% *}" "${1##*.}"; do
+        [ "${holder##* }" -le "$2" ] || refuse
+        check_claim
+        if [ "$left" -eq 0 ]; then
+            kill_tree "${holder%% *}" 2>/dev/null
+            left=50
+        fi
+        sleep 0.2
+        left=$((left - 1))
+    done
+    rm -rf "$1"
+}
+
+# is_holder PID TOKEN: succeed if this process has the token among its arguments; another one may have got its id.
+is_holder() {
+    case $(ps -ww -o command= -p "$1") in
+    *"$2"*) return 0 ;;
+    esac
+    return 1
+}
