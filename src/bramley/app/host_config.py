@@ -80,7 +80,8 @@ class Allow(_Part, frozen=True):
     """A private network that VMs may reach, at all ports or at some."""
 
     cidr: str
-    ports: tuple[int | str, ...] | None = None
+    # A list without entries must not open all ports; YAML reads it as null.
+    ports: tuple[int | str, ...] | msgspec.UnsetType = msgspec.UNSET
     protocol: str = ""
 
 
@@ -207,7 +208,14 @@ def _job(config: HostConfig, *, on_tailnet: bool) -> AgentJob:
 
 
 def _egress(table: EgressTable) -> Egress:
-    allow = tuple(AllowedNetwork(**msgspec.structs.asdict(each)) for each in table.allow)
+    allow = tuple(
+        AllowedNetwork(
+            cidr=each.cidr,
+            ports=None if each.ports is msgspec.UNSET else each.ports,
+            protocol=each.protocol,
+        )
+        for each in table.allow
+    )
     return Egress(**{**msgspec.structs.asdict(table), "allow": allow})
 
 

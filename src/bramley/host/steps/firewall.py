@@ -322,14 +322,21 @@ def _check(egress: Egress) -> Iterator[Cause]:
             yield from _check_network(name, ipaddress.IPv4Network(value))
     for index, allowed in enumerate(egress.allow):
         yield from _check_allowed(f"allow[{index}].cidr", ipaddress.IPv4Network(allowed.cidr))
-    if egress.cluster_dns and not (egress.cache_network or egress.allow):
-        yield _cause(
-            "cluster_dns", "has no effect without cache_network or allow, whose names it resolves"
-        )
-    if egress.cluster_dns and not _is_address(egress.cluster_dns):
-        yield _cause(
-            "cluster_dns", "must be an IPv4 address: a name may resolve to another one later"
-        )
+    if egress.cluster_dns:
+        yield from _check_resolver(egress)
+
+
+def _check_resolver(egress: Egress) -> Iterator[Cause]:
+    if not (egress.cache_network or egress.allow):
+        rule = "has no effect without the network of a cache or an allowed network, whose names it resolves"
+        yield _cause("cluster_dns", rule)
+    try:
+        address = ipaddress.IPv4Network(egress.cluster_dns)
+    except ValueError:
+        rule = "must be an IPv4 address: a name may resolve to another one later"
+        yield _cause("cluster_dns", rule)
+    else:
+        yield from _check_network("cluster_dns", address)
 
 
 def _check_network(name: str, network: ipaddress.IPv4Network) -> Iterator[Cause]:
@@ -361,13 +368,6 @@ def _check_allowed(name: str, network: ipaddress.IPv4Network) -> Iterator[Cause]
 
 def _networks(texts: Iterable[str]) -> list[ipaddress.IPv4Network]:
     return [ipaddress.IPv4Network(text) for text in texts]
-
-
-def _is_address(value: str) -> bool:
-    try:
-        return bool(ipaddress.IPv4Address(value))
-    except ValueError:
-        return False
 
 
 def _cause(name: str, rule: str) -> Cause:

@@ -289,7 +289,10 @@ async def test_mode_of_our_file_is_repaired(path: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("egress", "why"),
     [
-        (Egress(cluster_dns="10.2.0.10"), "no effect without cache_network"),
+        (Egress(cluster_dns="10.2.0.10"), "no effect without the network of a cache"),
+        (Egress(cache_network="10.0.0.0/8", cluster_dns="127.0.0.1"), "is the Mac itself"),
+        (Egress(cache_network="10.0.0.0/8", cluster_dns="169.254.169.254"), "is link-local"),
+        (Egress(cache_network="10.0.0.0/8", cluster_dns="224.0.0.251"), "contains multicast"),
         (Egress(cache_network="10.0.0.0/8", cluster_dns="dns.example"), "must be an IPv4 address"),
         (Egress(cache_network="10.0.0.0/8", cluster_dns="fd00::10"), "must be an IPv4 address"),
         (Egress(cache_network="0.0.0.0/0"), "wider than /8"),
