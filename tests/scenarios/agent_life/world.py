@@ -18,6 +18,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from bramley.access import identity
+from bramley.agent.gc.collector import PERIOD
 from bramley.agent.ledger import ImageRecord, Ledger, VmRecord
 from bramley.agent.settings import VM_BOOT_TIMEOUT, NodeSettings, Settings
 from bramley.agent.tart.driver import Deadlines
@@ -41,8 +42,9 @@ IMAGE = "ghcr.io/example/runner@sha256:" + "1" * 64
 TAGGED = "ghcr.io/example/runner:1"
 USER = 501
 POLL = 0.5
-# A clone that a killed agent had begun may finish within tart's deadline; its record is kept for that long.
-REST = Deadlines().clone + timedelta(minutes=2)
+# A clone that a killed agent had begun may finish within tart's deadline; its record is kept for that long. What a clone that was
+# killed has left is removed by the next command that is neither a clone nor a pull, such as those of the collector.
+REST = max(Deadlines().clone, PERIOD) + timedelta(minutes=2)
 
 
 @dataclass(slots=True)
