@@ -25,6 +25,8 @@ PROMPT = "Password:"
 # The uid of the first user of a Mac; another uid costs a second round trip.
 FIRST_UID = 501
 LOGIN_TIMEOUT = timedelta(seconds=30)
+# The kind of a session is in the first lines of some 100 KiB, which are sent again and again while a login is waited for.
+_HEADER_BYTES = 4096
 MODE = 0o600
 
 MARKER_PROBE = ReadFile(
@@ -62,7 +64,7 @@ def uid_probe(user: str) -> RunProbe:
 def session_probe(uid: int | None) -> RunProbe:
     """Return the probe of a user's graphical session."""
     domain = launchd.gui(FIRST_UID if uid is None else uid)
-    return RunProbe(("launchctl", "print", domain), as_root=True)
+    return RunProbe(("launchctl", "print", domain), as_root=True, max_bytes=_HEADER_BYTES)
 
 
 def auto_login_user(user: str) -> Default:

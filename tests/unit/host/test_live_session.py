@@ -82,6 +82,29 @@ ERRORS = [
 ]
 
 
+# The beginning of what macOS 26 prints, which lists all services afterwards.
+HEADER = """gui/501 = {
+\ttype = login
+\thandle = 100017
+\tactive count = 425
+\tservice count = 424
+\tactive service count = 230
+\tcreator = loginwindow[536]
+\tcreator euid = 0
+\tsession = Aqua
+\tendpoint destination = com.apple.xpc.launchd.domain.user.501
+"""
+
+
+async def test_session_is_found_at_the_beginning_of_a_long_output(tmp_path: Path) -> None:
+    answer = Result(0, out=HEADER + "\t\t     887      - \tcom.example.service\n" * 4000)
+    connection = await mac_without_answers(tmp_path, answer, times=1000)
+    probe = loginwindow.session_probe(501)
+
+    assert (await converge.plan(connection, LOGIN)).is_empty
+    assert len((await connection.probe([probe])).result(probe).output) < 10_000
+
+
 async def mac_without_answers(folder: Path, answer: Result, *, times: int) -> ModelConnection:
     connection = await fixtures.mac(folder, *LOGIN)
     mac = MacWithoutAnswers(connection.mac.root, clock=virtual_time.clock())
