@@ -98,6 +98,7 @@ class GarbageCollector:
             try:
                 # Outside of the guard, which blocks new leases; the plan protects records that are younger than these lists.
                 pods, listed = await self._list_pods(), await self._list_vms()
+                self._adopt_bases()
                 return await self._run_steps(pods, listed, needed)
             except (errors.BramleyError, OSError) as error:
                 logger.warning(
@@ -120,6 +121,12 @@ class GarbageCollector:
                 executed.add(step)
                 await self._execute(step)
                 listed = _without_deleted(listed, step)
+
+    def _adopt_bases(self) -> None:
+        """Record the golden bases of an agent without a ledger, so that they are deleted by the same rules as ours."""
+        for golden, reference in self.store.unrecorded_bases().items():
+            size = self.host.allocated(self.tart.home / "vms" / golden)
+            self.store.adopt_base(golden, reference, size=size)
 
     def _record_use(self, plan: Plan) -> None:
         """Renew `last_used` of needed images, so that it dates from when the last Pod that needed them is gone."""
@@ -170,7 +177,8 @@ class GarbageCollector:
             return None
         return Listed(
             vms=frozenset(row.name for row in rows if row.is_local),
-            images=frozenset(row.name for row in rows if not row.is_local),
+            images=frozenset(row.name for row in rows if not row.is_local)
+            | self.store.cached_images(),
         )
 
     def _observe(

@@ -86,6 +86,15 @@ class ImageStore:
             return frozenset()
         return frozenset(path.name for path in folder.iterdir() if not path.is_symlink())
 
+    def cached_images(self) -> frozenset[str]:
+        """Return the recorded images in tart's cache by digest; also what an interrupted deletion has left, which tart does not list."""
+        return frozenset(
+            reference.with_digest(record.digest)
+            for record in self.records()
+            for reference in map(references.parse, record.references)
+            if reference and references.folder(self.home, reference, record.digest).exists()
+        )
+
     def lock(self, golden: str) -> SharedLock:
         """Return the lock of one golden base."""
         return self._locks.setdefault(golden, SharedLock())
@@ -150,6 +159,54 @@ class ImageStore:
         """Record that the golden base is complete, and its allocated size."""
         now = self.clock.now()
         return self._put(record, size_bytes=size, pulled_at=record.pulled_at or now, last_used=now)
+
+    def unrecorded_bases(self) -> dict[str, Reference]:
+        """Return the golden bases that an agent without a ledger made, with the cached image that each was made from.
+
+        A base is recognized by its name: it contains the hash of the image's reference. One without a cached image of that reference
+        is not returned, because its digest is unknown.
+        """
+        recorded = {record.golden for record in self.records()}
+        found = {name for name in self._base_names() if self.is_complete(name)} - recorded
+        if not found:
+            return {}
+        cached = references.cached(self.home)
+        made = {agent.golden_vm(name): reference for name, reference in cached.items()}
+        lost = {each.name for each in self.ledger.unreadable()}
+        return {
+            name: made[name]
+            for name in sorted(found & made.keys())
+            # A record that cannot be read may have said that another program pulled the image.
+            if made[name].digest.partition(":")[2] not in lost
+        }
+
+    def adopt_base(self, golden: str, reference: Reference, *, size: int) -> None:
+        """Record a base and the image that it was made from, as if they were used now; a digest that has a base keeps it."""
+        record = self.ledger.image(reference.digest) or ImageRecord(digest=reference.digest)
+        if record.golden:
+            return
+        names = [
+            name
+            for name, each in references.cached(self.home).items()
+            if each.digest == record.digest and each.repository == reference.repository
+        ]
+        logger.info("Adopting golden base", golden=golden, image=reference.normalized)
+        self._put(
+            record,
+            golden=golden,
+            references=tuple(dict.fromkeys((*record.references, *names))),
+            # An agent without a ledger pulled every image before it made the base.
+            is_pulled=True,
+            size_bytes=size,
+            last_used=self.clock.now(),
+        )
+
+    def _base_names(self) -> list[str]:
+        try:
+            entries = [each.name for each in (self.home / "vms").iterdir()]
+        except OSError:
+            return []
+        return [name for name in entries if agent.is_golden_vm(name)]
 
     def set_staged(self, record: ImageRecord, *, is_staged: bool) -> None:
         """Record whether this image is staged."""

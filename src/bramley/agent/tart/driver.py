@@ -219,12 +219,12 @@ class Tart:
                 _check_exit("delete", finished)
                 return
         except (failures.IncompleteVm, errors.TimedOut) as error:
-            # A deletion that was killed may have removed some files: then tart does not find the VM any more.
-            if "/" in name or self.has_vm(name) or not self._bundle(name).exists():
+            # A deletion that was killed may have removed some files: then tart does not find the rest any more.
+            if references.incomplete_folder(self.home, name) is None:
                 raise
-            logger.warning("Removing incomplete VM", vm=name, error=str(error))
-        if "/" not in name and not self.has_vm(name):
-            self.removals.remove(self._bundle(name))
+            logger.warning("Removing incomplete folder", name=name, error=str(error))
+        if (left := references.incomplete_folder(self.home, name)) is not None:
+            self.removals.remove(left)
 
     async def get(self, vm: str) -> VmFacts | None:
         """Return the facts of a local VM, or None if it does not exist."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import string
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,25 @@ def pull_folder(home: Path, reference: Reference) -> Path:
     return home / "tmp" / name
 
 
+def cached(home: Path) -> dict[str, Reference]:
+    """Return the complete images in tart's cache by tag and by digest, each with its digest; what tart did not write is left out."""
+    root = home / "cache" / "OCIs"
+    found: dict[str, Reference] = {}
+    for top, folders, _ in os.walk(root):
+        # Links to folders are listed as folders, and are not followed.
+        for entry in folders:
+            path = Path(top, entry)
+            repository = path.parent.relative_to(root).as_posix().replace("%3A", ":")
+            digest = path.resolve().name
+            is_link = path.is_symlink()
+            name = f"{repository}:{entry}" if is_link else f"{repository}@{entry}"
+            reference = parse(f"{repository}@{digest}")
+            is_inside = path.resolve().parent == path.parent.resolve()
+            if reference is not None and is_inside and is_bundle(path):
+                found[name] = reference
+    return found
+
+
 def is_bundle(folder: Path) -> bool:
     """Return whether a folder is a complete VM."""
     return all((folder / name).is_file() for name in _BUNDLE_FILES)
@@ -93,6 +113,16 @@ def is_linux(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(config, dict) and config.get("os") == "linux"
+
+
+def incomplete_folder(home: Path, name: str) -> Path | None:
+    """Return the folder of a VM, or of an image by digest, that lacks files; None if it is complete or does not exist."""
+    reference = parse(name)
+    if reference is not None:
+        path = folder(home, reference, reference.digest) if reference.digest else None
+    else:
+        path = home / "vms" / name if name and "/" not in name and name[0] != "." else None
+    return path if path is not None and path.exists() and not is_bundle(path) else None
 
 
 def _is_component(text: str) -> bool:

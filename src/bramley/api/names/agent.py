@@ -68,6 +68,12 @@ def golden_vm(image: str) -> str:
     return f"{GOLDEN_VM_PREFIX}{golden_hash(image)}"
 
 
+def is_golden_vm(vm: str) -> bool:
+    """Return whether a VM has the name of a golden base."""
+    digits = vm.removeprefix(GOLDEN_VM_PREFIX)
+    return vm != digits and len(digits) == 16 and all(each in "0123456789abcdef" for each in digits)
+
+
 def service_account(machine: str) -> str:
     """Return the name of the ServiceAccount of a machine's agent."""
     return f"{NAME}-{machine}"

@@ -229,6 +229,8 @@ def _delete(context: Context, name: str) -> Generator[Effect, Any, None]:
         link = layout.image(context.home, reference)
         if not os.path.lexists(link):
             raise does_not_exist(name)
+        if not os.path.islink(link):
+            yield from _remove_config(context, link, name)
         bundles.remove(link)
         prune.collect(context.home)
         return
@@ -239,11 +241,15 @@ def _delete(context: Context, name: str) -> Generator[Effect, Any, None]:
     is_idle: bool = yield RunLock(config)
     if not is_idle:
         raise is_running(name)
-    # File by file: a process that is killed meanwhile leaves a folder that no command of tart finds.
-    os.unlink(config)
+    yield from _remove_config(context, bundle, name)
+    bundles.remove(bundle)
+
+
+def _remove_config(context: Context, bundle: str, name: str) -> Generator[Effect, Any, None]:
+    """Remove the first file: a process that is killed now leaves a folder that tart does not list."""
+    bundles.remove(os.path.join(bundle, layout.CONFIG))
     yield from apply_faults(context, "delete", name, "middle")
     yield Sleep(context.settings.seconds("delete") / 10)
-    bundles.remove(bundle)
 
 
 def fqn(arguments: Arguments, context: Context) -> Steps:

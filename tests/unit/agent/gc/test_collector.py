@@ -17,6 +17,7 @@ from bramley.agent.gc import leases
 from bramley.agent.gc.leases import Lease
 from bramley.agent.host import HostProcess
 from bramley.agent.ledger import ImageRecord, LedgerUnavailable
+from bramley.agent.tart import references
 from bramley.api.core import Pod
 from bramley.base import errors
 from tests.unit.agent.clocks import a_clock
@@ -258,6 +259,29 @@ async def test_only_as_much_is_reclaimed_as_is_needed(world: CollectorWorld) -> 
     assert await world.collector.reclaim(free + 1)
 
     assert [record.digest for record in images.images.present()] == [digest("c"), digest("d")]
+
+
+async def test_interrupted_deletion_of_an_image_is_finished_by_the_next_pass(
+    world: CollectorWorld,
+) -> None:
+    images = world.image_world
+    await images.ready(A)
+    await asyncio.sleep(2 * DAY)
+    images.mac.settings.fault("delete", "hang", target=A, at="middle", times=1)
+    deletion = asyncio.create_task(world.collector.collect())
+    await asyncio.sleep(10)
+    deletion.cancel()
+    await asyncio.wait([deletion])
+    reference = references.parse(A)
+    assert reference is not None
+    left = references.folder(images.tart.home, reference, reference.digest)
+    assert left.exists()
+    assert not references.is_bundle(left)
+
+    assert await world.collector.collect()
+
+    assert not left.exists()
+    assert images.store.records() == []
 
 
 async def test_base_that_is_being_cloned_is_kept(world: CollectorWorld) -> None:
