@@ -188,7 +188,10 @@ def _(command: Seal) -> str:
 
 @describe.register
 def _(command: Wait) -> str:
-    return f"wait until {shlex.join(command.probe.argv)} succeeds"
+    user = " as root" if command.probe.as_root else ""
+    result = f"ends with code {command.code}" if command.code else "succeeds"
+    text = f" and prints {command.text!r}" if command.text else ""
+    return f"wait until {shlex.join(command.probe.argv)}{user} {result}{text}"
 
 
 @describe.register

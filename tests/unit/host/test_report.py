@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bramley.base.secret import Secret
-from bramley.host import report
+from bramley.host import loginwindow, report
 from bramley.host.artifacts import Artifact
 from bramley.host.commands import (
     Command,
@@ -49,6 +49,14 @@ TART = Artifact(
         (
             Wait(probe=RunProbe(("launchctl", "print", "gui/501")), purpose="p"),
             "wait until launchctl print gui/501 succeeds",
+        ),
+        (
+            loginwindow.wait_for_session(501),
+            "wait until launchctl print gui/501 as root succeeds and prints 'session = Aqua'",
+        ),
+        (
+            Wait(probe=RunProbe(("pgrep", "x")), purpose="p", code=1),
+            "wait until pgrep x ends with code 1",
         ),
         (Reboot(purpose="p"), "reboot"),
     ],
