@@ -2,7 +2,7 @@
 
 Every implementation guarantees: a command is complete when `execute` returns, and may or may not have been executed when it raises
 HostUnreachable; a file has its old or its new content, never a mixture; no secret appears in an error, a log or the process table of
-either machine; every call ends by its deadline. The deadlines, the wait loop and the error texts that they share are here as well.
+either machine; every call ends by its deadline. The deadlines and the error texts that they share are here as well.
 Errors: HostUnreachable (the connection), CommandFailed (the program), TimedOut (its deadline), HostKeyChanged, LoginRefused, and
 Conflict (the Mac is claimed by another run).
 """
@@ -13,7 +13,6 @@ import asyncio
 import base64
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
     Iterable,
@@ -25,7 +24,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, TypeGuard
 
-from bramley.base.clock import Clock
 from bramley.base.errors import CommandFailed, TimedOut
 from bramley.base.secret import Secret, SecretBytes, redact
 from bramley.host.claim import Guard
@@ -41,7 +39,7 @@ from bramley.host.commands import (
     Wait,
     Write,
 )
-from bramley.host.facts import Facts, RunResult
+from bramley.host.facts import Facts
 
 # The commands that can share a round trip with others: they need no answer while they run.
 Batchable = Run | Write | Folder | Link | Rename | Remove | Seal | Wait
@@ -123,22 +121,6 @@ def round_trips(batch: Batch) -> int:
     is_shared = bool(batch.commands) and is_batchable(batch.commands[-1])
     probes_last = bool(batch.probes) and not is_shared
     return len(segments(batch.commands)) + claims_first + probes_last
-
-
-async def wait_until(
-    command: Wait, probe: Callable[[], Awaitable[RunResult]], *, clock: Clock, host: str
-) -> None:
-    """Repeat a probe until it returns the expected result; TimedOut if it does not in time, unless the command ignores that."""
-    end = clock.monotonic() + command.timeout.total_seconds()
-    while True:
-        result = await probe()
-        if result.code == command.code and command.text.encode() in result.output:
-            return
-        if clock.monotonic() + command.interval.total_seconds() > end:
-            break
-        await asyncio.sleep(command.interval.total_seconds())
-    if not command.ignore_failure:
-        raise unmet(command, host)
 
 
 def unmet(command: Wait, host: str) -> TimedOut:

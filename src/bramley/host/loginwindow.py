@@ -22,10 +22,10 @@ from bramley.host.defaults import Default
 from bramley.host.facts import FILE, Facts
 
 PROMPT = "Password:"
-# The uid of the first user of a Mac; another uid costs a second round trip.
-FIRST_UID = 501
+# The uids of the first users of a Mac; any other uid costs a second round trip.
+FIRST_UIDS = range(501, 504)
 LOGIN_TIMEOUT = timedelta(seconds=30)
-# The kind of a session is in the first lines of some 100 KiB, which are sent again and again while a login is waited for.
+# The kind of a session is in the first lines of some 100 KiB.
 _HEADER_BYTES = 4096
 MODE = 0o600
 
@@ -43,7 +43,7 @@ def probes(user: str) -> list[Probe]:
     """Return the probes of automatic login of this user."""
     return [
         uid_probe(user),
-        session_probe(FIRST_UID),
+        *(session_probe(uid) for uid in FIRST_UIDS),
         MARKER_PROBE,
         PASSWORD_FILE,
         auto_login_user(user).probe,
@@ -51,9 +51,9 @@ def probes(user: str) -> list[Probe]:
 
 
 def follow_up_probes(user: str, facts: Facts) -> Sequence[Probe]:
-    """Probe the session of a user who is not the first one of the Mac."""
+    """Probe the session of a user who is not one of the first on the Mac."""
     uid = uid_of(user, facts)
-    return [] if uid in {None, FIRST_UID} else [session_probe(uid)]
+    return [] if uid is None or uid in FIRST_UIDS else [session_probe(uid)]
 
 
 def uid_probe(user: str) -> RunProbe:
@@ -63,7 +63,7 @@ def uid_probe(user: str) -> RunProbe:
 
 def session_probe(uid: int | None) -> RunProbe:
     """Return the probe of a user's graphical session."""
-    domain = launchd.gui(FIRST_UID if uid is None else uid)
+    domain = launchd.gui(FIRST_UIDS[0] if uid is None else uid)
     return RunProbe(("launchctl", "print", domain), as_root=True, max_bytes=_HEADER_BYTES)
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from bramley.host import converge
+from bramley.sim.macos.fresh_install import Settings
 from tests.scenarios.host_bootstrap.macs import steps
 from tests.unit.host.steps.interruption import MacTemplate, new_claim
 
@@ -12,9 +15,12 @@ from tests.unit.host.steps.interruption import MacTemplate, new_claim
 MOST = 60
 
 
-async def test_bootstrap_takes_few_round_trips_and_a_second_run_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("uid", [501, 503])
+async def test_bootstrap_takes_few_round_trips_and_a_second_run_one(
+    uid: int, tmp_path: Path
+) -> None:
     planned = steps(tmp_path / "files")
-    connection = (await MacTemplate.make(tmp_path / "macs")).copy("mac")
+    connection = (await MacTemplate.make(tmp_path / "macs", settings=Settings(uid=uid))).copy("mac")
     connection.trips = 0
 
     await converge.apply(connection, planned, claim=new_claim("first"))

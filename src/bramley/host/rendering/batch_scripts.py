@@ -128,7 +128,8 @@ def _wait(command: Wait, token: str, login: str) -> str:
     seconds = str(max(1, round(command.timeout.total_seconds())))
     limit = str(max(1, round(probe.timeout.total_seconds())))
     interval = f"{command.interval.total_seconds():g}"
-    values = (seconds, interval, str(command.code), mark, command.text, limit)
+    size = str(probe.max_bytes + len(mark))
+    values = (seconds, interval, str(command.code), mark, command.text, limit, size)
     return command_line("wait_for", *values, *program) + "\n"
 
 

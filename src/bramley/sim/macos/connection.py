@@ -7,7 +7,14 @@ hangs until its timeout; it fails. After a cut the next call is a new connection
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+)
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
@@ -183,7 +190,7 @@ class ModelConnection:
             self._require_up(command.purpose)
             return host_commands.run_probe(self.mac, self._user, command.probe)
 
-        await connection.wait_until(command, run_probe, clock=self._clock, host=self.host)
+        await _wait_until(command, run_probe, clock=self._clock, host=self.host)
 
     async def _reboot(self, command: commands.Reboot) -> None:
         before = self.mac.state["boot"]["boot_id"]
@@ -234,6 +241,22 @@ async def execute_in_order(
         if guard and isinstance(command, commands.Reboot):
             guard = guard.acquiring(None)
     return BatchResult(await mac.probe(batch.probes) if batch.probes else Facts(), ignored)
+
+
+async def _wait_until(
+    command: commands.Wait, probe: Callable[[], Awaitable[RunResult]], *, clock: Clock, host: str
+) -> None:
+    """Repeat a probe until it returns the expected result; TimedOut if it does not in time, unless the command ignores that."""
+    end = clock.monotonic() + command.timeout.total_seconds()
+    while True:
+        result = await probe()
+        if result.code == command.code and command.text.encode() in result.output:
+            return
+        if clock.monotonic() + command.interval.total_seconds() > end:
+            break
+        await asyncio.sleep(command.interval.total_seconds())
+    if not command.ignore_failure:
+        raise connection.unmet(command, host)
 
 
 class _FaultyStream:

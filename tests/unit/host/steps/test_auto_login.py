@@ -92,17 +92,17 @@ def test_login_is_pending_while_vms_run() -> None:
 
 def test_session_of_another_uid_is_probed() -> None:
     other = replace(
-        CONVERGED, overrides={"id -u m1": "502", "sudo launchctl print gui/501": ""}
+        CONVERGED, overrides={"id -u m1": "601", "sudo launchctl print gui/501": ""}
     ).facts(STEP)
-    assert list(STEP.follow_up_probes(other)) == [loginwindow.session_probe(502)]
+    assert list(STEP.follow_up_probes(other)) == [loginwindow.session_probe(601)]
     assert list(STEP.follow_up_probes(CONVERGED.facts(STEP))) == []
 
-    alive = other.merged(Facts({loginwindow.session_probe(502): RunResult(0, b"session = Aqua")}))
-    gone = other.merged(Facts({loginwindow.session_probe(502): RunResult(112)}))
+    alive = other.merged(Facts({loginwindow.session_probe(601): RunResult(0, b"session = Aqua")}))
+    gone = other.merged(Facts({loginwindow.session_probe(601): RunResult(112)}))
 
     assert list(STEP.plan(alive)) == []
     assert cases.command_text(list(STEP.plan(gone))[-1]).startswith(
-        "wait sudo launchctl print gui/502"
+        "wait sudo launchctl print gui/601"
     )
 
 

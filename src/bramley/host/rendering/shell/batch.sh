@@ -26,15 +26,15 @@ finish() {
     [ "$4" = yes ] || quit "$2"
 }
 
-# wait_for SECONDS INTERVAL CODE MARK TEXT LIMIT PROGRAM…: repeat a program until it exits with CODE and has printed MARK first and TEXT
-# later; 124 if it does not. MARK shows that sudo has started the program: its own exit code must not be taken for that of the program.
+# wait_for SECONDS INTERVAL CODE MARK TEXT LIMIT MAX_BYTES PROGRAM…: repeat a program until it exits with CODE and has printed MARK first
+# and TEXT later, in its first MAX_BYTES bytes; 124 if it does not. MARK shows that sudo has started the program: its own exit code must not be taken for that of the program.
 wait_for() (
-    end=$(($(date +%s) + $1)) interval=$2 expected=$3 mark=$4 text=$5 limit=$6
-    shift 6
+    end=$(($(date +%s) + $1)) interval=$2 expected=$3 mark=$4 text=$5 limit=$6 max_bytes=$7
+    shift 7
     while :; do
         printed=$(run_limited "$limit" "$@")
         if [ "$?" -eq "$expected" ]; then
-            case $printed in
+            case $(printf '%s' "$printed" 2>/dev/null | head -c "$max_bytes") in
             "$mark"*"$text"*) exit 0 ;;
             esac
         fi
