@@ -359,7 +359,8 @@ def _auto_login(user: str) -> RemovalStep:
     def refusal(facts: Facts) -> str:
         # Without a password file there is nothing to protect: after a removal sudo works no more, and the next one must not fail.
         reason = setting.read_error(facts) if facts.stat(loginwindow.PASSWORD_FILE) else ""
-        return f"whose automatic login this is cannot be read: {reason}" if reason else ""
+        advice = "make that command work, such as with `bramley host prepare`, then run this again"
+        return f"whose automatic login this is cannot be read: {reason}; {advice}" if reason else ""
 
     probe_list = (setting.probe, loginwindow.PASSWORD_FILE)
     return RemovalStep("auto-login", "automatic login", probe_list, commands, refusal)
