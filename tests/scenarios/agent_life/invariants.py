@@ -24,6 +24,7 @@ from bramley.apiserver.store.store import Store
 from bramley.sim.mac.mac import SimulatedMac
 
 MOST_GUESTS = 2
+_HASH_LENGTH = 32
 # L1 and L2: what a Pod and its VM may take beyond the grace.
 BOUND = timedelta(seconds=60)
 FINISHED = frozenset({"Succeeded", "Failed"})
@@ -190,10 +191,19 @@ class Invariants:
             "unreadable record": {each.name for each in ledger.unreadable()},
             "run": self.mac.supervised.keys(),
             "guest": self.mac.tart.guests.keys(),
-            "unfinished work": _names(folders.tart_home / "tmp"),
+            "unfinished work": self._unfinished(folders.tart_home / "tmp"),
             "held Pod": {pod.name for pod in self.current().values() if _is_held(pod)},
         }
         return [f"{kind} {name}" for kind, names in found.items() for name in sorted(names)]
+
+    def _unfinished(self, folder: Path) -> set[str]:
+        """Return the staging folders; not the partial downloads, named by a hash, that the agent keeps for a Pod that tries again."""
+        flocks = self.mac.tart.flocks
+        return {
+            name
+            for name in _names(folder)
+            if len(name) != _HASH_LENGTH or flocks.holder(str(folder / name)) is None
+        }
 
 
 def vm_of(pod: Pod) -> str:
