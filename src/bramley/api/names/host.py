@@ -30,7 +30,9 @@ SOFTWARE_UPDATE_DEFAULTS = "/Library/Preferences/com.apple.SoftwareUpdate"
 # A domain, not a path: macOS reads it from root's own preferences, and applies it at the next boot.
 LOCAL_NETWORK_DEFAULTS = "com.apple.network.local-network"
 # macOS' own DHCP server, which serves the network of VMs, gets its lease time from this file, at this key of this dictionary.
-SHARING_PREFERENCES = "/Library/Preferences/SystemConfiguration/com.apple.InternetSharing.default.plist"
+SHARING_PREFERENCES = (
+    "/Library/Preferences/SystemConfiguration/com.apple.InternetSharing.default.plist"
+)
 SHARING_DHCP = "bootpd"
 SHARING_LEASE_SECONDS = "DHCPLeaseTimeSecs"
 
