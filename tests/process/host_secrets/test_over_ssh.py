@@ -24,6 +24,7 @@ from bramley.app.hosts import ApplyOptions
 from bramley.app.ssh_options import SshOptions
 from bramley.base.errors import BramleyError, CommandFailed, UnsupportedHost
 from bramley.base.secret import Secret
+from bramley.sim.macos.call import Call
 from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.ssh.faults import Fault, FaultKind
 from bramley.sim.ssh.server import SimulatedHost
@@ -140,6 +141,9 @@ async def test_interrupted_and_refused_bootstrap_leaks_no_secret(tmp_path: Path)
             setup.mac.faults.set(Fault(do=FaultKind.CUT_AFTER, match=PASSWORD_WRITE, times=1))
             interrupted = await setup.bramley("apply")
             assert setup.leaks(output, table, planned[1], interrupted[1]) == []
+            # The next command of the batch may have begun before the Mac noticed the lost connection.
+            disable = ("defaults", "delete", names.LOGINWINDOW_DEFAULTS, "autoLoginUser")
+            setup.mac.mac.run(Call(disable, "root"))
 
             await setup.expect_failure(
                 output, UnsupportedHost, "auto-login", setup.canaries.wrong_password
