@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bramley.agent import programs
 from bramley.agent.programs import ProgramResult, Programs
+from bramley.agent.tart import references
 from bramley.api.names import agent
 from bramley.base import errors, log
 
@@ -32,6 +33,7 @@ class Removals:
         self._programs = programs
         self._folder = home / agent.REMOVED_FOLDER
         self._limit = limit
+        self._in_place: set[Path] = set()
         self._is_needed = asyncio.Event()
         # One removal at a time, so that no folder is removed twice.
         self._lock = asyncio.Lock()
@@ -44,7 +46,9 @@ class Removals:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise errors.Unavailable(f"{folder} cannot be removed: {error.strerror}") from error
+            # A full disk may refuse a new folder. Then the files are removed where they are.
+            logger.warning("Folder not renamed", path=str(folder), error=str(error))
+            self._in_place.add(folder)
         self._is_needed.set()
 
     async def run(self) -> None:
@@ -59,7 +63,10 @@ class Removals:
     async def finish(self) -> None:
         """Remove the files of all renamed folders now; what cannot be removed is tried again later."""
         async with self._lock:
-            for path in self._renamed():
+            # A VM of the same name may have been made meanwhile.
+            in_place = [each for each in self._in_place if not references.is_bundle(each)]
+            self._in_place.clear()
+            for path in (*in_place, *self._renamed()):
                 await self._unlink(path)
 
     async def _unlink(self, path: Path) -> None:

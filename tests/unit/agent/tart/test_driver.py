@@ -240,6 +240,33 @@ async def test_folder_is_not_removed_twice_at_the_same_time(tmp_path: Path) -> N
     assert len([call for call in programs.calls if call[1] == "-rf"]) == 1
 
 
+async def test_folder_that_cannot_be_renamed_is_removed_where_it_is(tmp_path: Path) -> None:
+    """A full disk may refuse a new folder, and that is when deletions are needed most."""
+    folder = a_vm_on_disk(tmp_path, "vm", "disk.img")
+    (tmp_path / agent.REMOVED_FOLDER).write_text("in the way")
+    programs = Programs(delete=MISSING)
+    tart = a_tart(tmp_path, programs)
+
+    await tart.delete("vm")
+    await tart.removals.finish()
+
+    assert programs.calls[1:] == [("/bin/rm", "-rf", str(folder))]
+
+
+async def test_vm_that_was_made_meanwhile_is_not_removed(tmp_path: Path) -> None:
+    folder = a_vm_on_disk(tmp_path, "vm", "disk.img")
+    (tmp_path / agent.REMOVED_FOLDER).write_text("in the way")
+    programs = Programs(delete=MISSING)
+    tart = a_tart(tmp_path, programs)
+    await tart.delete("vm")
+    for file in ("config.json", "nvram.bin"):
+        (folder / file).write_text("{}")
+
+    await tart.removals.finish()
+
+    assert len(programs.calls) == 1
+
+
 async def test_removal_that_fails_is_tried_again(tmp_path: Path) -> None:
     a_vm_on_disk(tmp_path, "vm", "disk.img")
     programs = Programs(delete=MISSING, **{"-rf": ProgramResult(1, stderr="in use")})
