@@ -63,6 +63,7 @@ class PodState:
     address: str = ""
     # The last look-up has shown that the VM has no address; one that failed shows nothing.
     lacks_address: bool = False
+    address_error: str = ""
     recorded: set[str] = field(default_factory=set)
     gone_since: float | None = None
     active_since: float | None = None

@@ -218,11 +218,10 @@ def _started(observed: Observation) -> Step:
 
 def _follow(observed: Observation) -> Step:
     """Follow a running VM; one that never gets an address is discarded like a failed start, as long as nothing has used it."""
-    if observed.is_abandoned:
-        return Step.STOP_VM
     is_ours = observed.is_same_boot and not observed.is_adopted
     if observed.boot_timed_out and is_ours and observed.phase is Phase.PENDING:
-        return Step.ABANDON_BOOT
+        return Step.STOP_VM if observed.is_abandoned else Step.ABANDON_BOOT
+    # Also if an earlier agent abandoned the VM: it may have got an address and a job since, so that is looked up first.
     return Step.MONITOR
 
 

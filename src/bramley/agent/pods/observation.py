@@ -94,26 +94,26 @@ def boot_time_left(record: VmRecord, deps: PodDeps) -> timedelta:
 
 
 def boot_timed_out(ref: PodRef, record: VmRecord | None, deps: PodDeps) -> bool:
-    """Return whether a VM that the agent started has no address in time; what an adopted one has done is not known."""
+    """Return whether a VM that the agent started certainly has no address in time; what an adopted one has done is not known."""
     if record is None or record.is_adopted or record.boot_id != deps.host.boot_id():
         return False
-    return has_no_address(ref, record, deps)
+    return deps.states.of(ref.uid).lacks_address and is_boot_overdue(ref, record, deps)
 
 
-def has_no_address(ref: PodRef, record: VmRecord, deps: PodDeps) -> bool:
-    """Return whether a VM certainly has no address although it was started long ago, and has never had one nor reported."""
+def is_boot_overdue(ref: PodRef, record: VmRecord, deps: PodDeps) -> bool:
+    """Return whether no address of a VM is known that was started long ago, and that it has never had one nor reported."""
     state, pod = deps.states.of(ref.uid), ref.pod
     if record.state is not VmState.STARTED or pod is None or record.had_address:
         return False
     has_address = bool(state.address or pod.status.pod_ip) or _phase(pod) is not Phase.PENDING
-    if not state.lacks_address or has_address or boot_time_left(record, deps) > timedelta():
+    if has_address or boot_time_left(record, deps) > timedelta():
         return False
     return deps.guests.report(ref.vm).code is None
 
 
 def _is_abandoned(vm: str, record: VmRecord | None, deps: PodDeps) -> bool:
-    """Return whether a VM is being discarded; one whose guest has reported nevertheless has run its job."""
-    if record is None or not record.is_abandoned:
+    """Return whether a VM is being discarded; one whose guest has reported or got an address nevertheless may have run its job."""
+    if record is None or not record.is_abandoned or record.had_address:
         return False
     return deps.guests.report(vm).code is None
 
@@ -205,7 +205,8 @@ def _clone_may_appear(ref: PodRef, record: VmRecord | None, deps: PodDeps) -> bo
     if record.golden or record.created_at is None or state.claimed_at is not None:
         # The clone is complete, or existed when it was adopted, or was started by this agent and ends with its call.
         return False
-    return deps.clock.age(record.created_at) < deadline
+    # No process survives a reboot, however long the record is kept: its date may be in the future since the clock was set back.
+    return record.boot_id == deps.host.boot_id() and deps.clock.age(record.created_at) < deadline
 
 
 def _is_unreadable(vm: str, deps: PodDeps) -> bool:

@@ -108,19 +108,23 @@ async def monitor(context: PodContext) -> Outcome | None:
     if observation.boot_timed_out(context.ref, context.record, deps):
         # Decided again, on a live read.
         return None
-    if observation.has_no_address(context.ref, context.record, deps):
-        _warn_about_adopted_vm(context)
+    if observation.is_boot_overdue(context.ref, context.record, deps):
+        _warn_about_kept_vm(context)
     poll = _poll(context) if address else BOOT_POLL
     left = observation.deadline_left(context.ref.pod, deps)
     return CheckAgain(poll if left is None else min(poll, max(left, _MIN_POLL)), "the VM runs")
 
 
-def _warn_about_adopted_vm(context: PodContext) -> None:
-    """Record once that an adopted VM has no address; it is kept, because a job may have run in it."""
-    seconds = context.deps.boot_timeout.total_seconds()
-    if context.state.record_once(events.BOOT_TIMED_OUT):
-        message = f"adopted VM {context.vm} has no address after {seconds:g} s and is kept: delete the Pod to end it"
-        context.record_warning(events.BOOT_TIMED_OUT, message)
+def _warn_about_kept_vm(context: PodContext) -> None:
+    """Record once why a VM without a known address is kept: a job may run in it."""
+    state, vm = context.state, context.vm
+    if not state.record_once(events.BOOT_TIMED_OUT):
+        return
+    after = f"after {context.deps.boot_timeout.total_seconds():g} s"
+    message = f"adopted VM {vm} has no address {after} and is kept: delete the Pod to end it"
+    if not state.lacks_address:
+        message = f"the address of VM {vm} is unknown {after}, and it is kept: check tart ip on the host, or delete the Pod ({state.address_error})"
+    context.record_warning(events.BOOT_TIMED_OUT, message)
 
 
 async def _publish_address(context: PodContext, address: str) -> None:
@@ -169,7 +173,7 @@ async def _address(context: PodContext) -> str:
         found = await context.deps.tart.ip(context.vm, timedelta())
     except EXPECTED_ERRORS as error:
         logger.info("VM address unknown", vm=context.vm, error=str(error))
-        context.state.lacks_address = False
+        context.state.lacks_address, context.state.address_error = False, str(error)
         return ""
     context.state.lacks_address = found is None
     return found or ""

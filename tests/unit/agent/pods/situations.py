@@ -194,8 +194,19 @@ SITUATIONS: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
     ),
     (
         "a VM that is given up is powered off",
-        {"record": VmState.STARTED, "process": Process.ALIVE, "is_abandoned": True, **RUN},
+        {
+            "record": VmState.STARTED,
+            "process": Process.ALIVE,
+            "is_abandoned": True,
+            "boot_timed_out": True,
+            **RUN,
+        },
         Step.STOP_VM,
+    ),
+    (
+        "unless it may have got an address since an earlier agent gave it up",
+        {"record": VmState.STARTED, "process": Process.ALIVE, "is_abandoned": True, **RUN},
+        Step.MONITOR,
     ),
     (
         "and deleted, not reported as an exit",

@@ -160,9 +160,13 @@ async def test_vm_whose_address_cannot_be_looked_up_is_kept(tmp_path: Path) -> N
         world.mac.faults.add("tart ip", "fail", code=1, stderr="Error: unknown")
         await world.pod()
         pod = await world.until_phase("Succeeded", "Failed", within=2000)
+        (warning,) = await warnings(world)
 
     assert world.boots == 1
     assert end_of(pod)[3] == 3
+    assert warning.count == 1
+    assert "is unknown after 300 s, and it is kept" in warning.message
+    assert "Error: unknown" in warning.message
 
 
 @pytest.mark.parametrize("knows", ["server", "ledger"])
@@ -228,6 +232,27 @@ async def test_agent_killed_while_it_gives_up_a_vm_is_continued(
         pod = await world.until_phase("Succeeded", "Failed", within=2000)
 
     assert end_of(pod) == ("Succeeded", agent.RUN_EXITED, agent.COMPLETED, 0)
+
+
+async def test_given_up_vm_that_got_an_address_before_the_next_agent_is_kept(
+    tmp_path: Path,
+) -> None:
+    """Its guest may run a job by then, which must neither be ended nor begin again."""
+    async with a_world(tmp_path, starts=False, work=1000.0, code=3) as world:
+        lease_all(world, seconds=320)
+        world.mac.faults.add("tart stop", "hang")
+        world.start()
+        await world.pod()
+        await until_abandoned(world)
+        await world.kill()
+        await asyncio.sleep(200)
+        world.start()
+        await world.until_phase("Running", within=30)
+        pod = await world.until_phase("Succeeded", "Failed", within=2000)
+        await world.until(world.nothing_left)
+
+    assert world.boots == 1
+    assert end_of(pod)[3] == 3
 
 
 async def test_pod_deleted_while_its_vm_is_given_up_is_gone(tmp_path: Path) -> None:
