@@ -149,9 +149,10 @@ class Invariants:
             self._must(is_published, f"{vm} was deleted before its end was published")
 
     def _record(self, vm: str) -> VmRecord | None:
+        """Return the record of a VM; None if there is none, or if a test has damaged it."""
         try:
             return _records.decode((self.mac.folders.ledger / "vms" / f"{vm}.json").read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, msgspec.MsgspecError):
             return None
 
     def _check_release(self, uid: str, before: Pod) -> None:
