@@ -119,6 +119,13 @@ SCENARIOS: Mapping[str, Sequence[Step]] = {
         Create("c"),
         Wait(60.0),
     ],
+    "a claim of an earlier boot is dated in the future": [
+        Create("a", "works"),
+        Wait(0.2),
+        SetTime(-1.0),
+        Reboot(),
+        Delete("a", 0),
+    ],
 }
 
 
