@@ -81,15 +81,14 @@ class TakenSlots:
 
 @dataclass(frozen=True, slots=True)
 class _Processes:
-    """The processes that run VMs: each `tart run` by its VM, and the processes of the framework's service, the oldest first."""
+    """The processes that run VMs: each `tart run` by its VM, and the processes of the framework's service.
+
+    Services without a tart have guests of other programs, or guests that outlive their tart.
+    """
 
     named: Mapping[str, HostProcess]
     services: Sequence[int]
-
-    @property
-    def without_tart(self) -> Sequence[int]:
-        """Return the services in excess of one for each tart: guests of other programs, and those that outlive their tart."""
-        return self.services[: max(len(self.services) - len(self.named), 0)]
+    without_tart: Sequence[int]
 
 
 @dataclass(slots=True, eq=False)
@@ -112,6 +111,7 @@ class Slots:
     _refused_at: float = 0.0
     _unleased_since: dict[int, float] = field(default_factory=dict)
     _without_tart_since: dict[int, float] = field(default_factory=dict)
+    _service_of: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._refusal = self._load()
@@ -213,15 +213,31 @@ class Slots:
 
     def _processes(self) -> _Processes:
         processes = sorted(self.host.guest_processes(), key=lambda each: each.pid)
-        named = {name: each for each in processes if (name := _vm_of(each))}
-        observed = _Processes(named, [each.pid for each in processes if not _vm_of(each)])
-        # Kept while the process lives: a tart that starts has no service yet, and would hide that of another program.
+        tarts = [each for each in processes if _vm_of(each)]
+        services = [each.pid for each in processes if not _vm_of(each)]
+        self._pair([each.pid for each in tarts], services)
+        paired = set(self._service_of.values())
+        without_tart = [pid for pid in services if pid not in paired]
         before, now = self._without_tart_since, self.clock.monotonic()
-        first_seen = dict.fromkeys(observed.without_tart, now) | before
-        self._without_tart_since = {
-            pid: first_seen[pid] for pid in observed.services if pid in first_seen
-        }
-        return observed
+        self._without_tart_since = {pid: before.get(pid, now) for pid in without_tart}
+        return _Processes({_vm_of(each): each for each in tarts}, services, without_tart)
+
+    def _pair(self, tarts: Sequence[int], services: Sequence[int]) -> None:
+        """Assign to each tart the first service that appeared after it, as long as both live.
+
+        Not one that had no tart before: a tart that starts has no service yet, and would get that of another program.
+        """
+        before = self._service_of.items()
+        pairs = {tart: pid for tart, pid in before if tart in tarts and pid in services}
+        taken = set(pairs.values()) | self._without_tart_since.keys()
+        free = [pid for pid in services if pid not in taken]
+        for tart in (each for each in tarts if each not in pairs):
+            # Pids start again from the lowest at some time.
+            service = next((pid for pid in free if pid > tart), free[0] if free else None)
+            if service is not None:
+                free.remove(service)
+                pairs[tart] = service
+        self._service_of = pairs
 
     def _occupied(self, processes: _Processes) -> set[str]:
         records = self.ledger.vms().values()

@@ -52,7 +52,7 @@ class Mac:
     def guest_processes(self) -> list[HostProcess]:
         # The newest first, as macOS lists them.
         listed = enumerate(self.commands, start=10)
-        return [_process(pid, command) for pid, command in listed][::-1]
+        return [_process(pid, command) for pid, command in listed if command != "ended"][::-1]
 
     def ancestors(self, pid: int) -> list[int]:
         found = [pid] if pid < 10 + len(self.commands) else []
@@ -150,3 +150,41 @@ async def test_damaged_refusal_is_ignored(tmp_path: Path, content: bytes) -> Non
     slots.__post_init__()
 
     assert not slots.leaks()
+
+
+def _gone(mac: Mac, *pids: int) -> None:
+    """End processes; the others keep their pids."""
+    for pid in pids:
+        mac.commands[pid - 10] = "ended"
+
+
+async def test_service_of_another_program_is_not_taken_for_a_guest_that_is_ending() -> None:
+    """Docker started last: when a VM ends with its service, the next VM must not wait."""
+    mac = Mac(("a", "b"), ["tart run a", SERVICE, "tart run b", SERVICE, SERVICE])
+    slots = slots_of(mac)
+    assert not slots.has_room("c")
+    await asyncio.sleep(60)
+    _gone(mac, 10, 11)
+    assert slots.has_room("c")
+
+
+async def test_guest_that_is_ending_takes_its_slot_also_after_another_did() -> None:
+    mac = Mac(("a", "b"), ["tart run a", SERVICE, "tart run b", SERVICE])
+    slots = slots_of(mac)
+    assert not slots.has_room("c")
+    # The tart of the younger one ends, and then its service.
+    _gone(mac, 12)
+    assert not slots.has_room("c")
+    _gone(mac, 13)
+    assert slots.has_room("c")
+    await asyncio.sleep(60)
+    mac.own = ("a", "b", "c")
+    mac.commands += ["tart run c", SERVICE]
+    assert not slots.has_room("d")
+    # The tart of the older one ends, and its service a moment later.
+    _gone(mac, 10)
+    assert not slots.has_room("d")
+    await asyncio.sleep(1)
+    assert not slots.has_room("d")
+    _gone(mac, 11)
+    assert slots.has_room("d")
