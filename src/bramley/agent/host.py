@@ -50,7 +50,7 @@ class Usage:
 
 
 class Host(Protocol):
-    """Reads facts about this machine; every call is fast and starts no process.
+    """Reads facts about this machine and locks folders; every call is fast and starts no process.
 
     Errors: OSError if a system call fails.
     """
