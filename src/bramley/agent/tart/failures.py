@@ -178,10 +178,11 @@ class EndLine:
     text: str
 
 
-# All fragments must be in one line; the longer variant of a message comes first.
+# A crash has the same line, followed by its error.
+_HALT = "guest has stopped the virtual machine"
+# All fragments must be in one line.
 _ENDS: tuple[tuple[RunEnd, tuple[str, ...]], ...] = (
-    (RunEnd.CRASHED, ("guest has stopped the virtual machine", "due to error")),
-    (RunEnd.HALTED, ("guest has stopped the virtual machine",)),
+    (RunEnd.HALTED, (_HALT,)),
     (RunEnd.DISCONNECTED, ("network attachment", "has been disconnected")),
     (RunEnd.STOPPED, ("Stopping VM",)),
     (RunEnd.SUSPENDED, ("pausing VM to take a snapshot",)),
@@ -203,8 +204,16 @@ def end_of_run(output: str) -> EndLine | None:
 def _end_line(line: str) -> EndLine | None:
     for end, fragments in _ENDS:
         if all(fragment in line for fragment in fragments):
-            return EndLine(end, line.strip()[:_MAX_LINE_LENGTH])
+            # Whatever the words are: on a full disk the line may be cut off.
+            is_crash = end is RunEnd.HALTED and any(map(str.isalpha, line.partition(_HALT)[2]))
+            return EndLine(RunEnd.CRASHED if is_crash else end, _quotable(line))
     return None
+
+
+def _quotable(line: str) -> str:
+    """Return a line for people and terminals: short, and without control characters."""
+    text = line.strip()[:_MAX_LINE_LENGTH]
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def _kind(finished: ProgramResult) -> type[TartFailed]:

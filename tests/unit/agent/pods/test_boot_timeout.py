@@ -191,6 +191,7 @@ async def test_vm_that_had_an_address_is_kept_without_one(tmp_path: Path, knows:
         await asyncio.sleep(400)
         world.start()
         pod = await world.until_phase("Succeeded", "Failed", within=2000)
+        assert not await warnings(world)
 
     assert world.boots == 1
     assert end_of(pod)[3] == 3

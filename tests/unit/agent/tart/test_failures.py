@@ -117,6 +117,10 @@ SUSPEND = "pausing VM to take a snapshot..."
         ([HALT, STOP], RunEnd.STOPPED),
         ([LOST, HALT], RunEnd.DISCONNECTED),
         ([HALT[:-5]], None),
+        # On a full disk the line of a crash is cut off.
+        ([CRASH[: len(HALT) + 3]], RunEnd.CRASHED),
+        ([CRASH[: len(HALT) + 11]], RunEnd.CRASHED),
+        ([f"{HALT}."], RunEnd.HALTED),
     ],
 )
 def test_end_of_a_run_by_its_output(lines: list[str], end: RunEnd | None) -> None:
@@ -130,3 +134,10 @@ def test_quoted_line_is_bounded() -> None:
 
     assert found is not None
     assert len(found.text) <= 500
+
+
+def test_quoted_line_has_no_control_characters() -> None:
+    found = failures.end_of_run(f"{CRASH} \x1b]0;title\x07\0")
+
+    assert found is not None
+    assert found.text.isprintable()
