@@ -198,8 +198,7 @@ class HostProbes:
     async def _probe_tart(self) -> str:
         version = await self.tart.version()
         self._tart_checks += 1
-        # `tart list` reads all folders and takes all locks. It also removes partial downloads, which a restarted agent
-        # would continue, so it must not be the first command of an agent.
+        # `tart list` reads all folders and takes all locks, and costs more than the version.
         if self._tart_checks % LIST_EVERY == 0:
             await self.tart.list()
         return version

@@ -1,7 +1,6 @@
 """The `tart` command as a typed object: every call has a deadline, missed deadlines are counted, and errors are classified.
 
-Whether a VM exists or runs, and which digest a tag refers to, is read from the disk. That starts no process, and it preserves the
-partial download of an interrupted pull, which any other tart command would delete.
+Whether a VM exists or runs, and which digest a tag refers to, is read from the disk, which starts no process.
 """
 
 from __future__ import annotations
