@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from bramley.agent.gc import leases
 from bramley.agent.gc.leases import Lease
+from bramley.agent.platform.system import GUEST_SERVICE
 from bramley.sim.mac.mac import SimulatedMac
 from bramley.sim.mac.processes import Call, Process
 from tests.scenarios.agent_life.world import TAGGED
@@ -59,6 +60,10 @@ class ShellUser:
         if self.running is None and unused:
             self._used.add(unused[0])
             self.running = self._begin("run", unused[0], "--no-graphics")
+
+    def run_docker(self) -> None:
+        """Run a Linux guest of another program."""
+        self.mac.table.spawn((f"/x/{GUEST_SERVICE}",), _run_forever)
 
     def stop(self) -> None:
         """Stop the VM that runs."""
@@ -115,3 +120,8 @@ class ShellUser:
 
 
 def _ignore(_: str) -> None: ...
+
+
+async def _run_forever(_: Process) -> int:
+    await asyncio.get_running_loop().create_future()
+    return 0

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from bramley.agent.platform.system import GUEST_SERVICE
 from bramley.api.core import Node, Pod
 from bramley.base import errors
-from bramley.sim.mac.processes import Process
 from tests.scenarios.agent_life.invariants import FINISHED
 from tests.scenarios.agent_life.world import IMAGE, NAMESPACE, NODE, TAGGED
 from tests.scenarios.agent_machine.machine import Machine
@@ -352,19 +350,6 @@ class LeakSlot:
 
 
 @dataclass(frozen=True)
-class RunDocker:
-    """Another program runs a Linux guest, until the next reboot."""
-
-    async def apply(self, machine: Machine) -> None:
-        machine.world.mac.table.spawn((f"/x/{GUEST_SERVICE}",), _run_forever)
-
-
-async def _run_forever(_: Process) -> int:
-    await asyncio.get_running_loop().create_future()
-    return 0
-
-
-@dataclass(frozen=True)
 class FillDisk:
     """Other files use so much of the disk."""
 
@@ -394,10 +379,12 @@ class PushManually:
 
 @dataclass(frozen=True)
 class RunManually:
-    """The shell user runs a VM."""
+    """The shell user runs a VM, or a program that runs a Linux guest until the next reboot."""
+
+    docker: bool = False
 
     async def apply(self, machine: Machine) -> None:
-        machine.shell_user.run()
+        (machine.shell_user.run_docker if self.docker else machine.shell_user.run)()
 
 
 @dataclass(frozen=True)

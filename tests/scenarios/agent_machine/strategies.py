@@ -38,8 +38,7 @@ _WEIGHTED: Sequence[tuple[int, st.SearchStrategy[Step]]] = (
     (1, st.builds(steps.KillProcess, st.sampled_from(["guest", "tart", "supervisor"]))),
     (1, st.builds(steps.DamageRecord, st.sampled_from([0, 60]))),
     (1, st.builds(steps.CreateManually) | st.builds(steps.PushManually, st.booleans())),
-    (1, st.builds(steps.RunDocker)),
-    (1, st.builds(steps.RunManually) | st.builds(steps.StopManually)),
+    (2, st.builds(steps.RunManually, st.booleans()) | st.builds(steps.StopManually)),
 )
 _ALWAYS = 2
 
