@@ -115,10 +115,12 @@ def segments(commands: Sequence[Command]) -> list[list[Command]]:
 
 def round_trips(batch: Batch) -> int:
     """Return the number of round trips of a batch; the probes share that of the last command, if it can be shared."""
+    if not batch.commands:
+        return 1
     claims_first = bool(batch.guard and batch.guard.acquires) and not is_batchable(
         batch.commands[0]
     )
-    is_shared = bool(batch.commands) and is_batchable(batch.commands[-1])
+    is_shared = is_batchable(batch.commands[-1])
     probes_last = bool(batch.probes) and not is_shared
     return len(segments(batch.commands)) + claims_first + probes_last
 

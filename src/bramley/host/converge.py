@@ -14,7 +14,7 @@ from dataclasses import replace
 from bramley.base import errors
 from bramley.host import drift
 from bramley.host.claim import Claim
-from bramley.host.commands import Command, Probe
+from bramley.host.commands import Command, Probe, Wait
 from bramley.host.connection import Connection
 from bramley.host.facts import Facts
 from bramley.host.progress import OnProgress, Plan, PlannedStep, Report
@@ -69,6 +69,9 @@ async def apply(
     if facts is None or not _plan_all(mac, steps, facts).is_empty:
         # Also reads the claim, which earlier facts do not contain.
         facts = await run.probe(*steps)
+        if run.foreign_claim and _changes(_plan_all(mac, steps, facts)):
+            check_supported(mac, steps, facts)
+            facts = await run.take_over(steps)
     run.stamps = drift.read_stamps(facts)
     await run.ensure_all(steps, facts)
     if later := later_steps(run.stamps):
@@ -95,6 +98,13 @@ async def check_all(mac: Connection, steps: Sequence[Step], *, also: Sequence[Pr
     facts = await probe_all(mac, *steps, also=also)
     check_supported(mac, steps, facts)
     return facts
+
+
+def _changes(planned: Plan) -> bool:
+    """Return whether a plan changes a Mac on which commands need no password."""
+    commands = [command for step in planned.steps for command in step.commands]
+    changes = any(not isinstance(command, Wait) for command in commands)
+    return changes and not any(getattr(command, "sudo_password", None) for command in commands)
 
 
 def _plan_all(mac: Connection, steps: Sequence[Step], facts: Facts) -> Plan:

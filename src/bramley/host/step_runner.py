@@ -183,6 +183,19 @@ class StepRunner:
             self.foreign_claim = facts.file(CLAIM_FILE)
         return self._marked(facts)
 
+    async def take_over(self, steps: Sequence[Step]) -> Facts:
+        """Claim a Mac that another run has claimed before, and probe it again: that run may have changed it after our facts."""
+        assert self.claim is not None  # noqa: S101 - for the type checker; there is a foreign claim
+        probes = dict.fromkeys(probe for step in steps for probe in self._probes_of(step))
+        guard = self.claim.guard().acquiring(self.foreign_claim)
+        batch = Batch(probes=[drift.STAMPS_FILE, *probes], guard=guard)
+        result = await self.mac.execute_all(batch)
+        self._set_executed(batch)
+        self.facts = self._marked(result.facts)
+        for step in steps:
+            self.facts = await self._with_follow_ups(self.facts, step)
+        return self.facts
+
     def _marked(self, facts: Facts) -> Facts:
         return replace(facts, is_rebooted=bool(self.reboot), no_reboot=self.no_reboot)
 

@@ -324,6 +324,27 @@ def boot(mac: Mac) -> str:
     return str(mac.served.mac.state["boot"]["boot_id"])
 
 
+def test_later_of_two_concurrent_runs_completes(
+    complete: Bootstrapped, server: Cluster, tmp_path: Path
+) -> None:
+    async def scenario(mac: Mac) -> None:
+        second: list[asyncio.Task[Report]] = []
+
+        def on_progress(event: Progress) -> None:
+            if not second and isinstance(event, CommandStarted) and event.step.name == "firewall":
+                second.append(asyncio.create_task(bootstrap(mac)))
+
+        with pytest.raises(errors.Conflict, match="another run works on this Mac"):
+            await bootstrap(mac, on_progress)
+        await second[0]
+        async with mac.connected() as connection:
+            assert (await converge.plan(connection, mac.steps)).is_empty
+
+    with open_on_loop(lambda: bare(server, tmp_path / "mac-3", lambda _: None)) as (mac, run):
+        run(scenario(mac))
+        assert differing(describe(mac), complete.state) is None
+
+
 def test_interrupted_bootstrap_has_the_same_result(
     complete: Bootstrapped, server: Cluster, tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.host import claim, converge
 from bramley.host.claim import Claim
-from bramley.host.commands import Command, Remove, Write
+from bramley.host.commands import Command, Probe, Remove, Write
+from bramley.host.facts import Facts
 from bramley.host.progress import Progress, StepStarted
 from bramley.host.step import Step
 from bramley.host.steps.hostname import Hostname
@@ -78,6 +79,22 @@ async def test_claim_of_a_dead_run_blocks_no_other_run(existing: bytes) -> None:
     await converge.apply(mac, three_files(), claim=OURS)
     assert written(mac)[0] == claim.CLAIM_FILE.path
     assert msgspec.json.decode(mac.files[claim.CLAIM_FILE.path], type=Claim).run == OURS.run
+
+
+async def test_facts_are_newer_than_the_claim_that_replaces_another_one() -> None:
+    """The other run may still write a file after this one has read its facts and before it has claimed the Mac."""
+
+    class LateMac(FakeMac):
+        async def probe(self, probes: Collection[Probe]) -> Facts:
+            facts = await super().probe(probes)
+            self.files.setdefault("/a", b"desired\n")
+            self.files.setdefault("/c", b"of the other run\n")
+            return facts
+
+    mac = LateMac(files={claim.CLAIM_FILE.path: msgspec.json.encode(THEIRS)})
+    await converge.apply(mac, three_files(), claim=OURS)
+    assert [path for path in written(mac) if len(path) == 2] == ["/b", "/c"]
+    assert mac.files["/c"] == b"desired\n"
 
 
 async def test_former_leader_is_refused_also_after_a_run_by_hand() -> None:

@@ -31,6 +31,7 @@ from bramley.host.rendering.script import (
 
 Rendered = Run | Write | Stream | Folder | Link | Rename | Remove | Seal
 NO_INPUT = SecretBytes(b"")
+_REPORT = 'code=$?\n[ "$code" -eq 0 ] || check_claim\nquit "$code"\n'
 # The functions of scripts that read input and end with the connection.
 WITH_INPUT = ("fail", "read_input", "process_timeout")
 
@@ -145,8 +146,12 @@ def _text(parts: ScriptParts, token: str, guard: Guard | None, *, root: bool) ->
     values = f"token={token} claim={quote(names.CLAIM)} claim_line={quote(guard.line)}\n"
     # Only root may announce itself, and only root changes anything.
     check = f"announce {guard.epoch}\ncheck_claim\n" if root else "check_claim\n"
-    functions = function_texts(dict.fromkeys((*parts.functions, "fail", "claim")))
-    return compose(*functions, values, check, fragment(parts.name), 'quit "$?"\n')
+    functions = function_texts(
+        dict.fromkeys((*parts.functions, "fail", "process_timeout", "claim"))
+    )
+    body = f'execute() (\n{fragment(parts.name)})\nexecute "$@"\n'
+    # A newer run may have stopped the command.
+    return compose(*functions, values, check, body, _REPORT)
 
 
 def function_texts(functions: Sequence[str] | dict[str, None]) -> list[str]:

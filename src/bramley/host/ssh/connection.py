@@ -77,6 +77,8 @@ class SshConnection:
     ) -> BatchResult:
         """Execute a batch in as few round trips as possible."""
         guard, ignored, first = batch.guard, "", 0
+        if guard and guard.acquires and not batch.commands:
+            return await self._run_batch(batch)
         for part in connection.segments(batch.commands):
             offset, first = first, first + len(part)
             if all(map(connection.is_batchable, part)):

@@ -225,6 +225,9 @@ async def execute_in_order(
 ) -> BatchResult:
     """Execute a batch by single calls, and check the claim before each command, as a Mac does."""
     guard, ignored = batch.guard, ""
+    if guard and guard.acquires and not batch.commands:
+        guard.check(read_claim())
+        await mac.execute(guard.write())
     for number, command in enumerate(batch.commands):
         if guard:
             guard.check(read_claim())

@@ -268,9 +268,10 @@ def test_command_that_does_not_end_is_stopped_by_a_newer_run(shell: Shell, mac: 
             [write(mac / "f", b"x")], guard=guard, claim=str(claim), token=OTHER_TOKEN
         )
         wait_for_end_of(pid)
-        read_to_end(first)
+        output, _ = read_to_end(first)
 
     assert result.progress.codes == {0: 0}
+    assert batch_scripts.parse_progress(output, token=TOKEN).refused == guard.content
     assert set(tree(mac)) == {"claim", "f", "pid"}
 
 

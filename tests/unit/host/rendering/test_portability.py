@@ -57,6 +57,8 @@ NOT_PROGRAMS = {
     "$printed",
     "in",
     "other",
+    "member",
+    "$stop",
     "*$2*",
     "$mark*$text*",
 }

@@ -23,7 +23,10 @@ finish() {
     case " $3 " in
     *" $2 "*) return ;;
     esac
-    [ "$4" = yes ] || quit "$2"
+    [ "$4" != yes ] || return
+    # A newer run may have stopped the command.
+    [ -z "$claim_line" ] || check_claim
+    quit "$2"
 }
 
 # wait_for SECONDS INTERVAL CODE MARK TEXT LIMIT MAX_BYTES PROGRAM…: repeat a program until it exits with CODE and has printed MARK first

@@ -46,7 +46,15 @@ expect_claim() {
     fi
 }
 
-# wait_for_others EPOCH: wait until no other run executes a command; after ten seconds stop it.
+# kill_children PID: kill all descendants of a process; the batch itself then reports that it was refused.
+kill_children() {
+    # shellcheck disable=SC2046
+    for member in $(process_tree "$1"); do
+        [ "$member" = "$1" ] || kill -KILL "$member"
+    done
+}
+
+# wait_for_others EPOCH: wait until no other run executes a command; after ten seconds stop the command, and later the whole run.
 wait_for_others() {
     for other in "$claim".????????????????; do
         if [ -h "$other" ] && [ "$other" != "$marker" ]; then
@@ -59,13 +67,13 @@ wait_for_others() {
 # wait_for_other LINK EPOCH: wait until a process has ended; refuse if it belongs to a newer leader.
 wait_for_other() {
     holder=$(readlink "$1")
-    left=50
+    left=50 stop=kill_children
     while is_holder "${holder%% *}" "${1##*.}"; do
         [ "${holder##* }" -le "$2" ] || refuse
         check_claim
         if [ "$left" -eq 0 ]; then
-            kill_tree "${holder%% *}" 2>/dev/null
-            left=50
+            "$stop" "${holder%% *}" 2>/dev/null
+            left=50 stop=kill_tree
         fi
         sleep 0.2
         left=$((left - 1))
