@@ -33,8 +33,8 @@ SYSTEM_LIMIT = 2
 EXIT_GRACE = timedelta(seconds=10)
 # The delay after a refusal although a slot should be free: only another attempt shows whether the slot is free again.
 RETRY_AFTER_REFUSAL = timedelta(minutes=5)
-# A refusal is reported for this long if there is no process whose end would disprove it: without a report the scheduler binds
-# another Pod, whose start is another attempt.
+# A refusal is reported for this long at most, even if no process ends that may have had the slot: such a process may belong to another
+# program and never end. Without a report the scheduler binds another Pod, whose start is another attempt.
 FORGET_REFUSAL_AFTER = timedelta(hours=1)
 
 # The name of a VM under a lease whose process is not visible.
@@ -311,7 +311,7 @@ class Slots:
         if refusal is None:
             return
         age = self.clock.monotonic() - self._refused_at
-        is_old = not refusal.services and age >= FORGET_REFUSAL_AFTER.total_seconds()
+        is_old = age >= FORGET_REFUSAL_AFTER.total_seconds()
         is_disproved = not set(refusal.services) <= set(processes.services)
         if is_old or is_disproved or (refusal.has_lease and not self.leases()):
             self._put(None)

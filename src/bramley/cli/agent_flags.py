@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bramley.api.names import agent, flags
+from bramley.api.names import agent, flags, labels
 from bramley.api.names.flags import Flag
 from bramley.base.errors import BadConfiguration
 
@@ -52,7 +52,7 @@ NODE = (
     FlagHelp(
         flags.REGISTER_TAINTS,
         "KEY[=VALUE]:EFFECT,...",
-        "Taints of a Node that is registered, besides tuist.dev/macos; an existing Node keeps its own.",
+        f"Taints of a Node that is registered, besides {labels.MACOS_TAINT}; an existing Node keeps its own.",
     ),
     FlagHelp(flags.NODE_IP, "IP", "Address of this Mac; overrides --node-ip-source."),
     FlagHelp(

@@ -12,7 +12,7 @@ import pytest
 from bramley.agent.gc.leases import Lease
 from bramley.agent.host import HostProcess
 from bramley.agent.ledger import VmRecord, VmState
-from bramley.agent.slots import EXIT_GRACE, Slots
+from bramley.agent.slots import EXIT_GRACE, FORGET_REFUSAL_AFTER, Slots
 from tests import virtual_time
 
 SERVICE = "/System/Library/Frameworks/com.apple.Virtualization.VirtualMachine"
@@ -188,3 +188,15 @@ async def test_guest_that_is_ending_takes_its_slot_also_after_another_did() -> N
     assert not slots.has_room("d")
     _gone(mac, 11)
     assert slots.has_room("d")
+
+
+async def test_refusal_is_forgotten_after_an_hour_although_another_program_still_runs() -> None:
+    slots = slots_of(Mac(commands=[SERVICE]))
+    slots.leaks()
+    await asyncio.sleep(EXIT_GRACE.total_seconds())
+    slots.record_refusal("own")
+    reported = slots.leaks()
+
+    await asyncio.sleep(FORGET_REFUSAL_AFTER.total_seconds())
+
+    assert (len(reported), slots.leaks()) == (2, ())

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from bramley.agent.host import HostProcess, Space, SystemInfo, Usage
 from bramley.agent.platform import system
 from bramley.agent.programs import ProgramResult
+from bramley.api.names import agent as names
 from bramley.kube.transport import Request, Response, Stream, Transport
 from bramley.sim.mac.processes import LAUNCHD, Call, Process
 from bramley.sim.mac.runs import SimulatedRuns
@@ -47,7 +48,7 @@ class AgentProcess:
         self.runs = SimulatedRuns(self)
         exit_code = asyncio.get_running_loop().create_future()
         # Not in the table, which has no agents; it only holds locks.
-        self._process = Process(pid, ("tart-kubelet",), LAUNCHD, pid, mac.clock.now(), exit_code)
+        self._process = Process(pid, (names.NAME,), LAUNCHD, pid, mac.clock.now(), exit_code)
         self.host = SimulatedHost(mac, self._process)
         self._disk_at_death: Snapshot | None = None
 
