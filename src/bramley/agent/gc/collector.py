@@ -8,6 +8,7 @@ guard must be held from the plan to the end of the step. Errors end a pass and a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -96,9 +97,10 @@ class GarbageCollector:
             if space is not None and (space.free_share < self.floor or space.free < needed):
                 self.drop_partial_downloads()
             try:
+                # First: a Pod that requests an image before its adoption would record it as pulled by another program.
+                self._adopt_bases()
                 # Outside of the guard, which blocks new leases; the plan protects records that are younger than these lists.
                 pods, listed = await self._list_pods(), await self._list_vms()
-                self._adopt_bases()
                 return await self._run_steps(pods, listed, needed)
             except (errors.BramleyError, OSError) as error:
                 logger.warning(
@@ -125,8 +127,9 @@ class GarbageCollector:
     def _adopt_bases(self) -> None:
         """Record the golden bases of an agent without a ledger, so that they are deleted by the same rules as ours."""
         for golden, reference in self.store.unrecorded_bases().items():
-            size = self.host.allocated(self.tart.home / "vms" / golden)
-            self.store.adopt_base(golden, reference, size=size)
+            with contextlib.suppress(OSError):
+                size = self.host.allocated(self.tart.home / "vms" / golden)
+                self.store.adopt_base(golden, reference, size=size)
 
     def _record_use(self, plan: Plan) -> None:
         """Renew `last_used` of needed images, so that it dates from when the last Pod that needed them is gone."""

@@ -149,7 +149,8 @@ class ImageManager:
 
     def present(self) -> Sequence[ImageRecord]:
         """Return the images that a VM can be cloned from without a pull."""
-        return self.store.present()
+        # An adopted base without references is only deleted.
+        return [record for record in self.store.present() if record.references]
 
     async def clone(self, golden: str, vm: str) -> None:
         """Clone a VM from a golden base. A clone of ours that never ran is replaced; any other VM raises AlreadyExists."""

@@ -29,6 +29,8 @@ _USE_RESOLUTION = timedelta(minutes=10)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 # The prefix of the digest of a record for a pull by tag, whose digest is unknown until the pull ends.
 _PENDING = "pending:"
+# The prefix of the digest of a record for an adopted base that no VM is cloned from.
+_BASE = "base:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,25 +183,32 @@ class ImageStore:
         }
 
     def adopt_base(self, golden: str, reference: Reference, *, size: int) -> None:
-        """Record a base and the image that it was made from, as if they were used now; a digest that has a base keeps it."""
+        """Record a base and its cached image, as if they were used now.
+
+        Only a base that is named by the digest is used for VMs: a tag may have moved since its base was made. Any other base gets a
+        record without references, by which it is only deleted.
+        """
         record = self.ledger.image(reference.digest) or ImageRecord(digest=reference.digest)
-        if record.golden:
-            return
+        is_usable = not record.golden and golden == agent.golden_vm(reference.normalized)
         names = [
             name
             for name, each in references.cached(self.home).items()
             if each.digest == record.digest and each.repository == reference.repository
         ]
         logger.info("Adopting golden base", golden=golden, image=reference.normalized)
-        self._put(
-            record,
-            golden=golden,
-            references=tuple(dict.fromkeys((*record.references, *names))),
-            # An agent without a ledger pulled every image before it made the base.
-            is_pulled=True,
-            size_bytes=size,
-            last_used=self.clock.now(),
-        )
+        now = self.clock.now()
+        base = ImageRecord(digest=f"{_BASE}{golden}", golden=golden, size_bytes=size, last_used=now)
+        with _ignoring_full_disk():
+            self._put(
+                record,
+                references=tuple(dict.fromkeys((*record.references, *names))),
+                # An agent without a ledger pulled every image before it made the base.
+                is_pulled=True,
+                last_used=now,
+                **({"golden": golden, "size_bytes": size} if is_usable else {}),
+            )
+            if not is_usable:
+                self.ledger.put_image(base)
 
     def _base_names(self) -> list[str]:
         try:

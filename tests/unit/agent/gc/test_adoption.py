@@ -12,6 +12,7 @@ import pytest
 
 from bramley.agent.gc import leases
 from bramley.agent.gc.leases import Lease
+from bramley.agent.ledger import ImageRecord, LedgerUnavailable
 from bramley.api.names import agent
 from tests.unit.agent.gc.collector_world import DAY, A, B, CollectorWorld, a_pod, collector_world
 from tests.unit.agent.images.image_world import GB, TAGGED, digest, pinned
@@ -52,8 +53,10 @@ async def test_base_of_an_older_agent_is_deleted_a_day_after_its_adoption(
     await world.collector.collect()
     record = world.image_world.ledger.image(digest(letter))
     assert record is not None
-    assert (record.golden, record.is_pulled, record.size_bytes) == (golden, True, 20 * GB)
+    assert record.is_pulled
     assert {image, pinned(letter)} <= set(record.references)
+    sizes = {each.golden: each.size_bytes for each in world.image_world.store.present()}
+    assert sizes == {golden: 20 * GB}
     await asyncio.sleep(DAY - 60)
     assert not await world.collector.collect()
     assert on_disk(world) == {golden}
@@ -65,25 +68,95 @@ async def test_base_of_an_older_agent_is_deleted_a_day_after_its_adoption(
     assert cached(world) == set()
 
 
-async def test_base_of_an_older_agent_is_used_without_a_pull(world: CollectorWorld) -> None:
-    golden = await make_base(world, TAGGED)
+@pytest.mark.parametrize("image", [A, TAGGED])
+async def test_image_of_an_older_agent_is_used_without_a_pull(
+    world: CollectorWorld, image: str
+) -> None:
+    golden = await make_base(world, image)
     await world.collector.collect()
     world.image_world.calls.clear()
 
-    answer = await world.image_world.ready(TAGGED)
+    answer = await world.image_world.ready(image)
 
-    assert answer.golden == golden
+    assert (answer.golden == golden) is (image == A)
     assert world.image_world.called("pull") == []
 
 
-async def test_adopted_base_that_a_pod_needs_is_kept(world: CollectorWorld) -> None:
+async def test_base_of_a_tag_that_has_moved_is_deleted_and_never_cloned(
+    world: CollectorWorld,
+) -> None:
     golden = await make_base(world, TAGGED)
+    world.image_world.mac.settings.image(TAGGED, digest=digest("e"), size_bytes=30 * GB)
+    await run_tart(world, "pull", TAGGED)
+    await world.collector.collect()
+    assert world.image_world.images.present() == []
+
+    for image in (TAGGED, pinned("e")):
+        answer = await world.image_world.ready(image)
+        assert (answer.golden, answer.digest) == (agent.golden_vm(pinned("e")), digest("e"))
+
+    await asyncio.sleep(DAY)
     world.pods = [a_pod("one", TAGGED)]
+    assert await world.collector.collect()
+    assert golden not in on_disk(world)
+    assert cached(world) == {digest("e"), "15.4"}
+
+
+async def test_both_bases_of_one_digest_are_adopted(world: CollectorWorld) -> None:
+    made = {await make_base(world, pinned("a")), await make_base(world, TAGGED)}
+    await world.collector.collect()
+    assert {each.golden for each in world.image_world.store.present()} == made
+
+    await asyncio.sleep(DAY)
+    assert await world.collector.collect()
+
+    assert on_disk(world) == set()
+    assert cached(world) == set()
+
+
+async def test_adopted_base_that_a_pod_needs_is_kept(world: CollectorWorld) -> None:
+    golden = await make_base(world, A)
+    world.pods = [a_pod("one", A)]
     for _ in range(3):
         await world.collector.collect()
         await asyncio.sleep(DAY)
 
     assert on_disk(world) == {golden}
+
+
+@pytest.mark.parametrize("image", [A, TAGGED])
+async def test_image_that_a_pod_requests_at_the_start_is_adopted_first(
+    world: CollectorWorld, image: str
+) -> None:
+    await make_base(world, image)
+    task = asyncio.create_task(world.collector.collect())
+    # The Pods are listed now.
+    await asyncio.sleep(0)
+    await world.image_world.ready(image)
+    await task
+
+    await asyncio.sleep(DAY)
+    assert await world.collector.collect()
+
+    assert on_disk(world) == set()
+    assert cached(world) == set()
+
+
+async def test_base_that_cannot_be_adopted_does_not_block_the_collector(
+    world: CollectorWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = await world.image_world.ready(B)
+    await asyncio.sleep(DAY)
+    golden = await make_base(world, A)
+
+    def refuse(_: ImageRecord) -> None:
+        raise LedgerUnavailable("the disk is full")
+
+    monkeypatch.setattr(world.image_world.ledger, "put_image", refuse)
+
+    assert await world.collector.collect()
+    assert on_disk(world) == {golden}
+    assert ours.golden not in on_disk(world)
 
 
 async def foreign_image(world: CollectorWorld) -> None:
