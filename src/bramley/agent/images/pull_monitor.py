@@ -67,7 +67,7 @@ class Progress:
 def _bytes(number: str, unit: str) -> int:
     try:
         return int(float(number) * _UNITS[unit.upper()])
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0
 
 

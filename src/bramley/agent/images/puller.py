@@ -216,9 +216,11 @@ class Puller:
     def _shortage(self, spec: PullSpec) -> errors.BramleyError | None:
         """Return the error for a pull that cannot fit on the disk: uncompressed, its disk is at least as large as compressed."""
         size = spec.control.progress.size
-        if not size:
+        folder = references.pull_folder(self.tart.home, spec.reference)
+        staged = self.space.allocated(folder)
+        # After the download, tart moves the folder into its cache, and may need minutes to remove older images.
+        if not size or not folder.exists():
             return None
-        staged = self.space.allocated(references.pull_folder(self.tart.home, spec.reference))
         return self.space.shortage("pull", size - staged)
 
     async def _back_off(self, retries: _Retries) -> bool:

@@ -71,9 +71,9 @@ def _oldest_first(folders: list[str]) -> list[str]:
     return sorted(folders, key=bundles.accessed)
 
 
-def collect(home: str) -> None:
-    """Remove dangling tags, and digests with neither a tag nor the mark of an explicit pull."""
-    tagged = set()
+def collect(home: str) -> int:
+    """Remove dangling tags, and digests with neither a tag nor the mark of an explicit pull; return how many digests."""
+    tagged, removed = set(), 0
     for link in list(layout.links(home)):
         if layout.is_complete(link):
             tagged.add(os.path.realpath(link))
@@ -82,6 +82,8 @@ def collect(home: str) -> None:
     for bundle in _digests(home):
         if bundle not in tagged and not os.path.exists(os.path.join(bundle, layout.MARKER)):
             bundles.remove(bundle)
+            removed += 1
+    return removed
 
 
 def prune(arguments: Arguments, context: Context) -> Steps:

@@ -68,7 +68,8 @@ def pull_into_cache(context: Context, request: PullRequest) -> Substeps:
         yield from _fetch(context, request, remote, target)
     _mark_as_explicit(reference, target)
     _link(context, reference, target)
-    prune.collect(context.home)
+    removed = prune.collect(context.home)
+    yield effects.Sleep(removed * context.settings.seconds("delete"))
     yield effects.Unflock(host)
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from bramley.agent.host import Space
 from bramley.agent.images.disk_space import MAX_GROWTH, MIN_FREE, DiskSpace
-from bramley.agent.images.image_requests import Failed
+from bramley.agent.images.image_requests import Failed, PullPolicy
 from bramley.agent.ledger import ImageRecord
 from bramley.agent.tart.failures import NotEnoughSpace
-from tests.unit.agent.images.image_world import GB, REPOSITORY, digest, image_world, pinned
+from tests.unit.agent.images.image_world import GB, REPOSITORY, TAGGED, digest, image_world, pinned
 from tests.unit.agent.node.worlds import Host
 
 B, C = pinned("b"), pinned("c")
@@ -112,6 +112,24 @@ async def test_resumed_pull_needs_only_what_is_missing(tmp_path: Path) -> None:
 
         await world.ready(B)
 
+        assert len(world.called("pull")) == 2
+
+
+async def test_pull_that_has_moved_its_download_into_the_cache_needs_nothing_more(
+    tmp_path: Path,
+) -> None:
+    async with image_world(tmp_path) as world:
+        await world.ready(TAGGED)
+        world.mac.settings.image(
+            TAGGED, digest=digest("e"), size_bytes=100 * GB, compressed_bytes=90 * GB
+        )
+        world.mac.settings.host(other_bytes=DISK - 130 * GB)
+        # tart removes the image that the tag had before, and ends after that.
+        world.mac.settings.timings(delete=30.0)
+
+        answer = await world.ready(TAGGED, "pod-2", policy=PullPolicy.ALWAYS)
+
+        assert answer.digest == digest("e")
         assert len(world.called("pull")) == 2
 
 

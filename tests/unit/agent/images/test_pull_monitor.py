@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,3 +114,11 @@ def test_waiting_line_of_tart_is_recognised() -> None:
     assert progress.is_queued
     progress.feed_line("pulling disk (1.0 GB compressed)...")
     assert not progress.is_queued
+
+
+@pytest.mark.parametrize("number", ["9" * 400, ".", "1.2.3", "", "1e309", "nan", "-1"])
+def test_size_that_is_no_number_is_unknown(number: str) -> None:
+    progress = Progress()
+    progress.feed_line(f"pulling disk ({number} GB compressed)...")
+
+    assert progress.size == 0
