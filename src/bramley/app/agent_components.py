@@ -199,8 +199,8 @@ class AgentComponents:
     def _new_images(self) -> ImageManager:
         deps, clock, rng = self._deps, self._deps.clock, self._deps.rng
         # Without the collector nothing may delete images on a full disk either.
-        reclaim = self.collector.reclaim if self.collector else None
-        space = DiskSpace(deps.host, self._settings.folders.tart_home, reclaim)
+        reclaim = (self.collector.reclaim, self.collector.reclaim_later) if self.collector else ()
+        space = DiskSpace(deps.host, self._settings.folders.tart_home, *reclaim)
         return ImageManager(
             tart=self.tart,
             ledger=self.ledger,

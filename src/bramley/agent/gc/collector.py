@@ -75,13 +75,20 @@ class GarbageCollector:
     floor: float = FLOOR
     # One pass at a time.
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # What the next pass of `run` must free, and whether it is to begin now.
+    _needed: int = 0
+    _is_needed: asyncio.Event = field(default_factory=asyncio.Event)
     _blocked: str = ""
 
     async def run(self) -> None:
-        """Collect now and in every period, until cancelled."""
+        """Collect now, in every period, and when `reclaim_later` is called, until cancelled."""
         while True:
-            await self.collect()
-            await asyncio.sleep(self.period.total_seconds())
+            self._is_needed.clear()
+            needed, self._needed = self._needed, 0
+            await self._run_pass(needed)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.period.total_seconds()):
+                    await self._is_needed.wait()
 
     async def collect(self) -> bool:
         """Make one pass and return whether anything was deleted."""
@@ -90,6 +97,11 @@ class GarbageCollector:
     async def reclaim(self, needed: int | None = None) -> bool:
         """Make one pass for a caller that needs so many free bytes, or ran out of space; return whether anything was deleted."""
         return await self._run_pass(ALL if needed is None else needed)
+
+    def reclaim_later(self, needed: int) -> None:
+        """Let `run` make a pass for so many free bytes, as soon as no other is in progress."""
+        self._needed = max(self._needed, needed)
+        self._is_needed.set()
 
     async def _run_pass(self, needed: float) -> bool:
         async with self._lock:

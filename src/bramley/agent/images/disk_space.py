@@ -1,12 +1,13 @@
 """Free disk space, checked before a clone and before and during a pull, so that neither runs into a full disk.
 
-A clone shares the blocks of its source, so it needs little at first and may grow to the virtual size of its disk. What a pull needs
-is known only when tart prints the compressed size, which is a lower bound; before that, the size of the last image of the same
-repository is the best estimate. Space is reclaimed for the worst case and for the estimate, but only what is certain is an error.
+A clone shares the blocks of its source, so it needs little at first and may grow to the virtual size of its disk: that space is
+reclaimed while its VM runs already. What a pull needs is known only when tart prints the compressed size, which is a lower bound;
+before that, the size of the last image of the same repository is the best estimate. Only what is certain is an error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -34,11 +35,12 @@ class Reclaim(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """The volume of TART_HOME; `reclaim` is None where the agent deletes nothing."""
+    """The volume of TART_HOME; `reclaim` is None where the agent deletes nothing. `reclaim_later` does not wait."""
 
     host: Host
     home: Path
     reclaim: Reclaim | None = None
+    reclaim_later: Callable[[int], None] = lambda _: None
 
     async def ensure(self, operation: str, *, expected: int) -> None:
         """Reclaim until `expected` bytes are free beyond the minimum; NotEnoughSpace if not even the minimum is free then."""
@@ -50,6 +52,13 @@ class DiskSpace:
             free = self._free()
         if free is not None and free < MIN_FREE:
             raise self._error(operation, needed=MIN_FREE, free=free)
+
+    def reclaim_for_growth(self, vm: str) -> None:
+        """Begin to reclaim what a clone of this VM may allocate, without waiting: deletions take minutes, and a VM grows slowly."""
+        needed = MIN_FREE + self.growth(vm)
+        free = self._free()
+        if free is not None and free < needed:
+            self.reclaim_later(needed)
 
     def growth(self, vm: str) -> int:
         """Return how many bytes a clone of this VM may allocate at most."""

@@ -157,7 +157,8 @@ class ImageManager:
         # Shared: a clone that hangs must not block those of other Pods. Garbage collection skips a base whose lock is held.
         async with self.store.lock(golden).shared():
             await self._remove_failed_clone(vm)
-            await self.space.ensure("clone", expected=self.space.growth(golden))
+            await self.space.ensure("clone", expected=0)
+            self.space.reclaim_for_growth(golden)
             try:
                 await self.tart.clone(golden, vm)
             except NoSpace:
