@@ -42,6 +42,9 @@ class Removals:
         """Rename a folder so that `run` or `finish` removes its files; succeeds if it does not exist."""
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
+            if self._folder.is_symlink():
+                # What it refers to may be anything, and is not removed.
+                raise NotADirectoryError(f"{self._folder} is a link")
             folder.rename(self._folder / f"{folder.name}.{secrets.token_hex(4)}")
         except FileNotFoundError:
             return
@@ -63,13 +66,14 @@ class Removals:
     async def finish(self) -> None:
         """Remove the files of all renamed folders now; what cannot be removed is tried again later."""
         async with self._lock:
-            # A VM of the same name may have been made meanwhile.
-            in_place = [each for each in self._in_place if not references.is_bundle(each)]
-            self._in_place.clear()
-            for path in (*in_place, *self._renamed()):
+            for path in sorted(self._in_place):
+                # A VM of the same name may have been made meanwhile.
+                if references.is_bundle(path) or await self._unlink(path):
+                    self._in_place.discard(path)
+            for path in self._renamed():
                 await self._unlink(path)
 
-    async def _unlink(self, path: Path) -> None:
+    async def _unlink(self, path: Path) -> bool:
         argv = (_RM, "-rf", str(path))
         try:
             result = await programs.run_with_timeout(self._limit, self._programs, argv)
@@ -78,9 +82,10 @@ class Removals:
         if result.code != 0:
             error_text = result.stderr.strip()
             logger.warning("Folder not removed yet", path=str(path), error=error_text)
+        return result.code == 0
 
     def _renamed(self) -> Sequence[Path]:
         try:
-            return sorted(self._folder.iterdir())
+            return sorted(self._folder.iterdir()) if not self._folder.is_symlink() else ()
         except OSError:
             return ()

@@ -126,8 +126,26 @@ async def test_vm_that_was_made_meanwhile_is_not_removed(tmp_path: Path) -> None
     assert len(programs.calls) == 1
 
 
-async def test_removal_that_fails_is_tried_again(tmp_path: Path) -> None:
+async def test_link_of_the_removed_folder_is_not_followed(tmp_path: Path) -> None:
+    home, outside = tmp_path / "tart", tmp_path / "outside"
+    (outside / "kept").mkdir(parents=True)
+    folder = a_vm_on_disk(home, "vm", "disk.img")
+    (home / agent.REMOVED_FOLDER).symlink_to(outside)
+    programs = Programs(delete=MISSING)
+    tart = a_tart(home, programs)
+
+    await tart.delete("vm")
+    await tart.removals.finish()
+
+    assert programs.calls[1:] == [("/bin/rm", "-rf", str(folder))]
+    assert [each.name for each in outside.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("is_renamed", [True, False])
+async def test_removal_that_fails_is_tried_again(tmp_path: Path, *, is_renamed: bool) -> None:
     a_vm_on_disk(tmp_path, "vm", "disk.img")
+    if not is_renamed:
+        (tmp_path / agent.REMOVED_FOLDER).write_text("in the way")
     programs = Programs(delete=MISSING, **{"-rf": ProgramResult(1, stderr="in use")})
     tart = a_tart(tmp_path, programs)
     await tart.delete("vm")
