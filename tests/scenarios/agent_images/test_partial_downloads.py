@@ -16,6 +16,7 @@ GB = 10**9
 SIZE = 40 * GB
 # A pull saves whole chunks, and loses the one that it was downloading.
 CHUNK = SIZE // 20
+OTHER = "ghcr.io/example/other:1"
 
 
 def received(world: World) -> int:
@@ -90,6 +91,29 @@ async def test_restart_of_the_agent_keeps_the_partial_download(
         await until_phase(world, "job", "Running", within=3600)
 
         assert received(world) <= SIZE + 2 * CHUNK
+
+
+async def test_pull_of_another_program_from_the_registry_keeps_the_partial_download(
+    tmp_path: Path,
+) -> None:
+    async with a_world(tmp_path) as world:
+        world.mac.settings.image(OTHER, size_bytes=2 * SIZE, compressed_bytes=SIZE)
+        await start(world, IMAGE)
+        await until_received(world, SIZE // 2)
+        await world.reboot()
+        other = world.mac.start_agent()
+        pull = asyncio.create_task(other.programs.run(("tart", "pull", OTHER), environment={}))
+        world.start()
+        sweeps = 0
+        while not pull.done():
+            # Between two hand-overs, which take place every second.
+            await asyncio.sleep(7)
+            await sweep(world)
+            sweeps += not pull.done()
+        await until_phase(world, "job", "Running", within=3600)
+
+        assert sweeps > 10
+        assert received(world) <= 2 * SIZE + 2 * CHUNK
 
 
 async def test_reboot_of_the_mac_keeps_the_partial_download(tmp_path: Path) -> None:

@@ -30,6 +30,10 @@ _PERIOD = timedelta(seconds=5)
 # While a download is locked by a pull that another agent started.
 _SHORT_PERIOD = timedelta(seconds=1)
 _START_POLL = timedelta(milliseconds=50)
+# How long a download stays released to a pull that may wait for it; one that does acquires it at once.
+_HAND_OVER = timedelta(milliseconds=50)
+# Rarely while another program may hold the lock of the registry: what is released may be removed.
+_QUEUED_PERIOD = timedelta(seconds=10)
 _START_TRIES = 40
 # The names of downloads; the staging folders of other commands are named by UUIDs.
 _DOWNLOAD = re.compile(r"[0-9a-f]{32}")
@@ -43,6 +47,7 @@ class _Download:
     release: Callable[[], None] | None = None
     # Attempts of this agent that use it.
     users: int = 0
+    handed_over_at: float = float("-inf")
 
 
 @dataclass(slots=True, eq=False)
@@ -91,14 +96,24 @@ class PartialDownloads:
         """Hold what an attempt has left; called as soon as its process has ended."""
         self._hold(self._folder(reference))
 
-    def hand_over(self, reference: Reference) -> None:
-        """Release a download to the pull that waits for it; called from time to time while the pull runs."""
+    def hand_over(self, reference: Reference, *, is_queued: bool = False) -> None:
+        """Release a download to the pull that waits for it; called from time to time while the pull runs.
+
+        `is_queued` is whether another program held the lock of the registry when the pull started.
+        """
         folder = self._folder(reference)
-        if self._download(folder).release is None:
+        download, now = self._download(folder), self.clock.monotonic()
+        if is_queued and now - download.handed_over_at < _QUEUED_PERIOD.total_seconds():
+            return
+        if download.release is None:
             # It was released before. If the pull does not hold it now, it was not released to the pull.
             self._hold(folder)
         elif self._is_locked(references.registry_folder(self.home, reference)):
+            download.handed_over_at = now
             self._release(folder)
+            # The pull may not wait for it yet.
+            loop = asyncio.get_running_loop()
+            loop.call_later(_HAND_OVER.total_seconds(), self._hold_again, folder)
 
     def drop(self, reference: Reference) -> None:
         """Release the download of an image that is not needed any more; the next command of tart removes it."""
@@ -159,6 +174,10 @@ class PartialDownloads:
             download.release = self.host.lock_folder(folder)
             if download.release is not None:
                 logger.info("Keeping partial download", folder=folder.name)
+
+    def _hold_again(self, folder: Path) -> None:
+        if folder in self._downloads and self._downloads[folder].users:
+            self._hold(folder)
 
     def _release(self, folder: Path) -> None:
         download = self._downloads.get(folder)

@@ -194,7 +194,9 @@ class Puller:
             stall=settings.stall,
             home=self.tart.home,
             shortage=lambda: self._shortage(spec),
-            on_tick=lambda: self.partials.hand_over(spec.reference),
+            on_tick=lambda: self.partials.hand_over(
+                spec.reference, is_queued=control.progress.is_queued
+            ),
         )
         concurrency = settings.staging_concurrency if spec.is_staged else settings.concurrency
         # Each time the registry throttles, the concurrency is halved.
