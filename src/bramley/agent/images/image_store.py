@@ -173,7 +173,12 @@ class ImageStore:
         if not found:
             return {}
         cached = references.cached(self.home)
-        made = {agent.golden_vm(name): reference for name, reference in cached.items()}
+        made = {
+            agent.golden_vm(each): reference
+            for name, reference in cached.items()
+            # A Pod may leave the default tag out.
+            for each in (name, name.removesuffix(f":{references.DEFAULT_TAG}"))
+        }
         lost = {each.name for each in self.ledger.unreadable()}
         return {
             name: made[name]
