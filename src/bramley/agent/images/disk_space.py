@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bramley.agent.host import Host
+from bramley.agent.host import Host, Space
 from bramley.agent.tart.failures import NotEnoughSpace
 from bramley.base import log
 
@@ -23,6 +23,9 @@ GB = 10**9
 MIN_FREE = 2 * GB
 # tart has the same bound for the space that it makes available for a clone.
 MAX_GROWTH = 100 * GB
+# Not more than this share of the volume either: on a small disk every clone would otherwise delete all images that no VM uses, and the
+# next Pod would pull its image again.
+MAX_GROWTH_SHARE = 0.25
 
 
 class Reclaim(Protocol):
@@ -55,9 +58,11 @@ class DiskSpace:
 
     def reclaim_for_growth(self, vm: str) -> None:
         """Begin to reclaim what a clone of this VM may allocate, without waiting: deletions take minutes, and a VM grows slowly."""
-        needed = MIN_FREE + self.growth(vm)
-        free = self._free()
-        if free is not None and free < needed:
+        space = self._space()
+        if space is None:
+            return
+        needed = MIN_FREE + min(self.growth(vm), int(space.total * MAX_GROWTH_SHARE))
+        if space.free < needed:
             self.reclaim_later(needed)
 
     def growth(self, vm: str) -> int:
@@ -89,8 +94,12 @@ class DiskSpace:
         )
 
     def _free(self) -> int | None:
+        space = self._space()
+        return None if space is None else space.free
+
+    def _space(self) -> Space | None:
         try:
-            return self.host.space(self.home).free
+            return self.host.space(self.home)
         except OSError as error:
             logger.warning("Free disk space is unknown", error=str(error))
             return None

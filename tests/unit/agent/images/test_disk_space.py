@@ -90,6 +90,31 @@ def test_clone_may_grow_to_its_virtual_size(
     assert DiskSpace(Host(), tmp_path).growth("base") == growth
 
 
+@pytest.mark.parametrize(
+    ("total", "free", "reclaimed"),
+    [
+        (1000 * GB, 103 * GB, []),
+        (1000 * GB, 101 * GB, [MIN_FREE + MAX_GROWTH]),
+        # A small disk with two images of 40 GB keeps both.
+        (256 * GB, 96 * GB, []),
+        (256 * GB, 65 * GB, [MIN_FREE + 64 * GB]),
+    ],
+)
+def test_growth_is_reclaimed_up_to_a_quarter_of_the_volume(
+    tmp_path: Path, total: int, free: int, reclaimed: list[int]
+) -> None:
+    folder = tmp_path / "vms" / "base"
+    folder.mkdir(parents=True)
+    with (folder / "disk.img").open("wb") as file:
+        file.truncate(140 * GB)
+    calls: list[int] = []
+    space = DiskSpace(Host(room=Space(total, free)), tmp_path, reclaim_later=calls.append)
+
+    space.reclaim_for_growth("base")
+
+    assert calls == reclaimed
+
+
 async def test_pull_that_cannot_fit_is_stopped_when_its_size_is_known(tmp_path: Path) -> None:
     async with image_world(tmp_path) as world:
         world.mac.settings.image(B, size_bytes=300 * GB, compressed_bytes=150 * GB)
