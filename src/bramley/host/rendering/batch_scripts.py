@@ -95,8 +95,7 @@ def _program(
         yield f"expect_claim {quote(expected)}\n"
         # Without `begin`, which requires the claim.
         yield f"printf '\\n@%s start {CLAIM}\\n' \"$token\" >&2\n"
-        yield _call(guard.write(), token)
-        yield f"finish {CLAIM} \"$?\" '0' no\nwait_for_others {guard.epoch}\n"
+        yield f"write_claim\nwait_for_others {guard.epoch}\n"
     for number, command in enumerate(commands):
         login = user if root and not needs_root(command) else ""
         call = _wait(command, token, login) if isinstance(command, Wait) else ""
@@ -172,8 +171,9 @@ def parse_progress(output: bytes, *, token: str) -> Progress:
 
 
 def error_output(errors: bytes, number: int, *, token: str) -> bytes:
-    """Return the error output of one command; everything if its beginning is lost."""
+    """Return the error output of one command, or of the claim if that failed; everything if its beginning is lost."""
     starts = re.compile(rb"\n?^@" + token.encode() + rb" start (\w+)\n", re.MULTILINE)
     texts = starts.split(errors)
     segments = dict(zip(texts[1::2], texts[2::2], strict=True))
-    return segments.get(str(number).encode(), texts[0] if len(texts) == 1 else b"")
+    other = segments.get(CLAIM.encode(), b"") if segments else texts[0]
+    return segments.get(str(number).encode(), other)

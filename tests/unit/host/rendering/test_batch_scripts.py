@@ -275,11 +275,52 @@ def test_command_that_does_not_end_is_stopped_by_a_newer_run(shell: Shell, mac: 
     assert set(tree(mac)) == {"claim", "f", "pid"}
 
 
+def test_stopped_command_is_reported_as_refused_although_its_failure_is_ignored(
+    shell: Shell, mac: Path
+) -> None:
+    claim = mac / "claim"
+    claim.write_bytes(OLD.guard().content)
+    (mac / "newer").write_bytes(NEW.guard().content)
+    # As a newer run does it: the claim first, and then the processes of the batch, its watcher among them.
+    text = f"""
+        mv '{mac}/newer' '{claim}'
+        link=$(readlink '{claim}.{TOKEN}')
+        kill -KILL $(pgrep -P "${{link%% *}}" | grep -vx "$PPID")
+        exit 1"""
+    commands: list[Batched] = [sh(text, ignore_failure=True), write(mac / "never")]
+
+    result = shell.execute_all(commands, guard=OLD.guard(), claim=str(claim))
+
+    assert result.progress.refused == NEW.guard().content
+    assert set(tree(mac)) == {"claim"}
+
+
+@pytest.mark.parametrize("expected", [None, OLD.guard().content], ids=["none", "other"])
+def test_claim_that_cannot_be_written_is_no_conflict(
+    shell: Shell, mac: Path, expected: bytes | None
+) -> None:
+    """As on a full disk: to wait for another run would not help."""
+    claim = mac / "claim"
+    if expected:
+        claim.write_bytes(expected)
+    shell.install("mv", "exit 1\n")
+
+    result = shell.execute_all(
+        [write(mac / "never")], guard=NEW.guard().acquiring(expected), claim=str(claim)
+    )
+
+    assert (result.code, result.progress.is_refused, result.progress.started) == (125, False, 0)
+    problem = batch_scripts.error_output(result.stderr, 0, token=TOKEN)
+    assert problem == f"{claim} cannot be written\n".encode()
+    assert set(tree(mac)) == ({"claim"} if expected else set())
+
+
 def test_link_of_a_killed_run_blocks_no_other(shell: Shell, mac: Path) -> None:
     """Nor does a process that has got the same id."""
     claim = mac / "claim"
     for number, holder in enumerate(("999999 0", "1 0")):
         (mac / f"claim.{number:016x}").symlink_to(holder)
+        (mac / f"claim.{number:016x}.new").touch()
 
     result = shell.execute_all(
         [write(mac / "f", b"x")], guard=NEW.guard().acquiring(None), claim=str(claim)

@@ -11,8 +11,9 @@ is_connected() {
 
 # begin NUMBER: report the start of a command, on both outputs.
 begin() {
-    is_connected || quit 125
+    # First: a newer run that has stopped a command has ended the watcher, too.
     [ -z "$claim_line" ] || check_claim
+    is_connected || quit 125
     printf '\n@%s start %s\n' "$token" "$1"
     printf '\n@%s start %s\n' "$token" "$1" >&2
 }

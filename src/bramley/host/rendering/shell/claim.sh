@@ -11,7 +11,7 @@ quit() {
         kill "$watcher" 2>/dev/null
         wait "$watcher" 2>/dev/null
     fi
-    [ -z "$marker" ] || rm -rf "$marker"
+    [ -z "$marker" ] || rm -rf "$marker" "$marker.new"
     exit "$1"
 }
 
@@ -46,6 +46,20 @@ expect_claim() {
     fi
 }
 
+# write_claim: claim the Mac. Not as other files are written: that removes unfinished files, and those of a run that claims the Mac at
+# the same time are none. A full disk is noticed by reading the new file, because not every shell reports it.
+write_claim() {
+    line=
+    if printf '%s\n' "$claim_line" >"$marker.new" && chmod 0644 "$marker.new"; then
+        IFS= read -r line <"$marker.new"
+    fi
+    if [ "$line" = "$claim_line" ] && [ ! -d "$claim" ] && mv -f "$marker.new" "$claim"; then
+        return
+    fi
+    printf '%s cannot be written\n' "$claim" >&2
+    quit 125
+}
+
 # kill_children PID: kill all descendants of a process; the batch itself then reports that it was refused.
 kill_children() {
     # shellcheck disable=SC2046
@@ -78,7 +92,7 @@ wait_for_other() {
         sleep 0.2
         left=$((left - 1))
     done
-    rm -rf "$1"
+    rm -rf "$1" "$1.new"
 }
 
 # is_holder PID TOKEN: succeed if this process has the token among its arguments; another one may have got its id.
