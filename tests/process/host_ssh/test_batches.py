@@ -12,12 +12,14 @@ import pytest
 
 from bramley.base import errors
 from bramley.base.clock import SystemClock
+from bramley.base.secret import Secret
 from bramley.host import ssh
 from bramley.host.artifacts import ArtifactStore
 from bramley.host.claim import Claim
 from bramley.host.commands import Command, Folder, Run, Write
 from bramley.host.connection import Batch
 from bramley.host.ssh import Credentials, SshConnection, Target
+from bramley.sim.ssh import session
 from bramley.sim.ssh.faults import Fault, FaultKind
 from bramley.sim.ssh.server import SimulatedHost
 from tests.contract.connection import targets
@@ -102,3 +104,32 @@ async def test_refused_run_changes_nothing_below_a_newer_one(tmp_path: Path) -> 
             await mac.execute_all(Batch(commands=[write("never")], guard=older))
 
         assert names(folder) == ["one", "two"]
+
+
+# Reads input for a moment, as a program does that a profile starts.
+READING_SHELL = """\
+#!/bin/sh
+exec 4<&0
+cat <&4 >/opt/stage/read &
+sleep 0.5
+kill "$!"
+exec 4<&-
+exec /bin/sh "$@"
+"""
+
+
+async def test_program_is_not_sent_to_the_profile_of_the_login_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with prepared(tmp_path) as (_, mac, folder):
+        (folder / "shell").write_text(READING_SHELL)
+        (folder / "shell").chmod(0o755)
+        folder.chmod(0o777)
+        monkeypatch.setattr(session, "_SHELL", "/opt/stage/shell")
+        content = Secret("canary")
+        command = Write(path="/opt/stage/one", content=content, purpose="write it")
+
+        await mac.execute_all(Batch(commands=[command]))
+
+        assert (folder / "one").read_text() == "canary"
+        assert (folder / "read").read_bytes() == b""

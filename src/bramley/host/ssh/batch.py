@@ -90,6 +90,8 @@ class BatchRun:
 
     async def follow(self, process: RemoteProcess) -> None:
         """Send the program, and report each command when it begins."""
+        # Not earlier: what a login shell runs at its start may read input, and the program contains secrets.
+        await process.output.wait_for(self.script.token)
         await process.send(self.script.input.reveal_bytes())
         for number in range(len(self.commands)):
             await process.output.wait_for(f"@{self.script.token} start {number}\n")
