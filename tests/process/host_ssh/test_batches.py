@@ -129,7 +129,8 @@ async def test_program_is_not_sent_to_the_profile_of_the_login_shell(
         content = Secret("canary")
         command = Write(path="/opt/stage/one", content=content, purpose="write it")
 
-        await mac.execute_all(Batch(commands=[command]))
+        async with asyncio.timeout(20):
+            await mac.execute_all(Batch(commands=[command]))
 
         assert (folder / "one").read_text() == "canary"
         assert (folder / "read").read_bytes() == b""
