@@ -112,5 +112,5 @@ def test_commands_that_up_prints_work_in_their_order(tmp_path: Path, kubectl: Pa
     assert "runnerpools.tuist.dev created" in done.stdout
     header, node = done.stdout.partition("WIDE\n")[2].splitlines()
     assert "OS-IMAGE" in header
-    assert re.search(r"tart-kubelet-v0 .* tart://[0-9.]+$", node.rstrip())
+    assert re.search(r"tart-kubelet-v0 .* macOS 26\.3 \(25D125\) .* tart://[0-9.]+$", node.rstrip())
     assert "<unknown>" not in node

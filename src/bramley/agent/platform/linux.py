@@ -16,6 +16,8 @@ from bramley.agent.platform import interfaces, locks, system
 PROC = Path("/proc")
 MACHINE_ID = Path("/etc/machine-id")
 _ENDED = ("Z", "X")
+# In TART_HOME of a simulated Mac: the operating system that it simulates.
+SIMULATED_OS = ".sim/os-image"
 _BLOCK = 64 * 1024
 
 
@@ -52,18 +54,22 @@ class LinuxHost(system.PosixHost):
         return (self._proc / "sys/kernel/random/boot_id").read_text().strip()
 
     def system_info(self) -> SystemInfo:
-        """Return the distribution, the kernel's version, and the machine id, which is a UUID, too."""
-        try:
-            os_image = platform.freedesktop_os_release().get("PRETTY_NAME", "")
-        except OSError:
-            os_image = ""
+        """Return the distribution or the simulated system, the kernel's version, and the machine id, which is a UUID, too."""
         unique = self._machine_id()
         return SystemInfo(
-            os_image=os_image,
+            os_image=self._os_image(),
             kernel_version=os.uname().release,
             machine_id=unique.hex if unique else "",
             system_uuid=str(unique).upper() if unique else "",
         )
+
+    def _os_image(self) -> str:
+        if self._tart_home is not None:
+            with contextlib.suppress(OSError, ValueError):
+                return (self._tart_home / SIMULATED_OS).read_text().strip()
+        with contextlib.suppress(OSError):
+            return platform.freedesktop_os_release().get("PRETTY_NAME", "")
+        return ""
 
     def processes(self) -> list[HostProcess]:
         """Return all processes that have arguments; kernel threads have none."""

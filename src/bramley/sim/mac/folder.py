@@ -15,7 +15,7 @@ from typing import Any
 
 import bramley
 from bramley.agent import platform
-from bramley.agent.platform import system
+from bramley.agent.platform import linux, system
 from bramley.agent.settings import Folders
 from bramley.sim.mac import shim
 from bramley.sim.mac.settings_file import SettingsFile
@@ -23,6 +23,8 @@ from bramley.sim.tart import process as tart_process
 
 # Needed by the agent's supervisor and its certificate, and by people who inspect the Mac.
 TOOLS = ("sh", "cat", "date", "head", "mkdir", "mv", "openssl", "rm", "sleep", "tail", "wc", "ps")
+# The system of every simulated Mac, as its Node shows it.
+OS_IMAGE = "macOS 26.3 (25D125)"
 INTERPRETERS = ("python", "sh", "dash", "bash", "zsh")
 
 
@@ -62,6 +64,9 @@ class MacFolder:
             _install(self.programs / name, self._shim(name))
         for tool in TOOLS:
             _link(self.programs / tool)
+        os_image = self.folders.tart_home / linux.SIMULATED_OS
+        os_image.parent.mkdir(mode=0o700, exist_ok=True)
+        os_image.write_text(OS_IMAGE)
         return SettingsFile(self.folders.tart_home / "sim.json", dict(content))
 
     def environment(self) -> dict[str, str]:

@@ -19,7 +19,7 @@ from bramley.agent.programs import ProgramMissing
 from bramley.base.clock import Clock
 from bramley.sim.mac import shim
 from bramley.sim.mac.agent_process import AgentProcess
-from bramley.sim.mac.folder import folders
+from bramley.sim.mac.folder import OS_IMAGE, folders
 from bramley.sim.mac.processes import Call, Process, Program, Table
 from bramley.sim.mac.runs import SupervisedRun
 from bramley.sim.mac.settings_file import TART, Fault, Faults, SettingsFile
@@ -45,7 +45,7 @@ class SimulatedMac:
         self.boots = 1
         unique = uuid.uuid5(uuid.NAMESPACE_URL, str(root))
         self.system_info = SystemInfo(
-            os_image="macOS 26.3 (25D125)",
+            os_image=OS_IMAGE,
             kernel_version="25.3.0",
             machine_id=unique.hex,
             system_uuid=str(unique).upper(),

@@ -6,6 +6,9 @@ The program is a script for the interpreter of the sandbox, so the same bytes wo
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
+from bramley.agent.platform.linux import SIMULATED_OS
 from bramley.api.names import host
 from bramley.sim.macos import stand_ins, users
 from bramley.sim.macos.mac import Mac
@@ -36,12 +39,17 @@ def archive() -> bytes:
 
 
 def mark_host(mac: Mac) -> None:
-    """Write or remove the files by which the user's tart, if it exists, finds that there is no session, and the DHCP lease time."""
+    """Write or remove the files by which the user's tart, if it exists, finds that there is no session, and the DHCP lease time.
+
+    By another one the agent, which runs on Linux, finds the system of this Mac.
+    """
     user = str(mac.state["settings"]["user"])
     has_session = mac.state["console"]["user"] == user
     _mark(mac, user, DEAD_SESSION, None if has_session else b"")
     seconds = _lease_seconds(mac)
     _mark(mac, user, LEASE_SECONDS, None if seconds is None else str(seconds).encode())
+    macos, build = (mac.state["settings"][key] for key in ("macos", "build"))
+    _mark(mac, user, PurePath(SIMULATED_OS).name, f"macOS {macos} ({build})".encode())
 
 
 def _mark(mac: Mac, user: str, name: str, content: bytes | None) -> None:

@@ -14,6 +14,7 @@ import pytest
 from bramley.agent import platform
 from bramley.agent.platform import linux, system
 from bramley.agent.platform.linux import LinuxHost
+from bramley.sim.mac.folder import OS_IMAGE, MacFolder
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads this machine's /proc")
 STAT = "4242 (a (tricky) name) S 17 4242 4242 0 -1 4194560 100 0 0 0 5 7 11 13 20 0 1 0 987654 1000 250 18446744073709551615"
@@ -82,6 +83,18 @@ def test_lock_of_an_open_file_keeps_tart_out_and_has_no_holder(tmp_path: Path) -
         assert host.lock_holder(path) is None
         assert host.is_locked(path)
     assert not host.is_locked(path)
+
+
+@needs_linux
+def test_simulated_mac_shows_the_system_that_it_simulates(tmp_path: Path) -> None:
+    mac = MacFolder(tmp_path / "mac")
+    mac.lay_out({})
+
+    simulated = LinuxHost(tart_home=mac.folders.tart_home).system_info()
+    real = LinuxHost(tart_home=tmp_path).system_info()
+
+    assert simulated.os_image == OS_IMAGE
+    assert real.os_image not in {"", OS_IMAGE}
 
 
 @needs_linux
