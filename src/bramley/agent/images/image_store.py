@@ -183,7 +183,7 @@ class ImageStore:
         return {
             name: made[name]
             for name in sorted(found & made.keys())
-            # A record that cannot be read may have said that another program pulled the image.
+            # A record that cannot be read may have been that of an image which another program pulled.
             if made[name].digest.partition(":")[2] not in lost
         }
 

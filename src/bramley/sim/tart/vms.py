@@ -152,7 +152,7 @@ def change(arguments: Arguments, context: Context) -> Steps:
     if context.fault("set", name, "no_space"):
         raise no_space(layout.CONFIG)
     _resize(arguments, bundle)
-    # In place: whoever reads it now finds an empty file.
+    # In place: a process that reads it now finds an empty file.
     os.truncate(os.path.join(bundle, layout.CONFIG), 0)
     yield Sleep(context.settings.seconds("set") / 10)
     bundles.write_config(bundle, config)
