@@ -257,6 +257,7 @@ def test_newer_run_waits_for_the_command_of_the_older_one(shell: Shell, mac: Pat
     assert set(tree(mac)) == {"claim", "log", "go", "pid"}
 
 
+@pytest.mark.long
 def test_command_that_does_not_end_is_stopped_by_a_newer_run(shell: Shell, mac: Path) -> None:
     claim = mac / "claim"
     claim.write_bytes(OLD.guard().content)
