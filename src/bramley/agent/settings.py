@@ -30,7 +30,7 @@ class NodeSettings:
     provider_id: str = ""
     address: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    # The taints of a new Node, besides the agent's own.
+    # The taints of a new Node, in addition to the agent's own.
     register_taints: tuple[Taint, ...] = ()
     cpu: int = HOST_CPU
     memory_mb: int = HOST_MEMORY_MB

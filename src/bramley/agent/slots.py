@@ -178,7 +178,7 @@ class Slots:
         return self._occupied(self._processes())
 
     def others(self) -> Sequence[str]:
-        """Return what takes slots besides the VMs of the ledger, for people."""
+        """Return what takes slots in addition to the VMs of the ledger, for people."""
         processes = self._processes()
         foreign = [
             f"{name} ({'under a lease' if each.is_leased else 'not in the ledger'})"

@@ -52,7 +52,7 @@ NODE = (
     FlagHelp(
         flags.REGISTER_TAINTS,
         "KEY[=VALUE]:EFFECT,...",
-        f"Taints of a Node that is registered, besides {labels.MACOS_TAINT}; an existing Node keeps its own.",
+        f"Taints of a Node that is registered, in addition to {labels.MACOS_TAINT}; an existing Node keeps its own.",
     ),
     FlagHelp(flags.NODE_IP, "IP", "Address of this Mac; overrides --node-ip-source."),
     FlagHelp(

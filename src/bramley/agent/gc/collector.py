@@ -99,7 +99,7 @@ class GarbageCollector:
         return await self._run_pass(ALL if needed is None else needed)
 
     def reclaim_later(self, needed: int) -> None:
-        """Let `run` make a pass for so many free bytes, as soon as no other is in progress."""
+        """Request a pass of `run` for so many free bytes; it begins when no other is in progress."""
         self._needed = max(self._needed, needed)
         self._is_needed.set()
 

@@ -311,9 +311,10 @@ class Tart:
 
     def is_linux(self, vm: str, home: str = "") -> bool:
         """Return whether the guest of a VM in tart's folder, or in another one, is Linux; False if that is unknown."""
-        bundle = Path(home) / "vms" / vm if home else self._bundle(vm)
-        # The name may come from the command line of any process.
-        return "/" not in vm and references.is_linux(bundle)
+        # The name may come from the command line of any process, so it need not be valid.
+        if not _is_name(vm):
+            return False
+        return references.is_linux((Path(home) if home else self.home) / "vms" / vm)
 
     async def _list(self) -> Sequence[ListedVm]:
         finished = await self._run("list", ("--format", "json"), limit=self.deadlines.list)
@@ -386,9 +387,13 @@ class Tart:
             release()
 
     def _bundle(self, vm: str) -> Path:
-        if not vm or "/" in vm or vm.startswith("."):
+        if not _is_name(vm):
             raise ValueError(f"{vm!r} is not a valid VM name")
         return self.home / "vms" / vm
+
+
+def _is_name(vm: str) -> bool:
+    return bool(vm) and "/" not in vm and not vm.startswith(".")
 
 
 def _check_exit(operation: str, finished: ProgramResult) -> None:

@@ -293,3 +293,17 @@ def test_incomplete_image_has_no_digest(tmp_path: Path) -> None:
 
     assert tart.resolve("host/ns/repo:1") is None
     assert tart.resolve(f"host/ns/repo@{DIGEST}") is None
+
+
+async def test_guest_of_a_foreign_process_is_linux_only_by_a_readable_configuration(
+    tmp_path: Path,
+) -> None:
+    tart = a_tart(tmp_path, Programs())
+    for home in (tmp_path, tmp_path / "other"):
+        (a_vm_on_disk(home, "ubuntu") / "config.json").write_text('{"os": "linux"}')
+    # Names as they stand on the command lines of other programs.
+    names = ("", ".", "..", "../ubuntu", "a/b", "ghcr.io/x/y:1", "unknown")
+
+    assert tart.is_linux("ubuntu")
+    assert tart.is_linux("ubuntu", str(tmp_path / "other"))
+    assert not any(tart.is_linux(name, home) for name in names for home in ("", str(tmp_path)))
