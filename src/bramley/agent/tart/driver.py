@@ -312,9 +312,8 @@ class Tart:
     def is_linux(self, vm: str, home: str = "") -> bool:
         """Return whether the guest of a VM in tart's folder, or in another one, is Linux; False if that is unknown."""
         # The name may come from the command line of any process, so it need not be valid.
-        if not _is_name(vm):
-            return False
-        return references.is_linux((Path(home) if home else self.home) / "vms" / vm)
+        folder = Path(home) if home else self.home
+        return _is_name(vm) and references.is_linux(folder / "vms" / vm)
 
     async def _list(self) -> Sequence[ListedVm]:
         finished = await self._run("list", ("--format", "json"), limit=self.deadlines.list)
