@@ -142,7 +142,9 @@ class Reboot:
     timeout: timedelta = timedelta(minutes=10)
 
 
-Command = Run | Write | Stream | Folder | Link | Rename | Remove | Seal | Wait | Reboot
+# The commands that can share a round trip with others: they need no answer while they run.
+Batchable = Run | Write | Folder | Link | Rename | Remove | Seal | Wait
+Command = Batchable | Stream | Reboot
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,22 +27,9 @@ from typing import Protocol, TypeGuard
 from bramley.base.errors import CommandFailed, TimedOut
 from bramley.base.secret import Secret, SecretBytes, redact
 from bramley.host.claim import Guard
-from bramley.host.commands import (
-    Command,
-    Folder,
-    Link,
-    Probe,
-    Remove,
-    Rename,
-    Run,
-    Seal,
-    Wait,
-    Write,
-)
+from bramley.host.commands import Batchable, Command, Probe, Run, Wait, Write
 from bramley.host.facts import Facts
 
-# The commands that can share a round trip with others: they need no answer while they run.
-Batchable = Run | Write | Folder | Link | Rename | Remove | Seal | Wait
 # Called with the number of a command when it begins.
 OnStarted = Callable[[int], None]
 Renew = Callable[[], None]

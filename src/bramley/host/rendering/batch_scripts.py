@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from bramley.api.names import host as names
 from bramley.host.claim import Guard
-from bramley.host.commands import Folder, Link, Remove, Rename, Run, Seal, Wait, Write
+from bramley.host.commands import Batchable, Run, Wait, Write
 from bramley.host.rendering import command_scripts, probe_scripts
 from bramley.host.rendering.probe_scripts import ProbeScript
 from bramley.host.rendering.script import (
@@ -31,7 +31,6 @@ from bramley.host.rendering.script import (
     quote,
 )
 
-Batched = Run | Write | Folder | Link | Rename | Remove | Seal | Wait
 CLAIM = "claim"
 _FUNCTIONS = ("fail", "read_input", "process_timeout", "install_file", "digest", "probe", "claim")
 _COMMANDS = (
@@ -48,7 +47,7 @@ _WITH_MARK = 'printf "%s\\n" "$0"; exec "$@"'
 
 
 def render(
-    commands: Sequence[Batched],
+    commands: Sequence[Batchable],
     *,
     token: str,
     user: str,
@@ -68,7 +67,7 @@ def render(
     return Script(line=line, token=token, input=program)
 
 
-def needs_root(command: Batched) -> bool:
+def needs_root(command: Batchable) -> bool:
     """Return whether a command is executed as root."""
     return (
         command.probe.as_root if isinstance(command, Wait) else command_scripts.needs_root(command)
@@ -86,7 +85,7 @@ def _function(name: str) -> str:
 
 
 def _program(
-    commands: Sequence[Batched], token: str, user: str, guard: Guard | None, *, root: bool
+    commands: Sequence[Batchable], token: str, user: str, guard: Guard | None, *, root: bool
 ) -> Iterator[str]:
     if guard and root:
         yield f"announce {guard.epoch}\n"
@@ -136,7 +135,7 @@ def _as_login_user(login: str) -> tuple[str, ...]:
     return ("sudo", "-n", "-H", "-u", login, "--")
 
 
-def timeout(command: Batched) -> timedelta:
+def timeout(command: Batchable) -> timedelta:
     """Return how long a command may take; the shell on the Mac stops it a little later."""
     if isinstance(command, Wait):
         return command.timeout + command.probe.timeout + timedelta(seconds=10)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Self
 from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.host import claim, connection
-from bramley.host.commands import Probe, Run, RunProbe, Stat, Wait
+from bramley.host.commands import Batchable, Probe, Run, RunProbe, Stat, Wait
 from bramley.host.connection import Batch, OnStarted
 from bramley.host.facts import Facts, ProbeResult
 from bramley.host.rendering import batch_scripts, probe_scripts
-from bramley.host.rendering.batch_scripts import Batched
 from bramley.host.rendering.probe_scripts import ProbeScript
 from bramley.host.rendering.script import Script
 
@@ -38,7 +37,7 @@ class BatchRun:
     """A batch that runs on a Mac."""
 
     host: str
-    commands: Sequence[Batched]
+    commands: Sequence[Batchable]
     script: Script
     # The probes after the commands, and their token.
     then: ProbeScript | None = None
@@ -121,7 +120,7 @@ class BatchRun:
         return connection.BatchResult(Facts(self._probe_results(process, output, code)), ignored)
 
     def _problem(
-        self, process: RemoteProcess, number: int, command: Batched, code: int
+        self, process: RemoteProcess, number: int, command: Batchable, code: int
     ) -> errors.BramleyError | None:
         accepted = command.accepted_codes if isinstance(command, Run) else (0,)
         if number < self._started and code in accepted:
@@ -169,7 +168,7 @@ class BatchRun:
                 scope.reschedule(asyncio.get_running_loop().time() + limit.total_seconds())
 
 
-def _hidden(command: Batched) -> tuple[Secret, ...]:
+def _hidden(command: Batchable) -> tuple[Secret, ...]:
     """Return the secrets of a command that must not be in errors of others; contents that are not secret may contain any text."""
     content = getattr(command, "stdin", None) or getattr(command, "content", None)
     return connection.secrets_of(command) if isinstance(content, Secret) else ()

@@ -15,10 +15,9 @@ from pathlib import Path
 
 from bramley.api.names import host as names
 from bramley.host.claim import Guard
-from bramley.host.commands import Probe
+from bramley.host.commands import Batchable, Probe
 from bramley.host.facts import ProbeResult
 from bramley.host.rendering import batch_scripts, command_scripts, probe_scripts
-from bramley.host.rendering.batch_scripts import Batched
 
 TOKEN = "0123456789abcdef"
 PROBE_TOKEN = "fedcba9876543210"
@@ -123,7 +122,7 @@ class Shell:
 
     def execute_all(
         self,
-        commands: Sequence[Batched],
+        commands: Sequence[Batchable],
         *,
         guard: Guard | None = None,
         claim: str = "",
@@ -142,7 +141,7 @@ class Shell:
     @contextlib.contextmanager
     def running_batch(
         self,
-        commands: Sequence[Batched],
+        commands: Sequence[Batchable],
         *,
         guard: Guard | None = None,
         claim: str = "",

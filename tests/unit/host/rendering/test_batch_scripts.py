@@ -12,6 +12,7 @@ import pytest
 from bramley.api.names import host as names
 from bramley.host.claim import Claim, Guard, conflict
 from bramley.host.commands import (
+    Batchable,
     Folder,
     Link,
     Probe,
@@ -25,7 +26,6 @@ from bramley.host.commands import (
     Write,
 )
 from bramley.host.rendering import batch_scripts, probe_scripts
-from bramley.host.rendering.batch_scripts import Batched
 from tests.unit.host.rendering.shells import (
     OWNER,
     PROBE_TOKEN,
@@ -74,7 +74,7 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 def test_all_kinds_of_commands_are_executed_in_order(shell: Shell, mac: Path) -> None:
-    commands: list[Batched] = [
+    commands: list[Batchable] = [
         Folder(path=str(mac / "d"), purpose="p", owner=OWNER),
         write(mac / "d/f"),
         Rename(path=str(mac / "d/f"), to=str(mac / "d/g"), purpose="p"),
@@ -101,7 +101,7 @@ def test_all_kinds_of_commands_are_executed_in_order(shell: Shell, mac: Path) ->
 
 
 def test_batch_stops_at_the_first_failure(shell: Shell, mac: Path) -> None:
-    commands: list[Batched] = [sh("echo one >&2; exit 3"), write(mac / "never")]
+    commands: list[Batchable] = [sh("echo one >&2; exit 3"), write(mac / "never")]
 
     result = shell.execute_all(commands)
 
@@ -111,7 +111,7 @@ def test_batch_stops_at_the_first_failure(shell: Shell, mac: Path) -> None:
 
 
 def test_accepted_codes_and_ignored_failures_do_not_stop_it(shell: Shell, mac: Path) -> None:
-    commands: list[Batched] = [
+    commands: list[Batchable] = [
         sh("exit 36", accepted_codes=(0, 36)),
         sh("echo lost; exit 5", ignore_failure=True),
         write(mac / "f", b"x"),
@@ -169,7 +169,7 @@ def test_refused_sudo_does_not_meet_a_condition(shell: Shell) -> None:
 
 
 def test_batch_ends_with_the_connection(shell: Shell, mac: Path) -> None:
-    commands: list[Batched] = [sh(f"echo $$ >'{mac}/pid'; sleep 600"), write(mac / "never")]
+    commands: list[Batchable] = [sh(f"echo $$ >'{mac}/pid'; sleep 600"), write(mac / "never")]
     with shell.running_batch(commands) as process:
         pid = pid_of(mac / "pid")
         for stream in (process.stdout, process.stderr, process.stdin):
@@ -189,7 +189,7 @@ def test_file_is_completed_without_the_connection_and_nothing_follows(
     """A temporary folder must not stay: no later plan would remove it."""
     shell.install("sync", f"echo $$ >'{mac}/pid'; while [ ! -e '{mac}/go' ]; do sleep 0.1; done\n")
     wait = Wait(probe=RunProbe(("false",)), purpose="p", timeout=timedelta(minutes=5))
-    commands: list[Batched] = [
+    commands: list[Batchable] = [
         write(mac / "f", b"x"),
         *([wait] if waits else []),
         write(mac / "never"),
@@ -239,7 +239,7 @@ def test_newer_run_waits_for_the_command_of_the_older_one(shell: Shell, mac: Pat
     claim = mac / "claim"
     claim.write_bytes(OLD.guard().content)
     text = f"echo $$ >'{mac}/pid'; while [ ! -e '{mac}/go' ]; do sleep 0.1; done; echo old >>'{mac}/log'"
-    older: list[Batched] = [sh(text), sh(f"echo never >>'{mac}/log'")]
+    older: list[Batchable] = [sh(text), sh(f"echo never >>'{mac}/log'")]
     newer = [sh(f"echo new >>'{mac}/log'")]
     with shell.running_batch(older, guard=OLD.guard(), claim=str(claim)) as first:
         pid_of(mac / "pid")
@@ -261,7 +261,7 @@ def test_newer_run_waits_for_the_command_of_the_older_one(shell: Shell, mac: Pat
 def test_command_that_does_not_end_is_stopped_by_a_newer_run(shell: Shell, mac: Path) -> None:
     claim = mac / "claim"
     claim.write_bytes(OLD.guard().content)
-    older: list[Batched] = [sh(f"echo $$ >'{mac}/pid'; sleep 600"), write(mac / "never")]
+    older: list[Batchable] = [sh(f"echo $$ >'{mac}/pid'; sleep 600"), write(mac / "never")]
     with shell.running_batch(older, guard=OLD.guard(), claim=str(claim)) as first:
         pid = pid_of(mac / "pid")
         guard = NEW.guard().acquiring(OLD.guard().content)
@@ -288,7 +288,7 @@ def test_stopped_command_is_reported_as_refused_although_its_failure_is_ignored(
         link=$(readlink '{claim}.{TOKEN}')
         kill -KILL $(pgrep -P "${{link%% *}}" | grep -vx "$PPID")
         exit 1"""
-    commands: list[Batched] = [sh(text, ignore_failure=True), write(mac / "never")]
+    commands: list[Batchable] = [sh(text, ignore_failure=True), write(mac / "never")]
 
     result = shell.execute_all(commands, guard=OLD.guard(), claim=str(claim))
 
