@@ -1,6 +1,7 @@
 """RunnerPool: how many runners of one kind to keep, on which Macs, from which image, and how fast to change them.
 
-Spec and status keep the contract of existing fleets; `conditions`, `observedGeneration` and `selector` are additions.
+Spec and status keep the contract of existing fleets. Additions to the spec are `rollout.staging`, `rollout.canary`, `rollout.gate`
+and `imagePullSecrets`. `runner_pool_status` has the status.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from msgspec import Meta, field
 from bramley.api.grammar import ImageReference, LabelValue, RunnerLabel
 from bramley.api.meta import (
     MAX_INT32,
-    Condition,
     Count,
     Fields,
     Int32,
     Int64,
     Object,
     Resource,
-    Time,
 )
 from bramley.api.names import groups
-from bramley.api.schema import ValidationRule, items, list_map, text, validations
+from bramley.api.pod import LocalObjectReference
+from bramley.api.runner_pool_status import RunnerPoolStatus
+from bramley.api.schema import ValidationRule, items, text, validations
 
 OS_IS_FIXED = ValidationRule("self == oldSelf", "the operating system of a pool cannot change")
 # Fleets without a host carry an enabled autoscaler with a ceiling of 0, which then does not act.
@@ -58,8 +59,75 @@ class Autoscaling(Fields, frozen=True, kw_only=True):
     ] = 300
 
 
+StagingMode = Literal["BestEffort", "Required", "Disabled"]
+
+
+class Staging(Fields, frozen=True, kw_only=True):
+    """How a new image is pulled to the hosts before their runners are replaced."""
+
+    mode: Annotated[
+        StagingMode,
+        Meta(
+            description="BestEffort stages where the disk has room and pulls cold elsewhere, "
+            "Required never pulls cold, Disabled does not stage.",
+        ),
+    ] = "BestEffort"
+    max_concurrent: Annotated[
+        Annotated[Int32, Meta(ge=1, le=MAX_INT32)] | None,
+        Meta(
+            description="How many hosts may pull at once; by default as many as the roll may change at once.",
+        ),
+    ] = None
+    max_bytes_per_second: Annotated[
+        Annotated[Int64, Meta(ge=1)] | None,
+        Meta(
+            description="The bandwidth of all pulls of the fleet together; unlimited by default.",
+        ),
+    ] = None
+
+
+class Canary(Fields, frozen=True, kw_only=True):
+    """How a new image is tried before it is trusted."""
+
+    count: Annotated[
+        Count, Meta(description="How many runners try a new image first; 0 skips the trial.")
+    ] = 1
+    timeout_seconds: Annotated[
+        Int32,
+        Meta(
+            ge=1,
+            le=MAX_INT32,
+            description="How long a canary may take to become ready and to poll, without its pull.",
+        ),
+    ] = 600
+
+
+class Gate(Fields, frozen=True, kw_only=True):
+    """When a canary is worse than the last good image."""
+
+    boot_slowdown_percent: Annotated[
+        Count,
+        Meta(description="How much longer a boot may take, in percent; 0 disables the comparison."),
+    ] = 100
+    job_failure_points: Annotated[
+        Annotated[Int32, Meta(ge=1, le=100)] | None,
+        Meta(
+            description="By how many percentage points more jobs may fail; absent means not compared.",
+        ),
+    ] = None
+    minimum_sample: Annotated[
+        Int32,
+        Meta(
+            ge=1,
+            le=1000,
+            description="How many boots of the last good image are kept, and how many jobs of each "
+            "image are needed to compare failures.",
+        ),
+    ] = 20
+
+
 class Rollout(Fields, frozen=True, kw_only=True):
-    """How fast a new image replaces the old one."""
+    """How a new image replaces the old one."""
 
     max_concurrent_percent: Annotated[
         Int32,
@@ -69,6 +137,9 @@ class Rollout(Fields, frozen=True, kw_only=True):
             description="The share of the pool that may be changing at once; at least one runner.",
         ),
     ] = 5
+    staging: Staging = Staging()
+    canary: Canary = Canary()
+    gate: Gate = Gate()
 
 
 class Provisioning(Fields, frozen=True, kw_only=True):
@@ -142,36 +213,13 @@ class RunnerPoolSpec(Fields, frozen=True, kw_only=True):
             description="When a registered runner without a job gives up; 0 or absent means never.",
         ),
     ] = None
+    image_pull_secrets: Annotated[
+        list[LocalObjectReference],
+        items(max_items=16),
+        Meta(description="Secrets of the pool's namespace with credentials for the registry."),
+    ] = []
     labels: Annotated[
         list[str], Meta(description="Kept so that older manifests stay valid; nothing reads it.")
-    ] = []
-
-
-class RunnerPoolStatus(Fields, frozen=True, kw_only=True):
-    """The observed state of a pool."""
-
-    observed_replicas: Annotated[
-        Count, Meta(description="How many runners are alive or were just made.")
-    ] = 0
-    observed_image: Annotated[str, Meta(description="The spec.image that was last acted on.")] = ""
-    image_rolled_at: Annotated[
-        Time | None, Meta(description="When observedImage last changed.")
-    ] = None
-    last_reconcile: Annotated[
-        Time | None, Meta(description="When the controller last finished a pass.")
-    ] = None
-    last_scale_down_at: Annotated[
-        Time | None, Meta(description="When the autoscaler last reduced the number of runners.")
-    ] = None
-    observed_generation: Annotated[
-        Int64, Meta(description="The generation of the spec that was last acted on.")
-    ] = 0
-    selector: Annotated[
-        str, Meta(description="The label selector of the pool's Pods, for the scale subresource.")
-    ] = ""
-    conditions: Annotated[
-        list[Condition],
-        Meta(description="The conditions of the pool.", extra_json_schema=list_map("type")),
     ] = []
 
 

@@ -1,7 +1,6 @@
 """Staging: an annotation of the Node requests images to pull before any Pod needs them, and another one reports their state.
 
-A request reads `{"images": ["ghcr.io/…@sha256:…"], "megabytesPerSecond": 20}`. The report identifies its request by the hash of the
-request's text. Images are pulled one at a time, within a rate limit, above the disk's floor, and with a lower priority than Pods. An
+`api.staging` has the formats of request and report. Images are pulled one at a time, within a rate limit, above the disk's floor, and with a lower priority than Pods. An
 image that is staged, or refused because of the floor, is not tried again until the request changes, so that garbage collection and
 staging do not undo each other for ever. A request that is withdrawn cancels its pull and removes what it left.
 """
@@ -9,12 +8,8 @@ staging do not undo each other for ever. A request that is withdrawn cancels its
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
-from enum import StrEnum
-
-import msgspec
 
 from bramley.agent.host import Host
 from bramley.agent.images.image_manager import ImageManager
@@ -29,6 +24,14 @@ from bramley.agent.images.image_store import ImageStore
 from bramley.agent.images.pull_monitor import PullControl
 from bramley.api import names
 from bramley.api.core import Node
+from bramley.api.staging import (
+    StagedImage,
+    StagingReport,
+    StagingRequest,
+    State,
+    parse_request,
+    request_id,
+)
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
@@ -40,67 +43,7 @@ _MEGABYTE = 1e6
 _OWNER = "staging:"
 # A shorter wait is below the resolution of the clock.
 _MIN_WAIT = 0.001
-# More than the disk of a Mac holds.
-_MAX_IMAGES = 16
 _MAX_MESSAGE_LENGTH = 300
-
-
-class State(StrEnum):
-    """The state of a staged image."""
-
-    WAITING = "Waiting"
-    PULLING = "Pulling"
-    STAGED = "Staged"
-    FAILED = "Failed"
-
-
-class StagingRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """Images to stage, in the order in which they are pulled."""
-
-    images: tuple[str, ...] = ()
-    megabytes_per_second: float | None = None
-
-
-class StagedImage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The state of one requested image."""
-
-    image: str
-    state: State
-    percent: int | None = None
-    digest: str = ""
-    message: str = ""
-
-
-class StagingReport(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The report on one request; `message` is set if the request itself is invalid."""
-
-    request: str
-    images: tuple[StagedImage, ...] = ()
-    message: str = ""
-
-    def text(self) -> str:
-        """Return the annotation's value."""
-        return msgspec.json.encode(self).decode()
-
-
-def parse_request(text: str) -> StagingRequest:
-    """Parse a request; BadRequest if it is invalid. An empty text requests nothing."""
-    if not text.strip():
-        return StagingRequest()
-    try:
-        request = msgspec.json.decode(text, type=StagingRequest)
-    except msgspec.DecodeError as error:
-        raise errors.BadRequest(f"the staging request is not valid: {error}") from error
-    if len(request.images) > _MAX_IMAGES:
-        raise errors.BadRequest(f"at most {_MAX_IMAGES} images can be staged")
-    if request.megabytes_per_second is not None and request.megabytes_per_second <= 0:
-        raise errors.BadRequest("megabytesPerSecond must be positive")
-    return StagingRequest(tuple(dict.fromkeys(request.images)), request.megabytes_per_second)
-
-
-def request_id(text: str) -> str:
-    """Return the identifier of a request, for its report."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def failed_image(image: str, error: errors.BramleyError) -> StagedImage:

@@ -14,6 +14,15 @@ FLEET_HASH = "tuist.dev/fleet-hash"
 # On RunnerPools and their Pods: the revision of the runtime class that a Pod was made with.
 RUNTIME_CLASS_REVISION = "tuist.dev/runtime-class-revision"
 
+# On RunnerPools, by people: pause the roll ("true"), reject this image, or accept it without a trial.
+ROLLOUT_PAUSED = "tuist.dev/rollout-paused"
+ROLLOUT_UNDO = "tuist.dev/rollout-undo"
+ROLLOUT_PROMOTE = "tuist.dev/rollout-promote"
+
+# On runner Pods and their ServiceAccounts: slot and counter as "3/7", and why the Pod was created (see PendingPod).
+RUNNER_SLOT = "tuist.dev/runner-slot"
+CREATED_FOR = "tuist.dev/created-for"
+
 # On Pods whose guest is scraped through the Node.
 SCRAPE = "prometheus.io/scrape"
 SCRAPE_PORT = "prometheus.io/port"

@@ -10,6 +10,14 @@ READY = "Ready"
 # Of Cluster API's Cluster, set by us because the control plane is managed elsewhere.
 CONTROL_PLANE_INITIALIZED = "ControlPlaneInitialized"
 
+# Of RunnerPools.
+AVAILABLE = "Available"
+ROLLED_OUT = "RolledOut"
+CAPACITY_SHORT = "CapacityShort"
+STAGING_BLOCKED = "StagingBlocked"
+PODS_FAILING = "PodsFailing"
+SUPPORTED = "Supported"
+
 # Of a Mac's Node, in addition to Ready.
 DISK_PRESSURE = "DiskPressure"
 SLOT_LEAKED = "SlotLeaked"

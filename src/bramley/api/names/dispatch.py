@@ -6,6 +6,7 @@ from __future__ import annotations
 BASE_PATH = "/api/internal/runners"
 DISPATCH_PATH = "/api/internal/runners/dispatch"
 DESIRED_REPLICAS_PATH = "/api/internal/runners/desired_replicas"
+ROLL_SIGNALS_PATH = "/api/internal/runners/roll_signals"
 POD_STOPPED_PATH = "/api/internal/runners/pods/stopped"
 POD_METRICS_PATH = "/api/internal/runners/pods/{pod}/metrics"
 VOLUME_HEAD_PATH = "/api/internal/runners/volume-head"

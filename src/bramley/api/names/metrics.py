@@ -39,7 +39,19 @@ POOL_ROLLING_PODS = gauge("tuist_runners_pool_rolling_pods", "pool")
 POOL_STALE_PODS = gauge("tuist_runners_pool_stale_pods", "pool")
 POOL_ROLL_CONCURRENCY_CAP = gauge("tuist_runners_pool_roll_concurrency_cap", "pool")
 
+POOL_ROLL_PHASE = gauge("tuist_runners_pool_roll_phase", "pool", "phase")
+POOL_STAGED_HOSTS = gauge("tuist_runners_pool_staged_hosts", "pool")
+POOL_CANARY_VERDICTS = counter("tuist_runners_pool_canary_verdicts_total", "pool", "verdict")
+ROLL_BUCKETS = (60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 43200.0, 86400.0, 172800.0)
+POOL_ROLL_DURATION = histogram(
+    "tuist_runners_pool_roll_duration_seconds", "pool", buckets=ROLL_BUCKETS
+)
+POOL_LOWEST_WARM = gauge("tuist_runners_pool_roll_lowest_ready_pods", "pool")
+
 # The pool controller: Pods and fleets.
+POOL_OLDEST_TERMINATING = gauge("tuist_runners_pool_oldest_terminating_pod_age_seconds", "pool")
+POOL_WARM_DEFICIT = gauge("tuist_runners_pool_warm_deficit_replicas", "pool")
+SESSION_REPORT_FAILURES = counter("tuist_runners_session_report_failures_total")
 POOL_PHASE_REPLICAS = gauge("tuist_runners_pool_phase_replicas", "pool", "phase")
 POOL_OLDEST_PENDING = gauge("tuist_runners_pool_oldest_pending_pod_age_seconds", "pool")
 POOL_IDLE_REPLICAS = gauge("tuist_runners_pool_idle_replicas", "pool")

@@ -1,0 +1,90 @@
+"""The request and the report of image staging, which pool controller and agent exchange by two annotations of a Node.
+
+A request reads `{"images": ["ghcr.io/…@sha256:…"], "megabytesPerSecond": 20}`. The report identifies its request by the hash of the
+request's text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+
+import msgspec
+
+from bramley.base import errors
+
+# More than the disk of a Mac holds.
+_MAX_IMAGES = 16
+
+# How the message of an image begins that was not pulled because the disk has no room for it.
+NO_ROOM = "BelowFloor"
+
+
+class State(StrEnum):
+    """The state of a staged image."""
+
+    WAITING = "Waiting"
+    PULLING = "Pulling"
+    STAGED = "Staged"
+    FAILED = "Failed"
+
+
+class StagingRequest(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Images to stage, in the order in which they are pulled."""
+
+    images: tuple[str, ...] = ()
+    megabytes_per_second: float | None = None
+
+    def text(self) -> str:
+        """Return the annotation's value."""
+        return msgspec.json.encode(self).decode()
+
+
+class StagedImage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The state of one requested image."""
+
+    image: str
+    state: State
+    percent: int | None = None
+    digest: str = ""
+    message: str = ""
+
+
+class StagingReport(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The report on one request; `message` is set if the request itself is invalid."""
+
+    request: str
+    images: tuple[StagedImage, ...] = ()
+    message: str = ""
+
+    def text(self) -> str:
+        """Return the annotation's value."""
+        return msgspec.json.encode(self).decode()
+
+
+def parse_request(text: str) -> StagingRequest:
+    """Parse a request; BadRequest if it is invalid. An empty text requests nothing."""
+    if not text.strip():
+        return StagingRequest()
+    try:
+        request = msgspec.json.decode(text, type=StagingRequest)
+    except msgspec.DecodeError as error:
+        raise errors.BadRequest(f"the staging request is not valid: {error}") from error
+    if len(request.images) > _MAX_IMAGES:
+        raise errors.BadRequest(f"at most {_MAX_IMAGES} images can be staged")
+    if request.megabytes_per_second is not None and request.megabytes_per_second <= 0:
+        raise errors.BadRequest("megabytesPerSecond must be positive")
+    return StagingRequest(tuple(dict.fromkeys(request.images)), request.megabytes_per_second)
+
+
+def request_id(text: str) -> str:
+    """Return the identifier of a request, for its report."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def parse_report(text: str) -> StagingReport | None:
+    """Parse a report; None if there is none, or it is not one."""
+    try:
+        return msgspec.json.decode(text, type=StagingReport) if text else None
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,264 @@
+"""The decision about one pool: its roll, its Pods, the images of its hosts; pure.
+
+`decide` combines `rollout` (target and phase), `roll` (the cap), `capacity` (places), `pod_plan` (Pods) and `staging` (images).
+`pool_status` turns the decision into the status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from bramley.api.runner_pool import RunnerPool
+from bramley.api.runner_pool_status import HostFailures
+from bramley.api.staging import StagingRequest
+from bramley.runners import capacity, pod_plan, roll, rollout, staging
+from bramley.runners.capacity import Places
+from bramley.runners.hosts import Host
+from bramley.runners.judgement import RollSignals
+from bramley.runners.pod_plan import FAILURES, PodPlan, PodState
+from bramley.runners.pods import RunnerPod
+from bramley.runners.roll import RollState, Room
+from bramley.runners.rollout import Rollout
+from bramley.runners.staging import HostStates, StagingState
+
+# After so many failures in a row a host gets no Pods of the pool for a while, but never more than a third of the hosts.
+FAILURES_TO_AVOID = 3
+AVOIDED_FOR = timedelta(minutes=30)
+_NO_LIMIT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """One pool with its Pods."""
+
+    pool: RunnerPool
+    pods: tuple[RunnerPod, ...] = ()
+
+    @property
+    def state(self) -> RollState:
+        """Return the roll as the status describes it."""
+        return self.state_for(rollout.target_of(self.pool))
+
+    def state_for(self, target: str) -> RollState:
+        """Return the roll to this image."""
+        status = self.pool.status
+        return RollState(
+            percent=self.pool.spec.rollout.max_concurrent_percent,
+            replicas=0 if self.pool.deleting else self.pool.spec.replicas,
+            target=target,
+            pods=self.pods,
+            slots=status.slots,
+            draining=frozenset(ticket.pod for ticket in status.draining),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All pools that share the same hosts, and these hosts."""
+
+    pools: tuple[PoolView, ...]
+    hosts: tuple[Host, ...]
+
+    @property
+    def pods(self) -> Iterator[RunnerPod]:
+        """Return the Pods of all pools."""
+        return (pod for view in self.pools for pod in view.pods)
+
+    @property
+    def usable(self) -> frozenset[str]:
+        """Return the names of the hosts that take Pods."""
+        return frozenset(host.name for host in self.hosts if host.is_usable)
+
+    def siblings(self, view: PoolView) -> list[PoolView]:
+        """Return the other pools."""
+        return [each for each in self.pools if each.pool.name != view.pool.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What the decision depends on in addition to the fleet."""
+
+    now: datetime
+    signals: RollSignals | None = None
+    has_dispatch: bool = True
+    waiting_since: Mapping[str, datetime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do for one pool, and the facts that its status shows."""
+
+    rollout: Rollout
+    state: RollState
+    room: Room
+    plan: PodPlan
+    staging: Mapping[str, StagingRequest]
+    states: HostStates
+    places: Places
+    # How many Pods the pool may have at most, and the hosts that its new Pods avoid.
+    share: int
+    avoid: tuple[str, ...]
+    host_failures: tuple[HostFailures, ...]
+
+    @property
+    def again_at(self) -> datetime | None:
+        """Return when time alone may change the decision."""
+        moments = (self.rollout.again_at, self.plan.again_at)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+
+def decide(view: PoolView, fleet: Fleet, inputs: Inputs) -> Decision:
+    """Return the decision about one pool."""
+    siblings = fleet.siblings(view)
+    others = [staging_state(each) for each in siblings if not each.pool.deleting]
+    places = capacity.places(view.pool.spec, fleet.hosts, fleet.pods)
+    new = rollout.advance(_observed(view, fleet, others, inputs))
+    staged = StagingState(view.pool, new.target, new.last_good, new.is_trial, view.pods)
+    state = view.state_for(new.target)
+    room = roll.room(
+        state, [each.state for each in siblings], phase=_phase_room(view.pool, new, state)
+    )
+    failures = _host_failures(view, inputs.now)
+    avoid = _avoided(failures, fleet)
+    share = _share(view, fleet, places)
+    drainable = drainable_hosts(staged, others, fleet)
+    status = view.pool.status
+    plan = pod_plan.plan(
+        PodState(
+            roll=state,
+            slots=status.slots,
+            tickets=status.draining,
+            last_good=new.last_good,
+            room=room.count,
+            free=_free(view, fleet, places, share),
+            target_slots=_target_slots(staged, state, places, drainable - {*avoid}),
+            requires_golden=staged.mode == "Required",
+            drainable_hosts=drainable,
+            cordoned_hosts=frozenset(host.name for host in fleet.hosts if host.is_draining),
+            deletes_drained=not inputs.has_dispatch,
+            waiting_since=inputs.waiting_since,
+            now=inputs.now,
+        )
+    )
+    failures = _with_new_failures(failures, plan, inputs.now)
+    states, requests = (
+        staging.host_states(staged, fleet.hosts),
+        staging.plan([staged, *others], fleet.hosts),
+    )
+    return Decision(new, state, room, plan, requests, states, places, share, avoid, failures)
+
+
+def drainable_hosts(
+    staged: StagingState, others: Sequence[StagingState], fleet: Fleet
+) -> frozenset[str]:
+    """Return the hosts whose Pods may be replaced: those that have the image, and those that can only pull it cold."""
+    if staged.mode == "Disabled":
+        return fleet.usable
+    states = staging.host_states(staged, fleet.hosts)
+    return states.ready | staging.cold_hosts(staged, states, others)
+
+
+def staging_state(view: PoolView) -> StagingState:
+    """Return what staging needs to know about a pool, as its status describes it."""
+    status, target = view.pool.status, rollout.target_of(view.pool)
+    is_new = bool(status.last_good_image) and target != status.last_good_image
+    is_judged = target in (status.canary_passed_image, status.promoted_image)
+    return StagingState(
+        view.pool, target, status.last_good_image, is_new and not is_judged, view.pods
+    )
+
+
+def _observed(
+    view: PoolView, fleet: Fleet, others: Sequence[StagingState], inputs: Inputs
+) -> rollout.Observed:
+    return rollout.Observed(
+        pool=view.pool,
+        pods=view.pods,
+        available_hosts=lambda target: _available_hosts(view, fleet, others, target),
+        signals=inputs.signals,
+        now=inputs.now,
+    )
+
+
+def _available_hosts(
+    view: PoolView, fleet: Fleet, others: Sequence[StagingState], target: str
+) -> int:
+    staged = StagingState(
+        view.pool, target, view.pool.status.last_good_image, is_trial=True, pods=view.pods
+    )
+    free = capacity.places(view.pool.spec, fleet.hosts, fleet.pods).free
+    idle = {pod.node for pod in view.pods if pod.is_idle}
+    hosts = drainable_hosts(staged, others, fleet)
+    return sum(host in idle or free.get(host, 0) > 0 for host in hosts)
+
+
+def _phase_room(pool: RunnerPool, new: Rollout, state: RollState) -> int:
+    if new.phase in {"Staging", "Paused"}:
+        return 0
+    if new.phase == "Canary":
+        return max(1, pool.spec.rollout.canary.count) - state.trials
+    return _NO_LIMIT
+
+
+def _target_slots(
+    staged: StagingState, state: RollState, places: Places, hosts: frozenset[str]
+) -> int | None:
+    """Return on how many free places the target image starts without a pull; Pods that wait for a host take theirs first."""
+    if staged.mode == "Disabled":
+        return None
+    unbound = sum(p.is_alive and not p.node and p.image == state.target for p in state.pods)
+    waiting = unbound + len(state.announced)
+    return max(0, sum(places.free.get(host, 0) for host in hosts) - waiting)
+
+
+def _share(view: PoolView, fleet: Fleet, places: Places) -> int:
+    """Return how many Pods the pool may have on the places of the fleet."""
+    demands = {
+        each.pool.name: 0 if each.pool.deleting else each.pool.spec.replicas for each in fleet.pools
+    }
+    return capacity.fair_shares(places.capacity, demands)[view.pool.name]
+
+
+def _free(view: PoolView, fleet: Fleet, places: Places, share: int) -> int:
+    """Return how many Pods the pool may create: places of its share that no Pod uses."""
+    usable = fleet.usable
+    unseen = {each.pool.name: len(each.state.unseen) for each in fleet.pools}
+    taken = capacity.used(fleet.pods, usable) + sum(unseen.values())
+    own = capacity.used(view.pods, usable) + unseen[view.pool.name]
+    return max(0, min(places.capacity - taken, share - own))
+
+
+def _host_failures(view: PoolView, now: datetime) -> tuple[HostFailures, ...]:
+    """Return the failures by host without those that are long past, or that a Pod that works has disproved."""
+    working = {pod.node for pod in view.pods if pod.is_alive and (pod.is_ready or pod.is_claimed)}
+    return tuple(
+        each
+        for each in view.pool.status.host_failures
+        if each.node not in working and now - each.last_at < AVOIDED_FOR
+    )
+
+
+def _with_new_failures(
+    failures: tuple[HostFailures, ...], plan: PodPlan, now: datetime
+) -> tuple[HostFailures, ...]:
+    counts = {each.node: each for each in failures}
+    stuck = [each.pod for each in plan.delete if each.why in FAILURES]
+    for pod in (*plan.failed, *stuck):
+        if pod.node:
+            before = counts[pod.node].count if pod.node in counts else 0
+            counts[pod.node] = HostFailures(
+                node=pod.node, count=before + 1, last_at=now.replace(microsecond=0)
+            )
+    return tuple(counts[node] for node in sorted(counts))
+
+
+def _avoided(failures: Sequence[HostFailures], fleet: Fleet) -> tuple[str, ...]:
+    """Return the hosts that new Pods avoid; with fewer than three hosts none, because then there is no other place."""
+    usable = fleet.usable
+    worst = sorted(
+        (each for each in failures if each.count >= FAILURES_TO_AVOID and each.node in usable),
+        key=lambda each: (-each.count, each.node),
+    )
+    return tuple(sorted(each.node for each in worst[: len(usable) // 3]))

@@ -1,0 +1,192 @@
+"""Whether a new image is good: the verdict over its canaries and, later, over its jobs; pure.
+
+A canary is good once it is Ready and, if dispatch reports polls, has polled. The image is rejected if canaries end before they
+get a job, do not become good in time, boot much slower than the last good image, or if more of its jobs fail.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from bramley.api.runner_pool import Gate
+from bramley.runners.pods import RunnerPod
+
+# Without reports of polls, a canary must stay Ready for this long: an image may get an address and then end.
+SETTLE = timedelta(seconds=15)
+# One VM may end for a reason that is not its image's; two in a row hardly do.
+EXITS_TO_REJECT = 2
+# During the waves more VMs run, and so more of them end by chance.
+FAILURES_TO_REJECT = 3
+# With fewer boots of the last good image, its usual boot time is not known.
+LEAST_BOOTS = 3
+
+
+class Verdict(StrEnum):
+    """The verdict over an image; all but the first two reject it, and are the reasons that users see."""
+
+    PENDING = "Pending"
+    GOOD = "CanaryGood"
+    EXITED = "CanaryExited"
+    NOT_READY = "CanaryNotReady"
+    NOT_POLLING = "CanaryNotPolling"
+    BOOT_SLOW = "CanaryBootSlow"
+    PODS_FAIL = "PodsFail"
+    JOBS_FAIL = "JobsFail"
+    # Not judged: people returned to the last good image.
+    UNDONE = "Undone"
+
+    @property
+    def is_rejection(self) -> bool:
+        """Return whether the image is rejected."""
+        return self not in {Verdict.PENDING, Verdict.GOOD}
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict, its explanation, and when to judge again if time alone may change it."""
+
+    verdict: Verdict
+    message: str = ""
+    again_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """The jobs of one image."""
+
+    finished: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RollSignals:
+    """What dispatch reports about a roll: the first poll of each Pod, and the jobs of each image."""
+
+    first_polls: Mapping[str, datetime] = field(default_factory=dict)
+    jobs: Mapping[str, JobCounts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What the canaries are judged by."""
+
+    pods: Sequence[RunnerPod]
+    count: int
+    timeout: timedelta
+    gate: Gate
+    # Since when the canaries boot; None while an image is pulled for one of them.
+    started_at: datetime | None
+    # How many Pods of the image have failed.
+    failures: int
+    boots: Sequence[int]
+    signals: RollSignals | None
+    now: datetime
+
+
+def judge_canaries(trial: Trial) -> Judgement:
+    """Return the verdict over the Pods of a new image."""
+    if trial.failures >= EXITS_TO_REJECT:
+        return Judgement(Verdict.EXITED, _exits(trial))
+    good = [pod for pod in trial.pods if _is_good(pod, trial)]
+    if len(good) >= trial.count:
+        return _judge_boots(good, trial)
+    return _judge_time(trial)
+
+
+def judge_waves(failures: int, ready: int) -> Judgement:
+    """Return the verdict over an image whose canaries were good, by its Pods that failed and those that are Ready."""
+    if failures >= FAILURES_TO_REJECT and failures > ready:
+        text = f"{failures} Pods of the image ended without a job, and only {ready} are Ready"
+        return Judgement(Verdict.PODS_FAIL, text)
+    return Judgement(Verdict.PENDING)
+
+
+def judge_jobs(signals: RollSignals | None, *, image: str, last_good: str, gate: Gate) -> Judgement:
+    """Return the verdict by the share of failed jobs, as soon as both images have had enough jobs."""
+    points = gate.job_failure_points
+    if signals is None or points is None:
+        return Judgement(Verdict.PENDING)
+    new, old = signals.jobs.get(image, JobCounts()), signals.jobs.get(last_good, JobCounts())
+    if min(new.finished, old.finished) < gate.minimum_sample:
+        return Judgement(Verdict.PENDING)
+    new_percent, old_percent = (100 * each.failed / each.finished for each in (new, old))
+    if new_percent - old_percent <= points:
+        return Judgement(Verdict.PENDING)
+    text = (
+        f"{new_percent:.0f} % of {new.finished} jobs failed, with the last good image "
+        f"{old_percent:.0f} % of {old.finished}"
+    )
+    return Judgement(Verdict.JOBS_FAIL, text)
+
+
+def _is_good(pod: RunnerPod, trial: Trial) -> bool:
+    # A Pod with a job has polled, whether it still runs or has ended.
+    if pod.is_claimed:
+        return True
+    if not pod.is_alive or not pod.is_ready:
+        return False
+    if trial.signals is not None:
+        return pod.name in trial.signals.first_polls
+    settled_at = _settled_at(pod)
+    return settled_at is not None and settled_at <= trial.now
+
+
+def _settled_at(pod: RunnerPod) -> datetime | None:
+    return None if pod.ready_changed_at is None else pod.ready_changed_at + SETTLE
+
+
+def _judge_boots(good: Sequence[RunnerPod], trial: Trial) -> Judgement:
+    boots = [pod.boot.total_seconds() for pod in good if pod.boot is not None]
+    percent = trial.gate.boot_slowdown_percent
+    if not percent or not boots or len(trial.boots) < LEAST_BOOTS:
+        return Judgement(Verdict.GOOD, f"{len(good)} canaries are ready")
+    usual, measured = statistics.median(trial.boots), statistics.median(boots)
+    limit = max(usual * (1 + percent / 100), 1.0)
+    text = (
+        f"canaries booted in {measured:.0f} s, the last good image in {usual:.0f} s "
+        f"(median of {len(trial.boots)}, limit {limit:.0f} s)"
+    )
+    # Not slower than the slowest boot of the last good image either: boots vary.
+    is_slow = measured > limit and measured > max(trial.boots)
+    return Judgement(Verdict.BOOT_SLOW if is_slow else Verdict.GOOD, text)
+
+
+def _judge_time(trial: Trial) -> Judgement:
+    settles = [
+        settled_at
+        for pod in trial.pods
+        if pod.is_idle and pod.is_ready and (settled_at := _settled_at(pod)) is not None
+    ]
+    if trial.started_at is None:
+        return Judgement(Verdict.PENDING, again_at=min(settles, default=None))
+    deadline = trial.started_at + trial.timeout
+    if deadline > trial.now:
+        upcoming = [each for each in (*settles, deadline) if each > trial.now]
+        return Judgement(Verdict.PENDING, again_at=min(upcoming))
+    seconds = f"{trial.timeout.total_seconds():.0f} s"
+    silent = [pod for pod in trial.pods if pod.is_idle and pod.is_ready]
+    if silent and trial.signals is not None:
+        text = f"Pod {silent[0].name} is Ready and has not polled within {seconds}"
+        return Judgement(Verdict.NOT_POLLING, text)
+    return Judgement(Verdict.NOT_READY, f"no canary became ready within {seconds}{_detail(trial)}")
+
+
+def _exits(trial: Trial) -> str:
+    ended = next((pod for pod in trial.pods if pod.is_failure), None)
+    text = f"{trial.failures} canaries ended without a job"
+    if ended is None:
+        return text
+    code = "" if ended.exit_code is None else f" with code {ended.exit_code}"
+    return f"{text}; Pod {ended.name} on {ended.node or 'no host'} ended{code} ({ended.reason})"
+
+
+def _detail(trial: Trial) -> str:
+    waiting = next((pod for pod in trial.pods if pod.is_alive and pod.waiting), None)
+    if waiting is None:
+        return ""
+    where = f" on {waiting.node}" if waiting.node else ""
+    return f"; Pod {waiting.name}{where} waits: {waiting.waiting} {waiting.message}".rstrip()[:500]

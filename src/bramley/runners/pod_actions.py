@@ -1,0 +1,145 @@
+"""The writes of the pool controller to Pods, ServiceAccounts and Nodes.
+
+Each write is independent of the others: one that fails is reported after all were tried. Deletions carry uid and version, so a
+Pod that was claimed since the decision survives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from bramley.api import names
+from bramley.api.core import Node
+from bramley.api.names import labels
+from bramley.api.pod import Pod
+from bramley.api.runner_pool import RunnerPool
+from bramley.base import errors, log
+from bramley.runners import pod_template
+from bramley.runners.decision import Decision
+from bramley.runners.pod_plan import PlannedPod
+from bramley.runners.pod_template import TemplateSettings
+from bramley.runners.pods import RunnerPod, pod_name, slot_text
+from bramley.runtime.cache import Cache
+from bramley.runtime.keys import Key
+from bramley.runtime.writes import FencedKube
+
+logger = log.get(__name__)
+
+Write = Callable[[], Awaitable[None]]
+
+_CONCURRENT_WRITES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PodActions:
+    """Creates, marks and deletes Pods."""
+
+    kube: FencedKube
+    pods: Cache[Pod]
+    template: TemplateSettings
+
+    async def perform(self, pool: RunnerPool, decision: Decision) -> None:
+        """Do what was decided; raise an ExceptionGroup of what failed."""
+        plan = decision.plan
+        # In this order: the hosts that have the target image must go to the Pods with it.
+        writes: list[Write] = [
+            *(partial(self._create, pool, each, decision.avoid) for each in plan.create),
+            *(partial(self._mark, pool, pod, labels.TRUE) for pod in plan.mark),
+            *(partial(self._mark, pool, pod, None) for pod in plan.unmark),
+            *(partial(self._delete, pool, each.pod) for each in plan.delete),
+        ]
+        await _all(writes)
+
+    async def retire(self, pool: RunnerPool, pods: Iterable[RunnerPod]) -> None:
+        """Delete idle Pods."""
+        await _all([partial(self._delete, pool, pod) for pod in pods])
+
+    async def request_images(self, node: str, text: str) -> None:
+        """Request images of a host; an empty text removes the request."""
+        annotations = {names.annotations.STAGE_IMAGES: text or None}
+        await self.kube.merge_patch(Node, node, {"metadata": {"annotations": annotations}})
+
+    async def _create(self, pool: RunnerPool, planned: PlannedPod, avoid: tuple[str, ...]) -> None:
+        # The account first: the agent requests a token for it as soon as it sees the Pod.
+        try:
+            await self.kube.create(pod_template.service_account(pool, planned))
+        except errors.AlreadyExists:
+            logger.debug("ServiceAccount exists already", slot=planned.slot)
+        try:
+            await self.kube.create(pod_template.pod(pool, planned, self.template, avoid=avoid))
+        except errors.AlreadyExists:
+            await self._adopt(pool, planned)
+
+    async def _adopt(self, pool: RunnerPool, planned: PlannedPod) -> None:
+        """Accept the Pod that an earlier attempt created; refuse one that only happens to have the same name."""
+        name = pod_name(pool, planned.slot, planned.counter)
+        try:
+            existing = await self.kube.get(Pod, name, namespace=pool.namespace)
+        except errors.NotFound:
+            raise errors.Conflict(f"Pod {name} was deleted while it was created") from None
+        slot = existing.metadata.annotations.get(names.annotations.RUNNER_SLOT)
+        if slot != slot_text(planned.slot, planned.counter):
+            await self._skip_name(pool, planned)
+            return
+        # The next decision must see it.
+        self.kube.record_write(existing)
+
+    async def _skip_name(self, pool: RunnerPool, planned: PlannedPod) -> None:
+        """Free the slot, so that its next Pod has another name."""
+        fresh = await self.kube.get(RunnerPool, pool.name, namespace=pool.namespace)
+        slots = list(fresh.status.slots)
+        if planned.slot >= len(slots) or slots[planned.slot].counter != planned.counter:
+            return
+        freed = [{"counter": each.counter, "active": each.active} for each in slots]
+        freed[planned.slot]["active"] = False
+        await self.kube.merge_patch(
+            RunnerPool,
+            pool.name,
+            {"status": {"slots": freed}},
+            namespace=pool.namespace,
+            subresource="status",
+            resource_version=fresh.metadata.resource_version,
+            uid=pool.uid,
+        )
+
+    async def _mark(self, pool: RunnerPool, pod: RunnerPod, value: str | None) -> None:
+        patch = {"metadata": {"labels": {labels.DRAIN_ELIGIBLE: value}}}
+        try:
+            # A merge of one label, so that the owner which dispatch stamps at the same time is kept.
+            await self.kube.merge_patch(Pod, pod.name, patch, namespace=pool.namespace, uid=pod.uid)
+        except (errors.NotFound, errors.Conflict):
+            logger.debug("Pod to mark is gone", pod=pod.name)
+
+    async def _delete(self, pool: RunnerPool, pod: RunnerPod) -> None:
+        cached = self.pods.find(Key(pool.namespace or "", pod.name))
+        if cached is None or cached.uid != pod.uid:
+            return
+        try:
+            await self.kube.delete(cached, resource_version=pod.resource_version)
+        except errors.NotFound:
+            return
+        except errors.Conflict:
+            # It has changed: perhaps it got a job. The event of that change decides again.
+            logger.debug("Pod has changed and is not deleted", pod=pod.name)
+
+
+async def _all(writes: list[Write]) -> None:
+    """Run writes, a bounded number at a time and started in order; raise what failed at the end."""
+    failures: list[Exception] = []
+    semaphore = asyncio.Semaphore(_CONCURRENT_WRITES)
+
+    async def run(write: Write) -> None:
+        async with semaphore:
+            try:
+                await write()
+            except errors.BramleyError as error:
+                failures.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        for write in writes:
+            group.create_task(run(write))
+    if failures:
+        raise ExceptionGroup("some writes failed", failures)

@@ -1,0 +1,193 @@
+"""Which images each host pulls before a Pod needs them: one request per Node, merged over all pools of a fleet; pure.
+
+A host that has the target image of a pool keeps it, and keeps the last good one until the roll is done. Hosts pull a few at a
+time within the fleet's budget. Until the canaries were good, only as many hosts pull as the canaries need: a bad image then
+costs a few pulls instead of one per host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from bramley.api.runner_pool import RunnerPool
+from bramley.api.staging import NO_ROOM, StagingRequest, State
+from bramley.runners import roll
+from bramley.runners.hosts import Host
+from bramley.runners.pods import RunnerPod
+
+_MEGABYTE = 1e6
+# An image that so many hosts could not pull, and none could, does not exist; more hosts need not try.
+_FAILED_PULLS_TO_STOP = 3
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class StagingState:
+    """What staging needs to know about one pool."""
+
+    pool: RunnerPool
+    target: str
+    last_good: str
+    is_trial: bool
+    pods: Sequence[RunnerPod]
+
+    @property
+    def mode(self) -> str:
+        """Return the mode of staging."""
+        return self.pool.spec.rollout.staging.mode
+
+    @property
+    def is_rolling(self) -> bool:
+        """Return whether the pool has another image than its target somewhere."""
+        return any(pod.is_alive and roll.is_stale(pod, self.target) for pod in self.pods)
+
+    @property
+    def stages(self) -> bool:
+        """Return whether hosts pull the target image for this pool now."""
+        return self.mode != "Disabled" and self.is_rolling
+
+    @property
+    def order(self) -> tuple[datetime, str]:
+        """Return the rank among the pools of a fleet: the roll that began first."""
+        return (self.pool.status.roll_started_at or _LATEST, self.pool.name)
+
+    @property
+    def max_pulls(self) -> int:
+        """Return how many hosts may pull at once."""
+        rollout = self.pool.spec.rollout
+        limit = rollout.staging.max_concurrent
+        return limit or roll.cap(rollout.max_concurrent_percent, self.pool.spec.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class HostStates:
+    """How staging of one image stands on the usable hosts of a fleet."""
+
+    ready: frozenset[str] = frozenset()
+    pulling: frozenset[str] = frozenset()
+    # The disk is too small for the image beside what it holds now.
+    no_room: frozenset[str] = frozenset()
+    failed: Mapping[str, str] | None = None
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Return whether several hosts could not pull the image and none could."""
+        return not self.ready and len(self.failed or ()) >= _FAILED_PULLS_TO_STOP
+
+
+def host_states(state: StagingState, hosts: Sequence[Host]) -> HostStates:
+    """Return how staging of the target image stands; only hosts that take Pods count."""
+    ready, pulling, no_room = set(), set(), set()
+    failed: dict[str, str] = {}
+    for host in hosts:
+        if not host.is_usable:
+            continue
+        reported = host.staged(state.target)
+        if host.has_image(state.target):
+            ready.add(host.name)
+        elif reported is not None and reported.state is State.FAILED:
+            if reported.message.startswith(NO_ROOM):
+                no_room.add(host.name)
+            else:
+                failed[host.name] = reported.message
+        elif host.is_requested(state.target):
+            pulling.add(host.name)
+    return HostStates(frozenset(ready), frozenset(pulling), frozenset(no_room), failed)
+
+
+def cold_hosts(
+    state: StagingState, states: HostStates, siblings: Sequence[StagingState]
+) -> frozenset[str]:
+    """Return the hosts that are drained without the image, because their disk cannot hold both images.
+
+    Never while an earlier roll of the same fleet is in progress: it frees the space of its old image when it is done.
+    """
+    if state.mode != "BestEffort":
+        return frozenset()
+    if any(each.is_rolling and each.order < state.order for each in siblings):
+        return frozenset()
+    return states.no_room
+
+
+def plan(states: Sequence[StagingState], hosts: Sequence[Host]) -> dict[str, StagingRequest]:
+    """Return the request of each usable host, by name; the first pools in order come first in each."""
+    ordered = sorted(states, key=lambda state: state.order)
+    pulls = {state.pool.name: _hosts_that_pull(state, hosts) for state in ordered if state.stages}
+    budget = _bytes_per_second(ordered)
+    pulling = frozenset[str]().union(*pulls.values())
+    limit = budget / len(pulling) / _MEGABYTE if budget and pulling else None
+    return {
+        host.name: StagingRequest(
+            images=_images(host, ordered, pulls),
+            megabytes_per_second=round(limit, 3) if limit and host.name in pulling else None,
+        )
+        for host in hosts
+        if host.is_usable
+    }
+
+
+def _hosts_that_pull(state: StagingState, hosts: Sequence[Host]) -> frozenset[str]:
+    states = host_states(state, hosts)
+    pulling = set(states.pulling)
+    if states.is_unavailable:
+        return frozenset(pulling)
+    waiting = [
+        host
+        for host in hosts
+        if host.is_usable
+        and host.name not in (*states.ready, *pulling, *states.no_room, *(states.failed or ()))
+    ]
+    idle = {pod.node for pod in state.pods if pod.is_idle}
+    # Hosts with an idle Pod first: their Pod can be replaced at once.
+    waiting.sort(key=lambda host: (host.name not in idle, host.name))
+    pulls = state.max_pulls
+    if state.is_trial:
+        # One more than the canaries, in case its Pod gets a job meanwhile.
+        count = state.pool.spec.rollout.canary.count + 1
+        usable = [name for name in (*states.ready, *pulling) if name in idle]
+        pulls = min(pulls, len(pulling) + max(0, count - len(usable)))
+    pulling |= {host.name for host in waiting[: max(0, pulls - len(pulling))]}
+    return frozenset(pulling)
+
+
+def _images(
+    host: Host,
+    ordered: Sequence[StagingState],
+    pulls: Mapping[str, frozenset[str]],
+) -> tuple[str, ...]:
+    staged = [state for state in ordered if state.mode != "Disabled"]
+    targets = [
+        state.target
+        for state in staged
+        if host.has_image(state.target)
+        or host.name in pulls.get(state.pool.name, ())
+        or _was_refused(host, state)
+    ]
+    kept = [
+        state.last_good
+        for state in staged
+        if state.is_rolling
+        and state.last_good
+        and host.has_image(state.last_good)
+        # The image of a Pod to come has no room beside it.
+        and host.name not in cold_hosts(state, host_states(state, [host]), _others(state, ordered))
+    ]
+    return tuple(dict.fromkeys((*targets, *kept)))
+
+
+def _was_refused(host: Host, state: StagingState) -> bool:
+    """Return whether the request must stay as it is, because a changed one would be tried again at once."""
+    is_reported = host.staged(state.target) is not None
+    return state.stages and is_reported and host.is_requested(state.target)
+
+
+def _others(state: StagingState, states: Sequence[StagingState]) -> list[StagingState]:
+    return [each for each in states if each is not state]
+
+
+def _bytes_per_second(states: Sequence[StagingState]) -> int:
+    """Return the budget of the fleet: the lowest of its pools; 0 means unlimited."""
+    budgets = (state.pool.spec.rollout.staging.max_bytes_per_second for state in states)
+    return min((budget for budget in budgets if budget), default=0)
