@@ -29,6 +29,8 @@ class Program:
 
 # Makes the certificate of an agent that is given none; macOS and nearly every Debian have it.
 OPENSSL = Program("openssl", "openssl")
+# The poller in the guests of simulated Macs calls it, and nothing else that a system may lack.
+CURL = Program("curl", "curl")
 # A simulated Mac's own root, the server that everybody runs, and the reader of rendered shell; a Mac's own are tried on a Mac.
 _SIMULATED_MAC = (
     Program("bwrap", "bubblewrap"),
@@ -40,7 +42,7 @@ _WITH_AGENTS = frozenset({"contract", "process", "cluster"})
 
 def programs_of(tier: str) -> tuple[Program, ...]:
     """Return the system programs that the tier needs on this kind of machine."""
-    needed = [OPENSSL] if tier in _WITH_AGENTS else []
+    needed = [OPENSSL, CURL] if tier in _WITH_AGENTS else []
     if tier == "process" and sys.platform == "linux":
         # Shows in which order a server writes, syncs and answers; macOS has nothing alike.
         needed.append(Program("strace", "strace"))

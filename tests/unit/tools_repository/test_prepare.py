@@ -77,8 +77,8 @@ def test_missing_program_is_reported_with_the_install_command(machine: Machine) 
 
     tiers.missing_for.cache_clear()
     assert missing == (
-        "openssl, strace, bwrap, sshd, shellcheck missing; "
-        "run: sudo apt-get install openssl strace bubblewrap openssh-server shellcheck"
+        "openssl, curl, strace, bwrap, sshd, shellcheck missing; "
+        "run: sudo apt-get install openssl curl strace bubblewrap openssh-server shellcheck"
     )
 
 

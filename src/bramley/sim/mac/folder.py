@@ -21,8 +21,10 @@ from bramley.sim.mac import shim
 from bramley.sim.mac.settings_file import SettingsFile
 from bramley.sim.tart import process as tart_process
 
-# Needed by the agent's supervisor and its certificate, and by people who inspect the Mac.
-TOOLS = ("sh", "cat", "date", "head", "mkdir", "mv", "openssl", "rm", "sleep", "tail", "wc", "ps")
+# Needed by the agent's supervisor and its certificate, by the pollers of its guests, and by people who inspect the Mac.
+TOOLS = (
+    "sh", "cat", "curl", "date", "head", "mkdir", "mktemp", "mv", "openssl", "rm", "sed", "sleep", "tail", "tr", "wc", "ps",
+)  # fmt: skip
 # The system of every simulated Mac, as its Node shows it.
 OS_IMAGE = "macOS 26.3 (25D125)"
 INTERPRETERS = ("python", "sh", "dash", "bash", "zsh")

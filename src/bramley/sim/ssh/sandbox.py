@@ -133,7 +133,10 @@ class Sandbox:
         for name in ("bin", "sbin"):
             yield from ("--ro-bind-try", f"/usr/{name}", f"{_MACHINE}/{name}")
         yield from ("--ro-bind", sys.base_prefix, _INTERPRETER)
-        yield from ("--ro-bind", str(Path(bramley.__file__).parent), f"{OURS}/lib/bramley")
+        package = Path(bramley.__file__).parent
+        yield from ("--ro-bind", str(package), f"{OURS}/lib/bramley")
+        # In a repository, where guests find the poller of the runner image.
+        yield from ("--ro-bind-try", str(package.parent.parent / "images"), f"{OURS}/images")
         yield from ("--ro-bind", str(self.support / "bin"), f"{OURS}/bin")
         yield from ("--ro-bind", str(self.support / "run"), RUN)
         for folder in PROGRAM_FOLDERS:

@@ -4,7 +4,7 @@ The model reads and writes files under TART_HOME itself; time, output, locks, si
 is the driver with real processes and locks, `in_process` the one under virtual time with locks in memory.
 
 Rules for a driver:
-- A signal is delivered by throwing `Interrupted` at the next effect that waits (`Sleep`, `Flock`, `AwaitGuest`, `RunInGuest`, `Listen`), or at the one now waiting.
+- A signal is delivered by throwing `Interrupted` at the next effect that waits (`Sleep`, `Flock`, `AwaitGuest`, `RunInGuest`, `Listen`, `HttpRequest`), or at the one now waiting.
 - SIGKILL and SIGTERM drop the generator. The model has no cleanup in `finally`, so closing it is harmless.
 - When a process ends, its locks are released; its guest dies, too, unless it `outlives`.
 - Paths are `str`: `pathlib` alone would cost a call of the shim a third of its time.
@@ -168,11 +168,36 @@ class Reply(NamedTuple):
     result: CommandResult
 
 
+class StartPoller(NamedTuple):
+    """In a guest: start the poller of the runner image in `folder`; return False if this driver has no processes."""
+
+    folder: str
+    variables: Mapping[str, str]
+
+
+class PollerExit(NamedTuple):
+    """In a guest: return the exit code of its poller, None while it runs. Its exit ends a `Listen` or `Sleep`."""
+
+
+class StopPoller(NamedTuple):
+    """In a guest: send SIGTERM to all processes of its poller, as a shutdown does, and wait until they are gone."""
+
+
+class HttpRequest(NamedTuple):
+    """In a guest: send a request; return its status and body, and status 0 if there is no answer within `seconds`."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    seconds: float
+
+
 HALTED, CRASHED, DISCONNECTED = 0, 1, 2
 
 Effect = (
     Sleep | Out | Err | Write | ReadStdin | Flock | Unflock | IsFlocked | RunLock | RunUnlock | RunHolder | Signal | Boot
-    | AwaitGuest | PowerOff | RunInGuest | Listen | Reply
+    | AwaitGuest | PowerOff | RunInGuest | Listen | Reply | StartPoller | PollerExit | StopPoller | HttpRequest
 )  # fmt: skip
 
 # A command returns its exit code, a guest how it ended. The docstring of each effect describes what its `yield` returns.

@@ -2,18 +2,19 @@
 
 It runs in a separate process, or as a generator. Its script comes from its image, its VM's name and its Pod:
 `BRAMLEY_SIM_<FIELD>=<JSON or text>` in the environment file of the env share changes a field. A script may make it hostile: it can
-leave links and pipes where the host expects files.
+leave links and pipes where the host expects files. If the environment names a dispatch endpoint, the guest polls it for its job: see `poller`.
 """
 
 import fnmatch
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from bramley.api.names import guest as names
+from bramley.api.names import runners
 from bramley.sim.tart import bundles, effects, layout, leases
-from bramley.sim.tart.effects import Plan, Steps, Substeps
+from bramley.sim.tart.effects import Effect, Plan, Steps, Substeps
 from bramley.sim.tart.settings import GUEST, Context, read_context
 
 VARIABLE_PREFIX = "BRAMLEY_SIM_"
@@ -48,7 +49,10 @@ class Guest:
         self.address: str | None = None
         # When it sends its next DHCP request: the first, a retry, or the renewal of its lease.
         self.dhcp_due = self.stage_time("address") if self.script["has_address"] else FOREVER
+        # Whether a shutdown is reported: while it works, and while it polls for work.
         self.is_working = False
+        # Whether its poller is the image's script in a process.
+        self.has_poller_process = False
         bundles.change_disk(self.bundle, boots=int(disk.get("boots", 0)) + 1)
 
     def stage_time(self, stage: str) -> float:
@@ -67,22 +71,26 @@ class Guest:
 
     def serve_until(self, stage_time: float) -> Substeps:
         """Wait until a point in time, serve requests once the agent is up, and keep the lease of the address."""
-        while (remaining := stage_time - self.context.now()) > 0:
-            dhcp_in = self.dhcp_due - self.context.now()
-            if dhcp_in <= 0:
-                yield from self.request_address()
-                continue
-            remaining = min(remaining, dhcp_in)
-            silent_for = self._responsive_at() - self.context.now()
-            if silent_for > 0:
-                yield effects.Sleep(min(remaining, silent_for))
-                continue
-            request = yield effects.Listen(min(remaining, self._seconds_to_silence()))
-            if request is not None:
-                result = run_command(self.script, request, self.address, self.plan)
-                yield effects.Reply(request, result)
-                if is_shutdown(request.argv) and not self.script["ignores_shutdown"]:
-                    raise ShutDown
+        while stage_time > self.context.now():
+            yield from self.serve_once(stage_time)
+
+    def serve_once(self, stage_time: float) -> Substeps:
+        """Wait like `serve_until`, but at most for one request, or for one event of the driver."""
+        dhcp_in = self.dhcp_due - self.context.now()
+        if dhcp_in <= 0:
+            yield from self.request_address()
+            return
+        remaining = min(stage_time - self.context.now(), dhcp_in)
+        silent_for = self._responsive_at() - self.context.now()
+        if silent_for > 0:
+            yield effects.Sleep(min(remaining, silent_for))
+            return
+        request = yield effects.Listen(min(remaining, self._seconds_to_silence()))
+        if request is not None:
+            result = run_command(self.script, request, self.address, self.plan)
+            yield effects.Reply(request, result)
+            if is_shutdown(request.argv) and not self.script["ignores_shutdown"]:
+                raise ShutDown
 
     def request_address(self) -> Substeps:
         """Request an address, or the renewal of its lease, and plan the next request."""
@@ -120,15 +128,26 @@ def run_guest(plan: Plan, process: effects.ProcessEnvironment) -> Steps:
     guest = Guest(plan, read_context(process))
     try:
         yield from _boot(guest)
-        yield from _work(guest)
+        then: str = yield from _run_script(guest)
+        if then == "stay":
+            yield from guest.serve_until(FOREVER)
     except ShutDown:
         if guest.is_working:
-            _report(guest, TERMINATED)
+            yield from _terminate(guest)
         yield effects.Sleep(guest.duration("halt"))
         return effects.HALTED
-    if guest.script["then"] == "halt":
+    if then == "halt":
         yield effects.Sleep(guest.duration("halt"))
-    return _ENDS[guest.script["then"]]
+    return _ENDS[then]
+
+
+def _terminate(guest: Guest) -> Substeps:
+    """End the work of a guest that shuts down; a poller that is a process reports by itself."""
+    if guest.has_poller_process:
+        yield effects.StopPoller()
+        leave_plants(guest)
+    else:
+        report(guest, TERMINATED)
 
 
 def _boot(guest: Guest) -> Substeps:
@@ -141,53 +160,81 @@ def _boot(guest: Guest) -> Substeps:
     guest.script = apply_environment(guest.script, guest.variables)
 
 
-def _work(guest: Guest) -> Substeps:
+def _run_script(guest: Guest) -> Generator[Effect, Any, str]:
+    """Poll for a job, or work without polling, and return how the guest ends."""
     # Without a network a runner gets no job.
     while guest.script["has_address"] and guest.address is None:
         yield from guest.serve_until(guest.dhcp_due + 1)
+    if runners.ENV_DISPATCH_URL not in guest.variables:
+        yield from _work(guest)
+        return str(guest.script["then"])
+    if not (guest.script["polls"] and guest.script["has_address"]):
+        return "stay"
+    # Imported here: most guests do not poll, and `poller` imports this module.
+    from bramley.sim.tart import poller
+
+    guest.is_working = True
+    had_job: bool = yield from poller.poll(guest)
+    guest.is_working = False
+    return str(guest.script["then"]) if had_job else "halt"
+
+
+def _work(guest: Guest) -> Substeps:
     yield from guest.pause(guest.duration("wait"))
     guest.is_working = True
+    yield from run_job(guest)
+    if guest.script["code"] is not None:
+        report(guest, guest.script["code"])
+    guest.is_working = False
+
+
+def run_job(guest: Guest) -> Substeps:
+    """Print the lines of the job while it runs, and write to the disk."""
     lines = guest.script["lines"]
     for line in lines:
-        _write(guest, names.LOG_FILE, _substitute(line, guest) + "\n", mode="a")
+        write(guest, names.LOG_FILE, substitute(line, guest) + "\n", mode="a")
         yield from guest.pause(guest.duration("work") / len(lines))
     if not lines:
         yield from guest.pause(guest.duration("work"))
-    _grow_disk(guest)
-    if guest.script["code"] is not None:
-        _report(guest, guest.script["code"])
-    guest.is_working = False
-    if guest.script["then"] == "stay":
-        yield from guest.serve_until(FOREVER)
+    grow_disk(guest)
 
 
-def _substitute(line: str, guest: Guest) -> str:
+def substitute(line: str, guest: Guest) -> str:
     """Fill `{NAME}` from the environment of the guest."""
     for name, value in {"HOSTNAME": guest.plan.vm, **guest.variables}.items():
         line = line.replace(f"{{{name}}}", value)
     return line
 
 
-def _grow_disk(guest: Guest) -> None:
+def grow_disk(guest: Guest) -> None:
+    """Add what the job wrote to the blocks of the disk."""
     size = int(guest.script["writes_bytes"])
     if size:
         written = {guest.context.entropy(8).hex(): size}
         bundles.change_disk(guest.bundle, blocks=bundles.disk_blocks(guest.bundle) | written)
 
 
-def _report(guest: Guest, code: int) -> None:
-    _write(guest, names.EXIT_CODE_FILE, f"{code}\n")
+def report(guest: Guest, code: int) -> None:
+    """Write the exit code into the status share."""
+    write(guest, names.EXIT_CODE_FILE, f"{code}\n")
+    leave_plants(guest)
+
+
+def leave_plants(guest: Guest) -> None:
+    """Create the files that a hostile guest leaves in the status share."""
     for file, kind in guest.script["plants"].items():
         _plant(guest, file, kind)
 
 
-def _status_share(guest: Guest) -> str | None:
+def status_share(guest: Guest) -> str | None:
+    """Return the folder on the host that the guest reports into, or None."""
     share = guest.plan.shares.get(names.STATUS_SHARE)
     return None if share is None or share["read_only"] else str(share["path"])
 
 
-def _write(guest: Guest, file: str, text: str, *, mode: str = "w") -> None:
-    folder = _status_share(guest)
+def write(guest: Guest, file: str, text: str, *, mode: str = "w") -> None:
+    """Write a file of the status share, if there is one."""
+    folder = status_share(guest)
     if folder is None or not os.path.isdir(folder):
         return
     with open(os.path.join(folder, file), mode, encoding="utf-8") as opened:
@@ -195,7 +242,7 @@ def _write(guest: Guest, file: str, text: str, *, mode: str = "w") -> None:
 
 
 def _plant(guest: Guest, file: str, kind: str) -> None:
-    folder = _status_share(guest)
+    folder = status_share(guest)
     if folder is None:
         return
     path = os.path.join(folder, file)

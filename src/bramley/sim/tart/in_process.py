@@ -24,6 +24,10 @@ from bramley.sim.tart.guest import run_guest
 from bramley.sim.tart.settings import read_context
 
 INTERRUPTS = frozenset({signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2})
+# The network of the guests: method, URL, headers and body of a request, and the status and body of its answer; OSError for none.
+HttpResponse = tuple[int, bytes]
+HttpHandler = Callable[[str, str, Mapping[str, str], bytes], HttpResponse | Awaitable[HttpResponse]]
+NO_ANSWER: HttpResponse = (0, b"")
 # The shortest wait that certainly advances the clock.
 _SHORTEST = 1e-5
 
@@ -50,6 +54,8 @@ class TartSimulation:
     flocks: Locks = field(default_factory=Locks)
     run_locks: Locks = field(default_factory=Locks)
     guests: dict[str, Guest] = field(default_factory=dict)
+    # Answers the requests of the guests' pollers; without it, no server answers.
+    http: HttpHandler | None = None
     # For tests of invariants: each VM that was started, in order, and the largest number of macOS guests at a time.
     started_vms: list[str] = field(default_factory=list)
     max_guests: int = 0
@@ -108,6 +114,8 @@ class Driver:
             effects.Boot: self._boot,
             effects.PowerOff: lambda _: tart.table.kill(self._started_guest.process.pid),
             effects.Reply: self._reply,
+            # There are no processes that could run a script.
+            effects.StartPoller: lambda _: False,
         }
         self._waiting: dict[type, Callable[[Any], Awaitable[Any]]] = {
             effects.Sleep: lambda effect: _sleep(effect.seconds),
@@ -115,6 +123,7 @@ class Driver:
             effects.AwaitGuest: lambda _: _guest_exit_code(self._started_guest),
             effects.RunInGuest: self._run_in_guest,
             effects.Listen: self._listen,
+            effects.HttpRequest: self._request,
         }
 
     async def run(self, steps: Steps) -> int:
@@ -222,6 +231,17 @@ class Driver:
             except TimeoutError:
                 return None
         return guest.requests.popleft() if guest.requests else None
+
+    async def _request(self, effect: effects.HttpRequest) -> HttpResponse:
+        if self._tart.http is None:
+            return NO_ANSWER
+        try:
+            async with asyncio.timeout(effect.seconds):
+                answer = self._tart.http(effect.method, effect.url, effect.headers, effect.body)
+                return await answer if isinstance(answer, Awaitable) else answer
+        except OSError:
+            # Not only for a lost connection: TimeoutError is one, too.
+            return NO_ANSWER
 
     def _reply(self, effect: effects.Reply) -> None:
         reply = self._started_guest.replies.pop(effect.request.id, None)

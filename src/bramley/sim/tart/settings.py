@@ -26,6 +26,7 @@ TIMINGS: Mapping[str, float] = {
     "address": 9.0,
     "agent": 10.0,
     "ready": 32.0,
+    "poll": 2.0,
     "halt": 3.0,
     "stop": 0.5,
     "snapshot": 2.0,
@@ -65,6 +66,7 @@ GUEST: Mapping[str, Any] = {
     "address": None,  # seconds from power on; None: as in timings
     "agent": None,
     "ready": None,
+    "polls": True,  # whether it polls the dispatch endpoint that its environment names; False: a bad image
     "wait": 0.0,
     "work": 60.0,
     "lines": ["job started on {HOSTNAME}", "job ended"],
