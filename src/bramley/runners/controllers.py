@@ -25,7 +25,7 @@ from bramley.runners.pod_actions import PodActions
 from bramley.runners.pod_template import TemplateSettings
 from bramley.runners.pods import PodViews
 from bramley.runners.reaper import PodReaper, ServiceAccountReaper
-from bramley.runners.reconciler import BY_FLEET, NAME, Observations, PoolReconciler
+from bramley.runners.reconciler import BY_FLEET, BY_LABEL, NAME, Observations, PoolReconciler
 from bramley.runners.roll_signals import RollSignalsPoller
 from bramley.runtime.client import Selection
 from bramley.runtime.controller import Controller, ControllerSettings
@@ -89,6 +89,7 @@ def _observe(manager: Manager, namespace: str) -> Observations:
     nodes = manager.informer(Node)
     if not pools.cache.has_index(BY_FLEET):
         pools.cache.index(BY_FLEET, fleet_of_pool)
+    pools.cache.index(BY_LABEL, lambda pool: [pool.spec.dispatch_label])
     if not nodes.cache.has_index(BY_FLEET):
         nodes.cache.index(BY_FLEET, fleet_of_node)
     runner_pods.cache.index(pods.BY_POOL, pods.index_by_pool())
@@ -172,6 +173,7 @@ def _shared_facts(pool: RunnerPool) -> tuple[object, ...]:
     status = pool.status
     return (
         *(pool.spec.replicas, pool.spec.rollout, pool.spec.fleet_selector, pool.deleting),
+        pool.spec.dispatch_label,
         *(status.target_image, status.last_good_image, status.roll_phase),
     )
 

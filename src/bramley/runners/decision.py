@@ -163,11 +163,10 @@ def drainable_hosts(
 def staging_state(view: PoolView) -> StagingState:
     """Return what staging needs to know about a pool, as its status describes it."""
     status, target = view.pool.status, rollout.target_of(view.pool)
-    is_new = bool(status.last_good_image) and target != status.last_good_image
+    good = status.last_good_image
+    is_new = bool(good) and not roll.is_same_image(target, good)
     is_judged = target in (status.canary_passed_image, status.promoted_image)
-    return StagingState(
-        view.pool, target, status.last_good_image, is_new and not is_judged, view.pods
-    )
+    return StagingState(view.pool, target, good, is_new and not is_judged, view.pods)
 
 
 def _observed(

@@ -34,6 +34,7 @@ _GAUGES = {
     names.POOL_ROLL_CONCURRENCY_CAP: "Pods that a roll may change at once.",
     names.POOL_IDLE_REPLICAS: "Ready Pods without a job.",
     names.POOL_STAGED_HOSTS: "Hosts that have the target image.",
+    names.POOL_ROLL_AGE: "Time since the current roll began; 0 outside a roll.",
     names.POOL_LOWEST_WARM: "Fewest Ready Pods since the last roll began.",
     names.POOL_WARM_DEFICIT: "Desired Pods that the fleet has no slots for.",
     names.POOL_OLDEST_PENDING: "Age of the oldest Pod that has not booted.",
@@ -88,13 +89,14 @@ class PoolMetrics:
             self._gauges[metric].of(name).set(value)
         unbooted = [pod.created_at for pod in alive if not pod.has_started]
         deleted = [pod.deleted_at for pod in view.pods]
+        began = decision.rollout.started_at
+        self._gauges[names.POOL_ROLL_AGE].of(name).set_function(self._age([began]))
         self._gauges[names.POOL_OLDEST_PENDING].of(name).set_function(self._age(unbooted))
         self._gauges[names.POOL_OLDEST_TERMINATING].of(name).set_function(self._age(deleted))
         for phase in _PHASES:
             self._phase.of(name, phase).set(sum(pod.phase == phase for pod in alive))
         for each in _ROLL_PHASES:
             self._roll_phase.of(name, each).set(each == decision.rollout.phase)
-        self._count(name, decision)
         self._observe_hosts(view.pool.spec.fleet_selector, fleet)
 
     def forget(self, pool: str) -> None:
@@ -120,7 +122,8 @@ class PoolMetrics:
         self._lowest_ready[name] = ready if is_new else min(lowest, ready) if has_begun else lowest
         return self._lowest_ready[name]
 
-    def _count(self, name: str, decision: Decision) -> None:
+    def count(self, name: str, decision: Decision) -> None:
+        """Count what a decision ended: a trial, a roll, or Pods that did not start."""
         rollout = decision.rollout
         if rollout.judgement is not None:
             self._verdicts.of(name, rollout.judgement.verdict.value).inc()

@@ -6,7 +6,7 @@ and are then written together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -56,6 +56,8 @@ class Facts:
     epoch: int = 0
     # Why the last Pod could not be created.
     create_error: str = ""
+    # Other pools with the same dispatch label.
+    label_conflicts: tuple[str, ...] = ()
 
 
 def next_status(
@@ -174,6 +176,7 @@ def _conditions(
         _capacity_short(pool, decision, fleet),
         _staging_blocked(pool, decision),
         _pods_failing(decision, facts.create_error),
+        _label_conflict(pool, facts.label_conflicts),
     ):
         # A condition that was never true need not be shown as false.
         if new.status == "True" or conditions.find(found, new.type) or new.type in _ALWAYS:
@@ -185,7 +188,7 @@ def _conditions(
 _ALWAYS = (types.AVAILABLE, types.ROLLED_OUT)
 
 
-def _condition(type: str, status: bool, reason: str, message: str = "") -> Condition:  # noqa: FBT001
+def _condition(type: str, status: bool, reason: str, message: str = "") -> Condition:  # noqa: FBT001 - reads as the status of the condition
     value: ConditionStatus = "True" if status else "False"
     return Condition(type=type, status=value, reason=reason, message=message)
 
@@ -274,6 +277,16 @@ def _pods_failing(decision: Decision, create_error: str) -> Condition:
         return _condition(types.PODS_FAILING, True, events.CREATE_FAILED, text[:1000])
     text = "the last Pods of some slots ended before they got a job; they are retried with backoff"
     return _condition(types.PODS_FAILING, True, "PodsEnd", text)
+
+
+def _label_conflict(pool: RunnerPool, others: Sequence[str]) -> Condition:
+    if not others:
+        return _condition(types.LABEL_CONFLICT, False, "Unique")
+    text = (
+        f"spec.dispatchLabel {pool.spec.dispatch_label} is also that of {_named(list(others))}; "
+        "jobs with it cannot be assigned to a pool"
+    )
+    return _condition(types.LABEL_CONFLICT, True, "SameLabel", text)
 
 
 def _named(names: list[str]) -> str:

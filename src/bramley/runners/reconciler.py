@@ -41,6 +41,7 @@ logger = log.get(__name__)
 
 NAME = "runner-pools"
 BY_FLEET = "fleet"
+BY_LABEL = "dispatch-label"
 # How soon changes that only show something are written.
 _STATUS_PERIOD = timedelta(seconds=1)
 # Siblings free places and room without an event of this pool.
@@ -70,6 +71,11 @@ class Observations:
             pools=tuple(PoolView(each, self.views.of_pool(each.name)) for each in pools),
             hosts=self.hosts(selector),
         )
+
+    def same_label(self, pool: RunnerPool) -> tuple[str, ...]:
+        """Return the names of other pools that have the dispatch label of this one."""
+        found = self.pools.cache.by_index(BY_LABEL, pool.spec.dispatch_label)
+        return tuple(each.name for each in found if each.name != pool.name and not each.deleting)
 
     def hosts(self, selector: str) -> tuple[Host, ...]:
         """Return the hosts of a fleet."""
@@ -176,29 +182,38 @@ class PoolReconciler:
             self.clock.now(),
             self.epoch() or pool.status.controller_epoch,
             self._create_errors.get(key, ""),
+            self.observations.same_label(pool),
         )
         status = pool_status.next_status(pool, decision, fleet, facts)
         self.metrics.observe(view, fleet, decision)
-        is_late = await self._write_status(view, status)
+        is_late = await self._write_status(view, status, must_write=bool(decision.plan.create))
+        # Only now: a decision whose status was refused did not happen.
+        self.metrics.count(pool.name, decision)
         for event in pool_status.pool_events(pool, decision):
             self.recorder.event(pool, event.reason, event.message, type=event.type)
-        await self._stage(fleet, decision)
         try:
             await self.actions.perform(pool, decision)
         except ExceptionGroup as failures:
             self._create_errors[key] = str(failures.exceptions[0])
             raise
         self._create_errors.pop(key, None)
+        await self._stage(fleet, decision)
         return self._outcome(decision, is_late=is_late)
 
-    async def _write_status(self, view: PoolView, status: RunnerPoolStatus) -> bool:
-        """Write what has changed; return whether changes that can wait were not written."""
+    async def _write_status(
+        self, view: PoolView, status: RunnerPoolStatus, *, must_write: bool
+    ) -> bool:
+        """Write what has changed; return whether changes that can wait were not written.
+
+        Before Pods are created it is written in any case: a create that was announced long ago must not be repeated by a
+        controller that does not know what has happened since.
+        """
         pool, key = view.pool, _key(view.pool)
         changes = pool_status.patch(pool.status, status)
-        if not changes:
+        if not changes and not must_write:
             return False
         since = self.clock.monotonic() - self._written_at.get(key, float("-inf"))
-        is_urgent = pool_status.is_urgent(pool.status, status, changes)
+        is_urgent = must_write or pool_status.is_urgent(pool.status, status, changes)
         if not is_urgent and since < _STATUS_PERIOD.total_seconds():
             return True
         versions = [

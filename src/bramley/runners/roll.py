@@ -113,7 +113,13 @@ class Room:
 
 def is_stale(pod: RunnerPod, target: str) -> bool:
     """Return whether a Pod has another image than the target; one without a container has none."""
-    return bool(pod.image) and pod.image != target
+    return bool(pod.image) and not is_same_image(pod.image, target)
+
+
+def is_same_image(one: str, other: str) -> bool:
+    """Return whether two references name the same image: they are equal, or have the same digest under different tags."""
+    digest = one.partition("@")[2]
+    return one == other or (bool(digest) and digest == other.partition("@")[2])
 
 
 def cap(percent: int, replicas: int) -> int:

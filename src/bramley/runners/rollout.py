@@ -45,7 +45,7 @@ class Rollout:
     @property
     def is_trial(self) -> bool:
         """Return whether the target image is new and not judged yet."""
-        is_new = bool(self.last_good) and self.target != self.last_good
+        is_new = bool(self.last_good) and not roll.is_same_image(self.target, self.last_good)
         return is_new and self.target not in (self.passed, self.promoted)
 
 

@@ -16,6 +16,7 @@ ROLLED_OUT = "RolledOut"
 CAPACITY_SHORT = "CapacityShort"
 STAGING_BLOCKED = "StagingBlocked"
 PODS_FAILING = "PodsFailing"
+LABEL_CONFLICT = "LabelConflict"
 SUPPORTED = "Supported"
 
 # Of a Mac's Node, in addition to Ready.

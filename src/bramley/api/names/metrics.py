@@ -46,6 +46,7 @@ ROLL_BUCKETS = (60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 43200.0, 86
 POOL_ROLL_DURATION = histogram(
     "tuist_runners_pool_roll_duration_seconds", "pool", buckets=ROLL_BUCKETS
 )
+POOL_ROLL_AGE = gauge("tuist_runners_pool_roll_age_seconds", "pool")
 POOL_LOWEST_WARM = gauge("tuist_runners_pool_roll_lowest_ready_pods", "pool")
 
 # The pool controller: Pods and fleets.
