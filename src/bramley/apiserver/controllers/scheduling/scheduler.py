@@ -43,6 +43,7 @@ from bramley.runtime.worker import Workers
 # Deciding never awaits; after this time the event loop gets a turn, so that many decisions in a row block nothing.
 _YIELD_AFTER_SECONDS = 0.005
 _MAX_NOTE_LENGTH = 1024
+_LEAST_DELAY = timedelta(milliseconds=1)
 
 
 @dataclass(slots=True)
@@ -129,7 +130,9 @@ class Scheduler:
             if delay <= 0:
                 cache.requeue([pod])
                 return Settled()
-        return CheckAgain(timedelta(seconds=delay), "no Node is feasible for the Pod")
+        # A timer may fire a little early; the rest must not round to zero, which would repeat at once and for ever.
+        after = max(timedelta(seconds=delay), _LEAST_DELAY)
+        return CheckAgain(after, "no Node is feasible for the Pod")
 
     async def _bind(self, pod: Pod, node: str) -> Outcome:
         try:
