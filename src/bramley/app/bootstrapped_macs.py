@@ -21,7 +21,7 @@ from bramley.access import identity, kubeconfig
 from bramley.api.names import host as places
 from bramley.api.names import labels
 from bramley.apiserver.pki import private_files
-from bramley.app import hosts, macs, sim_mac
+from bramley.app import hosts, macs, sample_images, sim_mac
 from bramley.app.agent_bundle import agent_archives
 from bramley.app.agent_bundle.archive import Archive
 from bramley.app.listen_address import Address
@@ -118,27 +118,22 @@ class BootstrappedMacs:
                 on_progress(MacFailed(name, reason))
 
     async def _run_all(self, fleet: Fleet) -> None:
-        since, first_up = self._clock.now().replace(microsecond=0), asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._run_one(fleet, name, first_up)) for name in self._names
-            ]
-            tasks.append(group.create_task(macs.start_sample(fleet.kube, first_up, since)))
+            tasks = [group.create_task(self._run_one(fleet, name)) for name in self._names]
             await self._stopping.wait()
             for task in tasks:
                 task.cancel()
 
-    async def _run_one(self, fleet: Fleet, name: str, first_up: asyncio.Event) -> None:
+    async def _run_one(self, fleet: Fleet, name: str) -> None:
         try:
             async with sim_mac.host(_settings(self._settings.folder / name)) as served:
                 self._served.append(served)
-                if await self._bootstrap(fleet, served, name):
-                    first_up.set()
+                await self._bootstrap(fleet, served, name)
                 await self._stopping.wait()
         except (errors.BramleyError, OSError) as error:
             fleet.on_progress(MacFailed(name, describe(error, self._settings.folder)))
 
-    async def _bootstrap(self, fleet: Fleet, served: SimulatedHost, name: str) -> bool:
+    async def _bootstrap(self, fleet: Fleet, served: SimulatedHost, name: str) -> None:
         """Bootstrap one Mac and report the result; after a failure it stays switched on for inspection."""
         started = self._clock.monotonic()
         try:
@@ -148,9 +143,8 @@ class BootstrappedMacs:
             fleet.on_progress(
                 MacFailed(name, f"{reason}; its SSH server listens on {_LOOPBACK}:{served.port}")
             )
-            return False
+            return
         fleet.on_progress(MacReady(name, timedelta(seconds=self._clock.monotonic() - started)))
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +210,7 @@ class Fleet:
             host_memory_mb=16_384,
             max_pods=2,
             user=USER,
-            node_labels={labels.FLEET: macs.FLEET},
+            node_labels={labels.FLEET: sample_images.FLEET},
             node_ip=_LOOPBACK,
             kubelet_bind_address=serving,
             metrics_bind_address=metrics,
@@ -277,7 +271,10 @@ def _write_tart_script(served: SimulatedHost) -> None:
     files = served.mac.files
     files.make_folder(home, mode=0o700, owner=owner)
     files.write(
-        f"{home}/sim.json", json.dumps(macs.SIMULATED_TART).encode(), mode=0o600, owner=owner
+        f"{home}/sim.json",
+        json.dumps(sample_images.SIMULATED_TART).encode(),
+        mode=0o600,
+        owner=owner,
     )
 
 

@@ -1,8 +1,8 @@
 """The simulated Macs of `bramley up`: each is a folder with its own simulated tart and a real agent process that uses it.
 
 Agents that exit are restarted, as launchd would. Processes that a killed `bramley up` left running are ended by the next one;
-nothing else on this machine is touched. The Macs know one image, whose guests boot quickly, work for a while and stop; a Pod
-chooses other behaviour by variables such as `BRAMLEY_SIM_WORK` and `BRAMLEY_SIM_CODE`. One sample Pod starts on them.
+nothing else on this machine is touched. The Macs know the images of `sample_images`, whose guests boot quickly, work for a while
+and stop; a Pod chooses other behaviour by variables such as `BRAMLEY_SIM_WORK` and `BRAMLEY_SIM_CODE`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from bramley.access import identity, kubeconfig
 from bramley.api import conditions
@@ -24,6 +23,7 @@ from bramley.api.core import Node, Pod
 from bramley.api.names import agent, finalizers, flags, labels
 from bramley.api.names import conditions as names
 from bramley.apiserver.pki import private_files
+from bramley.app import sample_images
 from bramley.app.up import MacFailed, MacReady, MacSettings, Progress
 from bramley.base import errors, log
 from bramley.base.clock import Clock
@@ -46,58 +46,6 @@ _RESTART_DELAY = timedelta(seconds=10)
 _SUPERVISOR_TIMEOUT = timedelta(seconds=2)
 _LOG_EXCERPT_CHARACTERS = 300
 _MAX_LOG_BYTES = 5_000_000
-
-FLEET = "demo"
-IMAGE = "ghcr.io/example/macos-runner:latest"
-SAMPLE_NAMESPACE = "default"
-SAMPLE_NAME = "sample"
-_WORK_SECONDS = 90
-# Long enough to read a page of the tutorial before the next command.
-_SAMPLE_WORK_SECONDS = 900
-_DELETE_TIMEOUT = timedelta(minutes=1)
-
-SIMULATED_TART: dict[str, Any] = {
-    # Realistic sizes, the download of a very small image; no space on the real disk is used.
-    "host": {"disk_bytes": 460_000_000_000, "lease_seconds": 600},
-    "timings": {"address": 2.0, "agent": 2.0, "ready": 2.0, "halt": 1.0},
-    "images": {
-        IMAGE: {
-            "size_bytes": 30_000_000_000,
-            "compressed_bytes": 400_000_000,
-            "guest": {
-                "work": _WORK_SECONDS,
-                "lines": [
-                    "runner {HOSTNAME} is up",
-                    "checking out the sources",
-                    "building",
-                    "testing",
-                    "all tests passed",
-                    "cleaning up",
-                ],
-            },
-        }
-    },
-}
-
-SAMPLE_POD: dict[str, Any] = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": SAMPLE_NAME, "labels": {"app": SAMPLE_NAME}},
-    "spec": {
-        "restartPolicy": "Never",
-        "nodeSelector": {labels.OS: labels.DARWIN},
-        "tolerations": [{"key": labels.MACOS_TAINT, "operator": "Exists"}],
-        "terminationGracePeriodSeconds": 5,
-        "containers": [
-            {
-                "name": "job",
-                "image": IMAGE,
-                "env": [{"name": "BRAMLEY_SIM_WORK", "value": str(_SAMPLE_WORK_SECONDS)}],
-                "resources": {"limits": {"cpu": "2", "memory": "4Gi"}},
-            }
-        ],
-    },
-}
 
 
 class Macs:
@@ -134,14 +82,10 @@ class Macs:
         self, kube: Client, access: ClientConfig, on_progress: Callable[[Progress], None]
     ) -> None:
         await retire_surplus(kube, self._settings)
-        since, first_up = self._clock.now().replace(microsecond=0), asyncio.Event()
-        agents = [
-            _AgentProcess(mac, kube, self._clock, on_progress, first_up) for mac in self._macs
-        ]
+        agents = [_AgentProcess(mac, kube, self._clock, on_progress) for mac in self._macs]
         async with asyncio.TaskGroup() as group:
             within = self._settings.start_timeout
             tasks = [group.create_task(agent.run(access, within)) for agent in agents]
-            tasks.append(group.create_task(start_sample(kube, first_up, since)))
             await self._stopping.wait()
             for task in tasks:
                 task.cancel()
@@ -155,12 +99,11 @@ class _AgentProcess:
     kube: Client
     clock: Clock
     on_progress: Callable[[Progress], None]
-    first_up: asyncio.Event
 
     async def run(self, access: ClientConfig, within: timedelta) -> None:
         """Lay out the Mac, start its agent, report how it started, and restart it whenever it exits."""
         try:
-            self.mac.lay_out(SIMULATED_TART)
+            self.mac.lay_out(sample_images.SIMULATED_TART)
             await _write_credentials(self.kube, access, self.mac)
             process = await self._start()
         except (errors.BramleyError, OSError) as error:
@@ -198,7 +141,6 @@ class _AgentProcess:
             elapsed = timedelta(seconds=self.clock.monotonic() - begun)
             if await is_ready(self.kube, self.mac.name, since):
                 self.on_progress(MacReady(self.mac.name, elapsed))
-                self.first_up.set()
                 return
             if elapsed > within:
                 self._fail(f"its Node is not Ready after {within.total_seconds():g} s")
@@ -223,7 +165,7 @@ def agent_command(mac: MacFolder) -> list[str]:
         flags.USERDATA_DIR: mac.folders.user_data,
         flags.VM_LOG_DIR: mac.folders.vm_logs,
         flags.DHCP_LEASES_FILE: mac.folders.dhcp_leases,
-        flags.NODE_LABELS: f"{labels.FLEET}={FLEET}",
+        flags.NODE_LABELS: f"{labels.FLEET}={sample_images.FLEET}",
         flags.GUI_PREFLIGHT: "on",
         flags.KUBELET_BIND_ADDRESS: _ANY_PORT,
         flags.METRICS_BIND_ADDRESS: _ANY_PORT,
@@ -254,34 +196,6 @@ async def wait_until_ready(kube: Client, name: str, *, since: datetime, within: 
     except TimeoutError:
         message = f"its Node is not Ready after {within.total_seconds():g} s"
         raise errors.TimedOut(message) from None
-
-
-async def start_sample(kube: Client, first_up: asyncio.Event, since: datetime) -> None:
-    """Create the sample Pod once the first Mac is Ready; one of an earlier start, whose VM is gone, is deleted first."""
-    await first_up.wait()
-    try:
-        async with asyncio.timeout(_DELETE_TIMEOUT.total_seconds()):
-            while await _delete_old_sample(kube, since):  # noqa: ASYNC110 - the deadline ends it
-                await asyncio.sleep(_POLL_INTERVAL.total_seconds())
-            await kube.create_wire(Pod.resource, SAMPLE_POD, namespace=SAMPLE_NAMESPACE)
-    except errors.AlreadyExists:
-        logger.info("Sample Pod already exists", pod=SAMPLE_NAME)
-    except (errors.BramleyError, TimeoutError) as error:
-        logger.warning("Could not start sample Pod", pod=SAMPLE_NAME, error=str(error))
-
-
-async def _delete_old_sample(kube: Client, since: datetime) -> bool:
-    """Delete the sample Pod of an earlier start; return whether it still exists."""
-    try:
-        old = await kube.get(Pod, SAMPLE_NAME, namespace=SAMPLE_NAMESPACE)
-        created = old.metadata.creation_timestamp
-        if created is None or created >= since:
-            return False
-        if old.metadata.deletion_timestamp is None:
-            await kube.delete(Pod, SAMPLE_NAME, namespace=SAMPLE_NAMESPACE, uid=old.uid)
-    except errors.NotFound:
-        return False
-    return True
 
 
 async def _write_credentials(kube: Client, access: ClientConfig, mac: MacFolder) -> None:

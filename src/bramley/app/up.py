@@ -1,8 +1,9 @@
-"""The process of `bramley up`: the server of `bramley apiserver`, and simulated Macs that stop before it does."""
+"""The process of `bramley up`: the server of `bramley apiserver`, and pool controllers and simulated Macs that stop before it does."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +18,10 @@ from bramley.base.clock import Clock, SystemClock
 if TYPE_CHECKING:
     from bramley.app.bootstrapped_macs import BootstrappedMacs
     from bramley.app.macs import Macs
+    from bramley.app.pools import PoolControllers
+
+# Its file in the data folder records that the sample pool was created.
+_SAMPLE_MARK = ".sample-pool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +147,7 @@ async def serve(
     stop: Stop,
     clock: Clock,
 ) -> None:
-    """Serve until a stop is requested: the Macs stop first, then the server; a second request kills everything."""
-    if not settings.macs.has_work:
-        await apiserver.serve(settings.server, stop=stop, on_serving=on_serving, clock=clock)
-        return
+    """Serve until a stop is requested: pools and Macs stop first, then the server; a second request kills everything."""
     server_stop, serving = Stop(), asyncio.Event()
 
     def started(address: Address) -> None:
@@ -158,16 +160,54 @@ async def serve(
         )
         await serving.wait()
         # In a thread: importing the client takes a while, and requests are served meanwhile.
-        macs = await asyncio.to_thread(_macs, settings, clock)
-        killing = group.create_task(_kill_when_forced(stop, macs, server_stop))
-        async with asyncio.TaskGroup() as running:
-            running.create_task(macs.run(on_progress))
-            await stop.requested.wait()
-            macs.stop()
+        clients = await asyncio.to_thread(_clients, settings, clock)
+        killing = group.create_task(_kill_when_forced(stop, clients, server_stop))
+        await clients.run(stop, on_progress)
         # Only now: the agents write the last status of their Pods while they stop.
         server_stop.request()
         await asyncio.wait((server,))
         killing.cancel()
+
+
+@dataclass(slots=True)
+class _Clients:
+    """What runs beside the server: the pool controllers, and the Macs unless there is nothing to start or remove."""
+
+    pools: PoolControllers
+    macs: Macs | BootstrappedMacs | None
+    _reconciling: asyncio.Task[None] | None = None
+
+    async def run(self, stop: Stop, on_progress: Callable[[Progress], None]) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._reconciling = group.create_task(self.pools.run())
+            if self.macs is not None:
+                group.create_task(self.macs.run(on_progress))
+            await stop.requested.wait()
+            self.pools.stop()
+            # Before the Macs: VMs that end with them are not to be replaced.
+            await asyncio.wait((self._reconciling,))
+            if self.macs is not None:
+                self.macs.stop()
+
+    def kill(self) -> None:
+        if self._reconciling is not None:
+            self._reconciling.cancel()
+        if self.macs is not None:
+            self.macs.kill()
+
+
+def _clients(settings: Settings, clock: Clock) -> _Clients:
+    from bramley.app.pools import PoolControllers
+    from bramley.kube import config_loader
+
+    pools = PoolControllers(
+        lambda: config_loader.connect(settings.server.kubeconfig, clock=clock),
+        clock,
+        random.Random(),
+        sample_replicas=settings.macs.count,
+        sample_mark=settings.server.data_dir / _SAMPLE_MARK,
+    )
+    return _Clients(pools, _macs(settings, clock) if settings.macs.has_work else None)
 
 
 def _macs(settings: Settings, clock: Clock) -> Macs | BootstrappedMacs:
@@ -180,9 +220,9 @@ def _macs(settings: Settings, clock: Clock) -> Macs | BootstrappedMacs:
     return Macs(settings.macs, settings.server.kubeconfig, clock=clock)
 
 
-async def _kill_when_forced(stop: Stop, macs: Macs | BootstrappedMacs, server_stop: Stop) -> None:
+async def _kill_when_forced(stop: Stop, clients: _Clients, server_stop: Stop) -> None:
     await stop.forced.wait()
-    macs.kill()
+    clients.kill()
     # Twice: the second request forces the stop.
     server_stop.request()
     server_stop.request()

@@ -52,7 +52,19 @@ def command_line() -> typer.Typer:
     """Import all commands and return the program that they form."""
     import typer
 
-    from bramley.cli import agent_access, apiserver, crds, host, options, sim, up
+    from bramley.cli import (
+        agent_access,
+        apiserver,
+        crds,
+        explain,
+        host,
+        options,
+        rollout,
+        runners,
+        sim,
+        status,
+        up,
+    )
 
     program = typer.Typer(
         name="bramley",
@@ -67,8 +79,11 @@ def command_line() -> typer.Typer:
     )
     program.callback()(options.bramley)
     program.command("up")(up.up)
+    program.command("status")(status.status)
+    program.command("explain")(explain.explain)
+    program.command("runners")(runners.runners_controller)
     program.command("crds")(crds.crds)
-    for group in (apiserver.app, agent_access.app, host.app, sim.app):
+    for group in (rollout.app, apiserver.app, agent_access.app, host.app, sim.app):
         program.add_typer(group)
     return program
 

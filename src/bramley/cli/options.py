@@ -153,7 +153,7 @@ Kubeconfig = Annotated[
     Path | None,
     typer.Option(
         "--kubeconfig",
-        help="Administrator's kubeconfig.",
+        help="Kubeconfig of the cluster.",
         show_default="as kubectl: $KUBECONFIG, the Pod's ServiceAccount, ~/.kube/config",
         metavar="FILE",
     ),
@@ -256,7 +256,8 @@ def _source(context: typer.Context, name: str) -> str:
     if source is None or source.name.startswith("DEFAULT"):
         return "default"
     if source.name == "ENVIRONMENT":
-        return f"environment BRAMLEY_{name.upper()}"
+        variables = {each.name: each.envvar for each in context.command.params}
+        return f"environment {variables.get(name)}"
     return "flag"
 
 

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
 MACS_FOLDER = "macs"
 BARE_MACS_FOLDER = "bootstrapped-macs"
-# The name of the Pod that runs on the simulated Macs, as `app.macs` starts it; that module is not loaded here.
-SAMPLE = "sample"
+# The pool that runs on the simulated Macs, and the image that it can be rolled to; `app.pools` creates it and is not loaded here.
+SAMPLE = "macos"
+NEXT_IMAGE = "ghcr.io/example/macos-runner:2"
 TUTORIAL = "docs/tutorial/first-steps.md"
 GOOD, BAD, COMMAND, FAINT = "bold green", "bold red", "cyan", "dim"
 
@@ -65,7 +66,7 @@ def up(  # noqa: PLR0913 - one parameter a flag
 ) -> None:
     """Start a cluster with simulated Macs on this machine and print commands to try.
 
-    Each simulated Mac joins with a real agent, and one of them runs a sample Pod. No real Mac is needed or changed.
+    Each simulated Mac joins with a real agent, and a sample pool of runners starts on them. No real Mac is needed or changed.
 
     \b
     Examples:
@@ -113,15 +114,18 @@ def commands_to_try(kubeconfig: Path, program: str, *, macs: int = MACS) -> Iter
     """Yield at most six commands; in this order each one works."""
     yield f"export KUBECONFIG={shlex.quote(str(kubeconfig))}"
     if macs:
+        ready = f"jsonpath={{.status.readyReplicas}}={macs}"
+        change = f'{{"spec":{{"image":"{NEXT_IMAGE}"}}}}'
         yield "kubectl get nodes"
-        yield f"kubectl wait pod {SAMPLE} --for 'jsonpath={{.status.phase}}=Running' --timeout 2m"
-        yield f"kubectl logs {SAMPLE}"
+        yield f"kubectl wait rpool {SAMPLE} --for '{ready}' --timeout 2m"
+        yield f"kubectl patch rpool {SAMPLE} --type merge -p '{change}'"
+        yield f"{program} rollout status pool/{SAMPLE} --watch"
+        yield f"{program} status"
     else:
         yield "kubectl get namespaces"
         yield "kubectl create deployment web --image nginx"
         yield "kubectl get deployments,replicasets,pods"
-    yield f"{program} crds | kubectl apply -f -"
-    yield "kubectl explain runnerpool.spec"
+        yield "kubectl explain runnerpool.spec"
 
 
 class Screen:

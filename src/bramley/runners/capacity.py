@@ -43,9 +43,10 @@ def fair_shares(capacity: int, demands: Mapping[str, int]) -> dict[str, int]:
     remaining = max(0, capacity)
     unmet = sorted(name for name, demand in demands.items() if demand > 0)
     while remaining and unmet:
-        part, extra = divmod(remaining, len(unmet))
-        for position, name in enumerate(unmet):
-            given = min(part + (position < extra), demands[name] - shares[name])
+        # Less than one place each: the first ones get one.
+        part = max(1, remaining // len(unmet))
+        for name in unmet:
+            given = min(part, demands[name] - shares[name], remaining)
             shares[name] += given
             remaining -= given
         unmet = [name for name in unmet if shares[name] < demands[name]]

@@ -26,7 +26,6 @@ from bramley.runners.staging import HostStates, StagingState
 # After so many failures in a row a host gets no Pods of the pool for a while, but never more than a third of the hosts.
 FAILURES_TO_AVOID = 3
 AVOIDED_FOR = timedelta(minutes=30)
-_NO_LIMIT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +114,14 @@ def decide(view: PoolView, fleet: Fleet, inputs: Inputs) -> Decision:
     others = [staging_state(each) for each in siblings if not each.pool.deleting]
     places = capacity.places(view.pool.spec, fleet.hosts, fleet.pods)
     new = rollout.advance(_observed(view, fleet, others, inputs))
-    staged = StagingState(view.pool, new.target, new.last_good, new.is_trial, view.pods)
+    is_tried = new.is_tried_by(view.pool)
+    staged = StagingState(view.pool, new.target, new.last_good, is_tried, view.pods)
     state = view.state_for(new.target)
     room = roll.room(
-        state, [each.state for each in siblings], phase=_phase_room(view.pool, new, state)
+        state,
+        [each.state for each in siblings],
+        phase=_phase_room(view.pool, new, state),
+        has_last_good=bool(new.last_good),
     )
     failures = _host_failures(view, inputs.now)
     avoid = _avoided(failures, fleet)
@@ -131,22 +134,21 @@ def decide(view: PoolView, fleet: Fleet, inputs: Inputs) -> Decision:
             slots=status.slots,
             tickets=status.draining,
             last_good=new.last_good,
-            room=room.count,
+            room=room,
             free=_free(view, fleet, places, share),
             target_slots=_target_slots(staged, state, places, drainable - {*avoid}),
             requires_golden=staged.mode == "Required",
             drainable_hosts=drainable,
             cordoned_hosts=frozenset(host.name for host in fleet.hosts if host.is_draining),
             deletes_drained=not inputs.has_dispatch,
+            tried_image=new.target if is_tried else "",
             waiting_since=inputs.waiting_since,
             now=inputs.now,
         )
     )
     failures = _with_new_failures(failures, plan, inputs.now)
-    states, requests = (
-        staging.host_states(staged, fleet.hosts),
-        staging.plan([staged, *others], fleet.hosts),
-    )
+    states = staging.host_states(staged, fleet.hosts)
+    requests = staging.plan([staged, *others], fleet.hosts)
     return Decision(new, state, room, plan, requests, states, places, share, avoid, failures)
 
 
@@ -166,7 +168,8 @@ def staging_state(view: PoolView) -> StagingState:
     good = status.last_good_image
     is_new = bool(good) and not roll.is_same_image(target, good)
     is_judged = target in (status.canary_passed_image, status.promoted_image)
-    return StagingState(view.pool, target, good, is_new and not is_judged, view.pods)
+    is_tried = is_new and not is_judged and bool(view.pool.spec.rollout.canary.count)
+    return StagingState(view.pool, target, good, is_tried, view.pods)
 
 
 def _observed(
@@ -197,8 +200,8 @@ def _phase_room(pool: RunnerPool, new: Rollout, state: RollState) -> int:
     if new.phase in {"Staging", "Paused"}:
         return 0
     if new.phase == "Canary":
-        return max(1, pool.spec.rollout.canary.count) - state.trials
-    return _NO_LIMIT
+        return pool.spec.rollout.canary.count + new.more_canaries - state.trials
+    return roll.UNLIMITED
 
 
 def _target_slots(

@@ -23,6 +23,10 @@ EXITS_TO_REJECT = 2
 FAILURES_TO_REJECT = 3
 # With fewer boots of the last good image, its usual boot time is not known.
 LEAST_BOOTS = 3
+# One slow boot may be chance: then one more canary is measured before the image is rejected.
+BOOTS_TO_REJECT = 2
+# From so many boots on, the slowest one is an outlier: a VM that lost its address for a while looks like a slow boot.
+_BOOTS_WITH_OUTLIER = 10
 
 
 class Verdict(StrEnum):
@@ -52,6 +56,8 @@ class Judgement:
     verdict: Verdict
     message: str = ""
     again_at: datetime | None = None
+    # Whether the verdict needs one more canary than the pool is configured with.
+    needs_canary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,8 @@ class Trial:
 
     pods: Sequence[RunnerPod]
     count: int
+    # How many Pods the pool can have.
+    replicas: int
     timeout: timedelta
     gate: Gate
     # Since when the canaries boot; None while an image is pulled for one of them.
@@ -144,15 +152,30 @@ def _judge_boots(good: Sequence[RunnerPod], trial: Trial) -> Judgement:
     percent = trial.gate.boot_slowdown_percent
     if not percent or not boots or len(trial.boots) < LEAST_BOOTS:
         return Judgement(Verdict.GOOD, f"{len(good)} canaries are ready")
-    usual, measured = statistics.median(trial.boots), statistics.median(boots)
+    # Of two canaries the faster one: a single slow boot is chance.
+    usual, measured = statistics.median(trial.boots), statistics.median_low(boots)
     limit = max(usual * (1 + percent / 100), 1.0)
     text = (
         f"canaries booted in {measured:.0f} s, the last good image in {usual:.0f} s "
         f"(median of {len(trial.boots)}, limit {limit:.0f} s)"
     )
-    # Not slower than the slowest boot of the last good image either: boots vary.
-    is_slow = measured > limit and measured > max(trial.boots)
-    return Judgement(Verdict.BOOT_SLOW if is_slow else Verdict.GOOD, text)
+    # Not slower than the slow boots of the last good image either: boots vary.
+    if measured <= max(limit, _slowest_boot(trial.boots)):
+        return Judgement(Verdict.GOOD, text)
+    deadline = _deadline(trial)
+    can_repeat = len(boots) < min(BOOTS_TO_REJECT, trial.replicas)
+    if can_repeat and (deadline is None or deadline > trial.now):
+        return Judgement(Verdict.PENDING, text, again_at=deadline, needs_canary=True)
+    return Judgement(Verdict.BOOT_SLOW, text)
+
+
+def _slowest_boot(boots: Sequence[int]) -> int:
+    """Return the slowest boot of the last good image; of many, the slowest but one."""
+    return sorted(boots)[-2 if len(boots) >= _BOOTS_WITH_OUTLIER else -1]
+
+
+def _deadline(trial: Trial) -> datetime | None:
+    return None if trial.started_at is None else trial.started_at + trial.timeout
 
 
 def _judge_time(trial: Trial) -> Judgement:
@@ -161,12 +184,11 @@ def _judge_time(trial: Trial) -> Judgement:
         for pod in trial.pods
         if pod.is_idle and pod.is_ready and (settled_at := _settled_at(pod)) is not None
     ]
-    if trial.started_at is None:
-        return Judgement(Verdict.PENDING, again_at=min(settles, default=None))
-    deadline = trial.started_at + trial.timeout
-    if deadline > trial.now:
-        upcoming = [each for each in (*settles, deadline) if each > trial.now]
-        return Judgement(Verdict.PENDING, again_at=min(upcoming))
+    deadline = _deadline(trial)
+    if deadline is None or deadline > trial.now:
+        # Only what is yet to come: a moment in the past would be checked again at once and without end.
+        upcoming = [each for each in (*settles, deadline) if each is not None and each > trial.now]
+        return Judgement(Verdict.PENDING, again_at=min(upcoming, default=None))
     seconds = f"{trial.timeout.total_seconds():.0f} s"
     silent = [pod for pod in trial.pods if pod.is_idle and pod.is_ready]
     if silent and trial.signals is not None:

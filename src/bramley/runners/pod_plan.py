@@ -18,7 +18,7 @@ from bramley.api.names import events
 from bramley.api.runner_pool_status import CreatedFor, DrainTicket, PendingPod, Slot
 from bramley.runners import roll
 from bramley.runners.pods import RunnerPod
-from bramley.runners.roll import RollState
+from bramley.runners.roll import RollState, Room
 
 FIRST_RETRY, LAST_RETRY = timedelta(seconds=10), timedelta(minutes=5)
 # Idle Pods are replaced when nothing happens for this long. A pull is no standstill: it takes as long as it takes.
@@ -71,7 +71,7 @@ class PodState:
     tickets: Sequence[DrainTicket]
     last_good: str
     # How many more Pods may get in flight, and how many the hosts have place for.
-    room: int
+    room: Room
     free: int
     # On how many places the target image would start without a pull; None if that does not matter.
     target_slots: int | None
@@ -80,9 +80,16 @@ class PodState:
     drainable_hosts: frozenset[str]
     cordoned_hosts: frozenset[str]
     deletes_drained: bool
+    # The image whose canaries are judged: their own timeout applies to them.
+    tried_image: str
     # Since when Pods wait for the same thing, by name.
     waiting_since: Mapping[str, datetime]
     now: datetime
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether a stale Pod, which begins a roll, would put more Pods in flight than the caps allow."""
+        return self.roll.changing > 0 and self.room.is_exceeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +118,12 @@ def plan(state: PodState) -> PodPlan:
     tickets = _tickets(state, marks)
     deletions += _drained(state, tickets, deletions)
     _count_failures(creation.slots, deletions, state.now)
-    drained = {ticket.pod for ticket in tickets}
     return PodPlan(
         slots=tuple(creation.slots),
         tickets=tickets,
         create=tuple(creation.planned),
-        mark=tuple(p for p in state.roll.pods if p.name in drained and not p.is_marked),
-        unmark=tuple(_unmarked(state)),
+        mark=tuple(roll.unmarked(state.roll.pods, tickets, state.drainable_hosts)),
+        unmark=tuple(state.roll.wrongly_marked),
         delete=tuple(deletions),
         missing=creation.missing,
         again_at=_again_at(state, creation.slots, tickets),
@@ -176,81 +182,90 @@ class _Creation:
     missing: int = 0
     room: int = 0
     target_slots: int | None = None
+    is_limited: bool = False
 
     def run(self) -> None:
         """Plan the Pods: those that were announced before and never seen, then those that are missing."""
         state = self.state
-        self.room, self.target_slots = state.room, state.target_slots
+        self.room, self.target_slots = state.room.count, state.target_slots
         unseen = state.roll.unseen
-        for number, slot in unseen:
-            if slot.pending is not None:
-                self.planned.append(PlannedPod(number, slot.counter, slot.pending))
+        self.planned = [PlannedPod(n, s.counter, s.pending) for n, s in unseen if s.pending]
         alive = sum(pod.is_alive for pod in state.roll.pods)
         self.missing = max(0, state.roll.replicas - alive - len(unseen))
-        for number in self._free_slots(min(self.missing, state.free)):
+        numbers = self._free_slots(min(self.missing, state.free))
+        self.is_limited = self._is_limited(numbers)
+        for number in numbers:
             self._fill(number)
         # The target image comes first, so that the scheduler gives the hosts that have it to these Pods.
         self.planned.sort(key=lambda each: each.pending.image != state.roll.target)
 
     def _free_slots(self, count: int) -> list[int]:
-        now = self.state.now
-        numbers = [
-            number
-            for number, slot in enumerate(self.slots)
-            if not slot.active and (slot.retry_at is None or slot.retry_at <= now)
-        ]
-        waiting = sum(not slot.active for slot in self.slots) - len(numbers)
-        # A slot that backs off keeps its place: a new one would start the failing Pod at once.
-        additional = max(0, count - len(numbers) - waiting)
-        first = len(self.slots)
-        return [*numbers[:count], *range(first, first + additional)]
+        before, now, first = self.state.slots, self.state.now, len(self.slots)
+        free = [number for number, slot in enumerate(self.slots) if not slot.active]
+        # Slots whose Pod has just finished come first. One that backs off keeps its place: another would fail at once, too.
+        free.sort(key=lambda n: (not before[n].active or self.slots[n].retry_at is not None, n))
+        retries = (slot.retry_at for slot in self.slots)
+        waiting = {number for number, at in enumerate(retries) if at is not None and at > now}
+        chosen = [*free, *range(first, first + count)][:count]
+        return [number for number in chosen if number not in waiting]
+
+    def _is_limited(self, numbers: Iterable[int]) -> bool:
+        """Return whether only as many Pods may get the target image as the caps leave."""
+        state = self.state
+        if not state.last_good or not state.roll.is_complete:
+            return bool(state.last_good)
+        # The successors of the very last stale Pods are still part of the roll.
+        previous = map(self._previous, numbers)
+        was_stale = any(p is not None and roll.is_stale(p, state.roll.target) for p in previous)
+        return was_stale and not state.is_full
+
+    def _previous(self, number: int) -> RunnerPod | None:
+        has_pod = number < len(self.slots) and self.slots[number].counter
+        return _pod_of(number, self.slots[number], self.state.roll.pods) if has_pod else None
 
     def _fill(self, number: int) -> None:
         slot = self.slots[number] if number < len(self.slots) else Slot()
-        previous = _pod_of(number, slot, self.state.roll.pods) if slot.counter else None
-        pending = self._pending(previous)
+        pending = self._pending(self._previous(number))
         if pending is None:
             return
         if number >= len(self.slots):
             # Slots in between, if any, stay free.
             self.slots += [Slot()] * (number - len(self.slots) + 1)
-        filled = msgspec.structs.replace(
-            slot, counter=slot.counter + 1, active=True, pending=pending, retry_at=None
+        counter = slot.counter + 1
+        self.slots[number] = Slot(
+            counter=counter, active=True, pending=pending, failures=slot.failures
         )
-        self.slots[number] = filled
-        self.planned.append(PlannedPod(number, filled.counter, pending))
+        self.planned.append(PlannedPod(number, counter, pending))
         self.missing -= 1
 
     def _pending(self, previous: RunnerPod | None) -> PendingPod | None:
         """Return image and reason of the Pod that follows the previous one; None if it has to wait."""
         state, target = self.state, self.state.roll.target
-        has_ended = previous is not None and not roll.is_stale(previous, target)
-        if has_ended and not _was_part_of_roll(previous):
+        was_stale = previous is not None and roll.is_stale(previous, target)
+        if previous is not None and not was_stale and not roll.was_in_flight(previous):
             return self._target("Turnover")
         reason: CreatedFor = "ScaleUp" if previous is None else "Replacement"
-        if not state.roll.is_in_progress or not state.last_good:
+        if not self.is_limited:
             return self._target(reason)
         if self.room > 0 and (self.target_slots is None or self.target_slots > 0):
             self.room -= 1
             if self.target_slots is not None:
                 self.target_slots -= 1
             return self._target(reason)
-        if state.last_good == target:
+        if roll.is_same_image(state.last_good, target):
+            # There is no other image to fall back to; without staging that is required, the host pulls it for the Pod.
+            is_allowed = self.room > 0 and not state.requires_golden
+            self.room -= is_allowed
+            return self._target(reason) if is_allowed else None
+        if state.is_full and not state.roll.is_in_progress:
             return None
         kept: CreatedFor = "ScaleUp" if previous is None else "Turnover"
         return PendingPod(image=state.last_good, created_for=kept)
 
     def _target(self, reason: CreatedFor) -> PendingPod:
         state = self.state
-        is_required = state.requires_golden and state.roll.is_in_progress
+        is_required = state.requires_golden and not state.roll.is_complete
         return PendingPod(image=state.roll.target, created_for=reason, required_golden=is_required)
-
-
-def _was_part_of_roll(pod: RunnerPod | None) -> bool:
-    """Return whether a Pod of the target image ended before it was Ready, so that its successor takes its place in the roll."""
-    if pod is None or pod.created_for == "Turnover" or pod.is_claimed:
-        return False
-    return pod.is_failure or (pod.is_deleting and not pod.is_ready)
 
 
 def _new_marks(state: PodState, creation: _Creation, deleted: set[str]) -> list[RunnerPod]:
@@ -264,37 +279,20 @@ def _new_marks(state: PodState, creation: _Creation, deleted: set[str]) -> list[
         and pod.name not in deleted
         and (pod.node in state.drainable_hosts if pod.node else has_place)
     ]
-    by_host = _in_flight_by_host(state.roll)
-    # VMs that have not booted first, one per host as long as there are others, the oldest first.
-    candidates.sort(
-        key=lambda p: (p.has_started, by_host.get(p.node, 0), p.created_at or state.now, p.name)
-    )
-    return candidates[: max(0, creation.room)]
-
-
-def _in_flight_by_host(state: RollState) -> Mapping[str, int]:
-    counts: dict[str, int] = {}
-    for pod in (*state.drained, *state.booting):
-        counts[pod.node] = counts.get(pod.node, 0) + 1
-    return counts
+    # The place of a Pod that failed and is created again later stays taken, or each failure would cost one more runner.
+    waiting = sum(not s.active and (s.retry_at or state.now) > state.now for s in creation.slots)
+    return roll.next_to_drain(state.roll, candidates, count=creation.room - waiting)
 
 
 def _tickets(state: PodState, marks: Sequence[RunnerPod]) -> tuple[DrainTicket, ...]:
     """Return the tickets of all Pods that are drained; one that ended, was claimed or is no longer stale loses its own."""
     since = {ticket.pod: ticket.since for ticket in state.tickets}
-    drained = sorted({pod.name for pod in (*state.roll.drained, *marks)})
+    drained = {pod.name for pod in (*state.roll.drained, *marks)}
+    drained -= roll.withdrawn(state.roll.drained, since, state.drainable_hosts, state.now)
     return tuple(
-        DrainTicket(pod=name, since=since.get(name) or _whole(state.now)) for name in drained
+        DrainTicket(pod=name, since=since.get(name) or _whole(state.now))
+        for name in sorted(drained)
     )
-
-
-def _unmarked(state: PodState) -> list[RunnerPod]:
-    """Return the Pods whose mark would count in the next roll although this one does not drain them."""
-    return [
-        pod
-        for pod in state.roll.pods
-        if pod.is_idle and pod.is_marked and not roll.is_stale(pod, state.roll.target)
-    ]
 
 
 def _deletions(state: PodState) -> Iterable[Deletion]:
@@ -326,6 +324,8 @@ def _why_to_delete(pod: RunnerPod, state: PodState) -> Why | None:
 def _timed_out_at(pod: RunnerPod, state: PodState) -> tuple[datetime | None, Why]:
     """Return when an idle Pod is replaced unless something happens, and why."""
     timeout, why = _timeout(pod)
+    if pod.node and pod.image == state.tried_image:
+        timeout = None
     since = state.waiting_since.get(pod.name, state.now)
     return (None if timeout is None else since + timeout), why
 
@@ -383,8 +383,8 @@ def _again_at(
     moments = [slot.retry_at for slot in slots if slot.retry_at is not None and not slot.active]
     moments += [ticket.since + DRAIN_TIMEOUT for ticket in tickets]
     timeouts = (_timed_out_at(pod, state)[0] for pod in state.roll.pods if pod.is_idle)
-    moments += [moment for moment in timeouts if moment is not None]
-    return min((moment for moment in moments if moment > state.now), default=None)
+    upcoming = (each for each in (*moments, *timeouts) if each is not None and each > state.now)
+    return min(upcoming, default=None)
 
 
 def waiting_since(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -32,6 +32,13 @@ _COSMETIC = frozenset(
         *("observedReplicas", "readyReplicas", "busyReplicas", "staleReplicas"),
         *("rollingReplicas", "stagedHosts", "bootSeconds", "bootsRecordedAt", "slots"),
     }
+)
+# Of these, what people do not wait for: with a roll of one Pod after another, the next write follows anyway.
+_RECORDS = frozenset({"rollingReplicas", "stagedHosts", "bootSeconds", "bootsRecordedAt", "slots"})
+_COUNTS_PERIOD, _RECORDS_PERIOD = timedelta(seconds=1), timedelta(seconds=30)
+# Written as 0, because kubectl shows nothing for a field that is absent.
+_ZEROS = dict.fromkeys(
+    ("observedReplicas", "readyReplicas", "busyReplicas", "staleReplicas", "stagedHosts"), 0
 )
 _MARKERS = frozenset({"podsResourceVersion", "lastReconcile"})
 _FAILING_SLOTS = 2
@@ -111,8 +118,10 @@ def with_condition(
 
 def patch(old: RunnerPoolStatus, new: RunnerPoolStatus) -> dict[str, Any]:
     """Return the fields that differ, as a merge patch; a field that is absent in the new status becomes null."""
+    after: dict[str, Any] = {**_ZEROS, **msgspec.to_builtins(new)}
     before: dict[str, Any] = msgspec.to_builtins(old)
-    after: dict[str, Any] = msgspec.to_builtins(new)
+    if old.observed_generation:
+        before = {**_ZEROS, **before}
     keys = sorted({*before, *after} - _MARKERS)
     return {key: after.get(key) for key in keys if before.get(key) != after.get(key)}
 
@@ -122,6 +131,15 @@ def is_urgent(old: RunnerPoolStatus, new: RunnerPoolStatus, changes: Mapping[str
     if set(changes) - _COSMETIC:
         return True
     return "slots" in changes and _use(old.slots) != _use(new.slots)
+
+
+def longest_delay(
+    old: RunnerPoolStatus, new: RunnerPoolStatus, changes: Mapping[str, Any]
+) -> timedelta:
+    """Return how long the changes may wait for others."""
+    if is_urgent(old, new, changes):
+        return timedelta()
+    return _COUNTS_PERIOD if set(changes) - _RECORDS else _RECORDS_PERIOD
 
 
 def _use(slots: Iterable[Slot]) -> list[tuple[int, bool, int]]:
@@ -155,7 +173,8 @@ def _roll_events(pool: RunnerPool, decision: Decision) -> Iterable[PoolEvent]:
         text = f"Rolling from {before.target_image} to {rollout.target}"
         yield PoolEvent("Normal", events.ROLL_STARTED, text)
     if rollout.duration is not None:
-        text = f"All Pods have image {rollout.target}, after {rollout.duration}"
+        seconds = f"{rollout.duration.total_seconds():.0f} s"
+        text = f"All Pods have image {rollout.target}, after {seconds}"
         yield PoolEvent("Normal", events.ROLL_COMPLETED, text)
 
 
@@ -252,7 +271,8 @@ def _capacity_short(pool: RunnerPool, decision: Decision, fleet: Fleet) -> Condi
 
 def _staging_blocked(pool: RunnerPool, decision: Decision) -> Condition:
     states, target = decision.states, decision.rollout.target
-    is_rolling = decision.rollout.phase in {"Staging", "Canary", "Rolling"}
+    # Also while the pool goes back to the last good image.
+    is_rolling = decision.rollout.phase not in {"Idle", "Paused"} and not decision.state.is_complete
     failed = states.failed or {}
     if is_rolling and failed:
         host, message = min(failed.items())
@@ -260,7 +280,7 @@ def _staging_blocked(pool: RunnerPool, decision: Decision) -> Condition:
         return _condition(types.STAGING_BLOCKED, True, "PullFailed", text)
     is_required = pool.spec.rollout.staging.mode == "Required"
     if is_rolling and is_required and states.no_room:
-        text = f"{_named(sorted(states.no_room))} have no room for {target}; free disk space there"
+        text = f"no room for {target} on {_named(sorted(states.no_room))}; free disk space there"
         return _condition(types.STAGING_BLOCKED, True, "NoRoom", text)
     return _condition(types.STAGING_BLOCKED, False, "NotBlocked")
 

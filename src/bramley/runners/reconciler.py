@@ -42,8 +42,8 @@ logger = log.get(__name__)
 NAME = "runner-pools"
 BY_FLEET = "fleet"
 BY_LABEL = "dispatch-label"
-# How soon changes that only show something are written.
-_STATUS_PERIOD = timedelta(seconds=1)
+# How soon a cache that lags behind is checked again.
+_CACHE_PERIOD = timedelta(seconds=1)
 # Siblings free places and room without an event of this pool.
 _SIBLING_PERIOD = timedelta(seconds=5)
 _PERIOD = timedelta(seconds=30)
@@ -144,11 +144,11 @@ class PoolReconciler:
             writes = self.kube.writes
             if writes.has_written(owner) and not await writes.wait_until_observed(owner):
                 return CheckAgain(
-                    _STATUS_PERIOD, f"the cache lacks writes for pool {view.pool.name}"
+                    _CACHE_PERIOD, f"the cache lacks writes for pool {view.pool.name}"
                 )
         if not all(self._has_observed(view.pool) for view in fleet.pools):
             self.observations.pods.refresh()
-            return CheckAgain(_STATUS_PERIOD, "the cache of Pods is older than the last decision")
+            return CheckAgain(_CACHE_PERIOD, "the cache of Pods is older than the last decision")
         return await self._take_over(fleet)
 
     def _has_observed(self, pool: RunnerPool) -> bool:
@@ -186,7 +186,10 @@ class PoolReconciler:
         )
         status = pool_status.next_status(pool, decision, fleet, facts)
         self.metrics.observe(view, fleet, decision)
-        is_late = await self._write_status(view, status, must_write=bool(decision.plan.create))
+        plan = decision.plan
+        written = await self._write_status(view, status, must_write=bool(plan.create))
+        if written is not True and (plan.mark or plan.unmark or plan.delete):
+            await self._verify(pool)
         # Only now: a decision whose status was refused did not happen.
         self.metrics.count(pool.name, decision)
         for event in pool_status.pool_events(pool, decision):
@@ -198,12 +201,12 @@ class PoolReconciler:
             raise
         self._create_errors.pop(key, None)
         await self._stage(fleet, decision)
-        return self._outcome(decision, is_late=is_late)
+        return self._outcome(decision, None if isinstance(written, bool) else written)
 
     async def _write_status(
         self, view: PoolView, status: RunnerPoolStatus, *, must_write: bool
-    ) -> bool:
-        """Write what has changed; return whether changes that can wait were not written.
+    ) -> bool | timedelta:
+        """Write what has changed; return whether it was written, or by when it must be.
 
         Before Pods are created it is written in any case: a create that was announced long ago must not be repeated by a
         controller that does not know what has happened since.
@@ -213,9 +216,9 @@ class PoolReconciler:
         if not changes and not must_write:
             return False
         since = self.clock.monotonic() - self._written_at.get(key, float("-inf"))
-        is_urgent = must_write or pool_status.is_urgent(pool.status, status, changes)
-        if not is_urgent and since < _STATUS_PERIOD.total_seconds():
-            return True
+        delay = pool_status.longest_delay(pool.status, status, changes)
+        if not must_write and since < delay.total_seconds():
+            return delay
         versions = [
             int(pod.resource_version) for pod in view.pods if pod.resource_version.isdecimal()
         ]
@@ -223,7 +226,13 @@ class PoolReconciler:
         changes["lastReconcile"] = msgspec.to_builtins(self.clock.now().replace(microsecond=0))
         await self._write(pool, changes)
         self._written_at[key] = self.clock.monotonic()
-        return False
+        return True
+
+    async def _verify(self, pool: RunnerPool) -> None:
+        """Raise Conflict if the pool has changed since the decision, for actions that come without a write of the status."""
+        live = await self.kube.get(RunnerPool, pool.name, namespace=pool.namespace)
+        if live.metadata.resource_version != pool.metadata.resource_version:
+            raise errors.Conflict(f"pool {pool.name} has changed since the decision")
 
     async def _write(self, pool: RunnerPool, changes: dict[str, Any]) -> None:
         await self.kube.merge_patch(
@@ -253,12 +262,13 @@ class PoolReconciler:
             except errors.NotFound:
                 logger.debug("Node is gone", node=host.name)
 
-    def _outcome(self, decision: Decision, *, is_late: bool) -> Outcome:
-        if is_late:
-            return CheckAgain(_STATUS_PERIOD, "the status is written once a second")
+    def _outcome(self, decision: Decision, delay: timedelta | None) -> Outcome:
         room = decision.room
         if decision.state.is_in_progress and room.fleet <= 0 < min(room.pool, room.phase):
-            return CheckAgain(_SIBLING_PERIOD, "other pools of the fleet roll")
+            period = min(_SIBLING_PERIOD, delay or _SIBLING_PERIOD)
+            return CheckAgain(period, "other pools of the fleet roll")
+        if delay is not None:
+            return self._again(decision, delay, "changes of the status wait for others")
         if decision.plan.missing or decision.rollout.phase not in {"Idle", "Rejected"}:
             return self._again(decision, _PERIOD, f"phase {decision.rollout.phase}")
         return Settled() if decision.again_at is None else self._again(decision, _PERIOD, "timeout")

@@ -8,13 +8,19 @@ marked or created, so neither a stale cache nor a second controller can count to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
-from bramley.api.runner_pool_status import PendingPod, Slot
+from bramley.api.runner_pool_status import DrainTicket, PendingPod, Slot
 from bramley.runners.pods import RunnerPod
 
+UNLIMITED = 1_000_000
+# Longer than a request of a controller may take.
+MARK_TIMEOUT = timedelta(minutes=1)
 _TURNOVER = "Turnover"
+_LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +47,19 @@ class RollState:
     @property
     def is_in_progress(self) -> bool:
         """Return whether an idle stale Pod is alive, or is about to be created."""
-        if any(pod.is_idle for pod in self.stale):
-            return True
-        return any(slot.pending.image != self.target for _, slot in self.unseen if slot.pending)
+        return any(pod.is_idle for pod in self.stale) or self._announces_stale
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether no Pod has another image than the target, with or without a job."""
+        return not self.stale and not self._announces_stale
+
+    @property
+    def _announces_stale(self) -> bool:
+        pending = [slot.pending for _, slot in self.unseen]
+        return any(
+            each is not None and not is_same_image(each.image, self.target) for each in pending
+        )
 
     @property
     def unseen(self) -> list[tuple[int, Slot]]:
@@ -65,6 +81,12 @@ class RollState:
         ]
 
     @property
+    def wrongly_marked(self) -> list[RunnerPod]:
+        """Return the idle Pods of the target image that are marked: the mark would count in the next roll."""
+        marked = (pod for pod in self.pods if pod.is_idle and pod.is_marked)
+        return [pod for pod in marked if not is_stale(pod, self.target)]
+
+    @property
     def booting(self) -> list[RunnerPod]:
         """Return the idle Pods of the target image that the roll waits for."""
         return [
@@ -79,8 +101,14 @@ class RollState:
     @property
     def in_flight(self) -> int:
         """Return how many Pods the roll is changing; 0 if none is in progress."""
-        if not self.is_in_progress:
-            return 0
+        return self.changing if self.is_in_progress else 0
+
+    @property
+    def changing(self) -> int:
+        """Return how many Pods are being changed, also while all stale Pods have a job.
+
+        Without this, a pool whose runners are all busy would pull the image on every host at which a job ends.
+        """
         announced = sum(each.created_for != _TURNOVER for each in self.announced)
         return len(self.drained) + len(self.booting) + announced
 
@@ -94,7 +122,9 @@ class RollState:
     def announced(self) -> list[PendingPod]:
         """Return the Pods of the target image that have a ticket and are not observed yet."""
         pending = [slot.pending for _, slot in self.unseen]
-        return [each for each in pending if each is not None and each.image == self.target]
+        return [
+            each for each in pending if each is not None and is_same_image(each.image, self.target)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +140,11 @@ class Room:
         """Return the number of Pods."""
         return max(0, min(self.pool, self.fleet, self.phase))
 
+    @property
+    def is_exceeded(self) -> bool:
+        """Return whether more Pods are being changed than the caps allow."""
+        return min(self.pool, self.fleet) < 0
+
 
 def is_stale(pod: RunnerPod, target: str) -> bool:
     """Return whether a Pod has another image than the target; one without a container has none."""
@@ -122,11 +157,68 @@ def is_same_image(one: str, other: str) -> bool:
     return one == other or (bool(digest) and digest == other.partition("@")[2])
 
 
+def was_in_flight(pod: RunnerPod) -> bool:
+    """Return whether a Pod of the target image ended before it was Ready, so that its successor takes its place in the roll."""
+    if pod.created_for == _TURNOVER or pod.is_claimed:
+        return False
+    return pod.is_failure or (pod.is_deleting and not pod.is_ready)
+
+
 def cap(percent: int, replicas: int) -> int:
     """Return max(1, floor(percent / 100 * replicas))."""
     if percent <= 0 or replicas <= 0:
         return 1
     return max(1, percent * replicas // 100)
+
+
+def unmarked(
+    pods: Iterable[RunnerPod], tickets: Iterable[DrainTicket], hosts: frozenset[str]
+) -> list[RunnerPod]:
+    """Return the Pods with a ticket that get their mark now: none on a host that lacks the image."""
+    drained = {ticket.pod for ticket in tickets}
+    missing = (pod for pod in pods if pod.name in drained and not pod.is_marked)
+    return [pod for pod in missing if not pod.node or pod.node in hosts]
+
+
+def withdrawn(
+    drained: Iterable[RunnerPod],
+    since: Mapping[str, datetime],
+    hosts: frozenset[str],
+    now: datetime,
+) -> set[str]:
+    """Return the Pods that lose their ticket: the target changed before they were marked, and their host lacks the new image.
+
+    Only after a while: the mark may still be on its way from another controller, and would not be counted.
+    """
+    return {
+        pod.name
+        for pod in drained
+        if not pod.is_marked
+        and pod.node
+        and pod.node not in hosts
+        and now - since.get(pod.name, now) >= MARK_TIMEOUT
+    }
+
+
+def next_to_drain(
+    state: RollState, candidates: Iterable[RunnerPod], *, count: int
+) -> list[RunnerPod]:
+    """Return the Pods to drain next: on hosts where the fewest are in flight, first VMs that have not booted, then the oldest."""
+    remaining, chosen = list(candidates), list[RunnerPod]()
+    in_flight = Counter(pod.node for pod in (*state.drained, *state.booting))
+    while remaining and len(chosen) < count:
+        first = min(
+            remaining,
+            # The sum is 0 for a VM that has not booted, 1 for one that is not Ready, and 2 for one that could take a job.
+            key=lambda p: (
+                *(p.has_started + p.is_ready, in_flight[p.node]),
+                *(p.created_at or _LATEST, p.name),
+            ),
+        )
+        remaining.remove(first)
+        chosen.append(first)
+        in_flight[first.node] += 1
+    return chosen
 
 
 def fleet_cap(pools: Iterable[RollState]) -> int:
@@ -137,11 +229,17 @@ def fleet_cap(pools: Iterable[RollState]) -> int:
     return cap(min(state.percent for state in states), sum(state.replicas for state in states))
 
 
-def room(state: RollState, siblings: Iterable[RollState], *, phase: int) -> Room:
+def room(
+    state: RollState, siblings: Iterable[RollState], *, phase: int, has_last_good: bool = True
+) -> Room:
     """Return how many more Pods of this pool may get in flight; `phase` is what the phase of the roll leaves."""
-    fleet = [state, *siblings]
+    if not has_last_good:
+        # No cap applies to a new pool: there is no Pod that works and could be lost.
+        return Room(UNLIMITED, UNLIMITED, phase)
+    others = list(siblings)
+    counted = sum(each.changing for each in others if not each.is_complete)
     return Room(
-        pool=state.cap - state.in_flight,
-        fleet=fleet_cap(fleet) - sum(each.in_flight for each in fleet),
+        pool=state.cap - state.changing,
+        fleet=fleet_cap([state, *others]) - state.changing - counted,
         phase=phase,
     )

@@ -41,12 +41,18 @@ class Rollout:
     judgement: Judgement | None = None
     duration: timedelta | None = None
     again_at: datetime | None = None
+    # How many more canaries than configured the judgement needs.
+    more_canaries: int = 0
 
     @property
     def is_trial(self) -> bool:
         """Return whether the target image is new and not judged yet."""
         is_new = bool(self.last_good) and not roll.is_same_image(self.target, self.last_good)
         return is_new and self.target not in (self.passed, self.promoted)
+
+    def is_tried_by(self, pool: RunnerPool) -> bool:
+        """Return whether the target image must pass its trial first."""
+        return self.is_trial and bool(pool.spec.rollout.canary.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +130,16 @@ def _undone(rollout: Rollout, image: str) -> Rollout:
     if not good:
         return rollout
     undone = Judgement(Verdict.UNDONE, "it was undone")
+    if good != rollout.last_good:
+        # The boots that were recorded are those of the image that is undone.
+        rollout = replace(rollout, boots=(), boots_recorded_at=None)
     return replace(
         rollout,
         last_good=good,
         previous_good=previous,
         rejected=image,
         promoted="",
+        passed="",
         judgement=undone,
     )
 
@@ -185,10 +195,11 @@ def _judged(rollout: Rollout, observed: Observed) -> Rollout:
         return rollout
     if rollout.target == rollout.promoted:
         return rollout
-    if rollout.is_trial and pool.spec.rollout.canary.count:
+    if rollout.is_tried_by(pool):
         rollout, result = _judge_canaries(rollout, observed)
     else:
-        ready = sum(pod.is_ready for pod in observed.pods if pod.image == rollout.target)
+        alive = [pod for pod in observed.pods if pod.is_alive and pod.image == rollout.target]
+        ready = sum(pod.is_ready for pod in alive)
         result = judgement.judge_waves(rollout.failures, ready)
     if not result.verdict.is_rejection:
         jobs = judgement.judge_jobs(
@@ -205,14 +216,15 @@ def _judge_canaries(rollout: Rollout, observed: Observed) -> tuple[Rollout, Judg
     spec, now = observed.pool.spec.rollout, observed.now
     pods = [pod for pod in observed.pods if pod.image == rollout.target and not pod.is_deleting]
     alive = [pod for pod in pods if pod.is_alive]
-    is_pulling = not alive or any(pod.is_pulling and not pod.is_ready for pod in alive)
     # The clock starts when the last pull has ended, because a pull takes as long as it takes.
+    is_pulling = not alive or any(_is_in_first_pull(pod, rollout) for pod in alive)
     started_at = None if is_pulling else rollout.canary_started_at or now
     replicas = max(1, observed.pool.spec.replicas)
     most = roll.cap(spec.max_concurrent_percent, observed.pool.spec.replicas)
     trial = Trial(
         pods=pods,
         count=min(spec.canary.count, most, replicas),
+        replicas=replicas,
         timeout=timedelta(seconds=spec.canary.timeout_seconds),
         gate=spec.gate,
         started_at=started_at,
@@ -222,7 +234,21 @@ def _judge_canaries(rollout: Rollout, observed: Observed) -> tuple[Rollout, Judg
         now=now,
     )
     result = judgement.judge_canaries(trial)
-    return replace(rollout, canary_started_at=started_at, again_at=result.again_at), result
+    rollout = replace(
+        rollout,
+        canary_started_at=started_at,
+        again_at=result.again_at,
+        more_canaries=int(result.needs_canary),
+    )
+    return rollout, result
+
+
+def _is_in_first_pull(pod: RunnerPod, rollout: Rollout) -> bool:
+    """Return whether the image is pulled for a canary; not for one whose pull has failed and is tried again."""
+    if not pod.is_pulling or pod.is_ready:
+        return False
+    since = rollout.canary_started_at
+    return since is None or pod.created_at is None or pod.created_at >= since
 
 
 def _with_verdict(rollout: Rollout, observed: Observed, result: Judgement) -> Rollout:
@@ -258,16 +284,11 @@ def _with_phase(rollout: Rollout, observed: Observed) -> Rollout:
         pods=observed.pods,
         slots=pool.status.slots,
     )
-    is_converged = not state.stale and not state.is_in_progress
+    is_converged = state.is_complete and not _is_between_pods(rollout, observed)
     has_ready = any(pod.is_alive and pod.is_ready for pod in observed.pods)
-    if (
-        is_converged
-        and has_ready
-        and rollout.target != rollout.last_good
-        and not _waits(rollout, pool)
-    ):
+    if is_converged and has_ready and not rollout.is_tried_by(pool):
         rollout = _completed(rollout)
-    if is_converged:
+    if is_converged and not (rollout.started_at and rollout.is_tried_by(pool)):
         duration = None if rollout.started_at is None else now - rollout.started_at
         rollout = replace(rollout, started_at=None, duration=duration)
     else:
@@ -275,11 +296,16 @@ def _with_phase(rollout: Rollout, observed: Observed) -> Rollout:
     return replace(rollout, phase=_phase(rollout, observed, is_converged=is_converged))
 
 
-def _waits(rollout: Rollout, pool: RunnerPool) -> bool:
-    return rollout.is_trial and bool(pool.spec.rollout.canary.count)
+def _is_between_pods(rollout: Rollout, observed: Observed) -> bool:
+    """Return whether the last Pod of an old image has just ended and its successor is not there yet."""
+    if not rollout.last_good or roll.is_same_image(rollout.target, rollout.last_good):
+        return False
+    return observed.pool.spec.replicas > 0 and not any(pod.is_alive for pod in observed.pods)
 
 
 def _completed(rollout: Rollout) -> Rollout:
+    if rollout.target == rollout.last_good:
+        return rollout
     return replace(
         rollout,
         previous_good=rollout.last_good,
@@ -297,11 +323,11 @@ def _phase(rollout: Rollout, observed: Observed, *, is_converged: bool) -> RollP
     if rollout.rejected == pool.spec.image and rollout.last_good:
         return "Rejected"
     is_empty = not any(pod.is_alive for pod in observed.pods)
-    if is_converged and (is_empty or not _waits(rollout, pool)):
+    if is_converged and (is_empty or not rollout.is_tried_by(pool)):
         return "Idle"
     if is_paused(pool):
         return "Paused"
-    if not _waits(rollout, pool):
+    if not rollout.is_tried_by(pool):
         return "Rolling"
     has_canary = any(pod.is_alive and pod.image == rollout.target for pod in observed.pods)
     if not has_canary and not observed.available_hosts(rollout.target):

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bramley.api.runner_pool import RunnerPool
-from bramley.api.staging import NO_ROOM, StagingRequest, State
+from bramley.api.staging import NO_ROOM, StagingRequest, State, parse_request, request_id
+from bramley.base import errors
 from bramley.runners import roll
 from bramley.runners.hosts import Host
 from bramley.runners.pods import RunnerPod
 
 _MEGABYTE = 1e6
+# Megabytes per second; 0 would not be a valid limit.
+_LEAST_SHARE = 0.001
 # An image that so many hosts could not pull, and none could, does not exist; more hosts need not try.
 _FAILED_PULLS_TO_STOP = 3
 _LATEST = datetime.max.replace(tzinfo=UTC)
@@ -42,6 +45,11 @@ class StagingState:
     def is_rolling(self) -> bool:
         """Return whether the pool has another image than its target somewhere."""
         return any(pod.is_alive and roll.is_stale(pod, self.target) for pod in self.pods)
+
+    @property
+    def needs_both_images(self) -> bool:
+        """Return whether hosts keep the last good image of the pool, or have not been requested to drop it yet."""
+        return self.is_rolling or self.pool.status.roll_started_at is not None
 
     @property
     def stages(self) -> bool:
@@ -87,7 +95,7 @@ def host_states(state: StagingState, hosts: Sequence[Host]) -> HostStates:
         reported = host.staged(state.target)
         if host.has_image(state.target):
             ready.add(host.name)
-        elif reported is not None and reported.state is State.FAILED:
+        elif reported is not None and reported.state is State.FAILED and _is_current(host):
             if reported.message.startswith(NO_ROOM):
                 no_room.add(host.name)
             else:
@@ -97,6 +105,11 @@ def host_states(state: StagingState, hosts: Sequence[Host]) -> HostStates:
     return HostStates(frozenset(ready), frozenset(pulling), frozenset(no_room), failed)
 
 
+def _is_current(host: Host) -> bool:
+    """Return whether the report of a host is about its current request."""
+    return host.report is not None and host.report.request == request_id(host.request)
+
+
 def cold_hosts(
     state: StagingState, states: HostStates, siblings: Sequence[StagingState]
 ) -> frozenset[str]:
@@ -104,9 +117,9 @@ def cold_hosts(
 
     Never while an earlier roll of the same fleet is in progress: it frees the space of its old image when it is done.
     """
-    if state.mode != "BestEffort":
+    if state.mode != "BestEffort" or not states.no_room:
         return frozenset()
-    if any(each.is_rolling and each.order < state.order for each in siblings):
+    if any(each.needs_both_images and each.order < state.order for each in siblings):
         return frozenset()
     return states.no_room
 
@@ -114,42 +127,58 @@ def cold_hosts(
 def plan(states: Sequence[StagingState], hosts: Sequence[Host]) -> dict[str, StagingRequest]:
     """Return the request of each usable host, by name; the first pools in order come first in each."""
     ordered = sorted(states, key=lambda state: state.order)
-    pulls = {state.pool.name: _hosts_that_pull(state, hosts) for state in ordered if state.stages}
+    pulls: dict[str, frozenset[str]] = {}
+    failed: set[str] = set()
+    for state in ordered:
+        if state.stages:
+            pulls[state.pool.name] = _hosts_that_pull(state, hosts, _union(pulls))
+            failed |= (host_states(state, hosts).failed or {}).keys()
+    # Hosts whose pull has failed try again, so they have their part of the budget.
+    pulling = _union(pulls) | failed
     budget = _bytes_per_second(ordered)
-    pulling = frozenset[str]().union(*pulls.values())
-    limit = budget / len(pulling) / _MEGABYTE if budget and pulling else None
-    return {
-        host.name: StagingRequest(
-            images=_images(host, ordered, pulls),
-            megabytes_per_second=round(limit, 3) if limit and host.name in pulling else None,
-        )
-        for host in hosts
-        if host.is_usable
-    }
+    share = budget / _MEGABYTE / max(1, len(pulling))
+    limit = max(round(share, 3), _LEAST_SHARE) if budget else None
+    requests = {}
+    for host in hosts:
+        if host.is_usable:
+            images = _images(host, ordered, pulls)
+            own_limit = limit if host.name in pulling else _unchanged_limit(host, images)
+            requests[host.name] = StagingRequest(images, own_limit)
+    return requests
 
 
-def _hosts_that_pull(state: StagingState, hosts: Sequence[Host]) -> frozenset[str]:
+def _union(pulls: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset[str]().union(*pulls.values())
+
+
+def _unchanged_limit(host: Host, images: tuple[str, ...]) -> float | None:
+    """Return the limit that a host has: one that pulls nothing does not need another, and a changed request is tried again."""
+    try:
+        request = parse_request(host.request)
+    except errors.BadRequest:
+        return None
+    return request.megabytes_per_second if request.images == images else None
+
+
+def _hosts_that_pull(
+    state: StagingState, hosts: Sequence[Host], others: frozenset[str]
+) -> frozenset[str]:
+    """Return the hosts that pull for a pool; `others` pull for pools whose roll began before, and count as well."""
     states = host_states(state, hosts)
     pulling = set(states.pulling)
     if states.is_unavailable:
         return frozenset(pulling)
-    waiting = [
-        host
-        for host in hosts
-        if host.is_usable
-        and host.name not in (*states.ready, *pulling, *states.no_room, *(states.failed or ()))
-    ]
+    excluded = {*states.ready, *pulling, *states.no_room, *(states.failed or ()), *others}
+    waiting = [host for host in hosts if host.is_usable and host.name not in excluded]
     idle = {pod.node for pod in state.pods if pod.is_idle}
     # Hosts with an idle Pod first: their Pod can be replaced at once.
     waiting.sort(key=lambda host: (host.name not in idle, host.name))
-    pulls = state.max_pulls
+    count = state.max_pulls - len(pulling | others)
     if state.is_trial:
         # One more than the canaries, in case its Pod gets a job meanwhile.
-        count = state.pool.spec.rollout.canary.count + 1
-        usable = [name for name in (*states.ready, *pulling) if name in idle]
-        pulls = min(pulls, len(pulling) + max(0, count - len(usable)))
-    pulling |= {host.name for host in waiting[: max(0, pulls - len(pulling))]}
-    return frozenset(pulling)
+        needed = state.pool.spec.rollout.canary.count + 1
+        count = min(count, needed - len(idle & {*states.ready, *pulling}))
+    return frozenset(pulling | {host.name for host in waiting[: max(0, count)]})
 
 
 def _images(
@@ -158,20 +187,21 @@ def _images(
     pulls: Mapping[str, frozenset[str]],
 ) -> tuple[str, ...]:
     staged = [state for state in ordered if state.mode != "Disabled"]
+    rolling = [state for state in staged if state.pool.name in pulls]
     targets = [
         state.target
         for state in staged
         if host.has_image(state.target)
         or host.name in pulls.get(state.pool.name, ())
-        or _was_refused(host, state)
+        or (state.pool.name in pulls and _was_refused(host, state))
     ]
     kept = [
         state.last_good
-        for state in staged
-        if state.is_rolling
-        and state.last_good
+        for state in rolling
+        if state.last_good
         and host.has_image(state.last_good)
         # The image of a Pod to come has no room beside it.
+        and not _was_dropped(host, state)
         and host.name not in cold_hosts(state, host_states(state, [host]), _others(state, ordered))
     ]
     return tuple(dict.fromkeys((*targets, *kept)))
@@ -179,8 +209,12 @@ def _images(
 
 def _was_refused(host: Host, state: StagingState) -> bool:
     """Return whether the request must stay as it is, because a changed one would be tried again at once."""
-    is_reported = host.staged(state.target) is not None
-    return state.stages and is_reported and host.is_requested(state.target)
+    return host.staged(state.target) is not None and host.is_requested(state.target)
+
+
+def _was_dropped(host: Host, state: StagingState) -> bool:
+    """Return whether the host was requested to replace the last good image; until it has reported, that must not change."""
+    return host.is_requested(state.target) and not host.is_requested(state.last_good)
 
 
 def _others(state: StagingState, states: Sequence[StagingState]) -> list[StagingState]:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bramley.api.core import Node, Pod
 from bramley.api.names import host, labels
-from bramley.app import hosts, macs
+from bramley.app import hosts, macs, sample_images
 from bramley.base import errors
 from bramley.host import converge
 from bramley.host.progress import CommandStarted, Plan, Progress, Report
@@ -29,6 +30,8 @@ from tests.process.serving.processes import running
 from tools.agent_bundle import linux
 
 READY_TIMEOUT = timedelta(seconds=TIMEOUT)
+NAMESPACE = "default"
+ROOT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True)
@@ -77,24 +80,26 @@ async def wait_until_ready(mac: Mac, since: datetime) -> None:
 
 async def start_pod(mac: Mac, name: str) -> None:
     """Start a Pod on this Mac that runs until it is deleted."""
-    container = dict(macs.SAMPLE_POD["spec"]["containers"][0])
+    body = yaml.safe_load((ROOT / "examples/pod.yaml").read_text())
+    body["metadata"] = {"name": name}
+    body["spec"] |= {"nodeName": mac.name, "terminationGracePeriodSeconds": 5}
+    (container,) = body["spec"]["containers"]
     container["env"] = [{"name": "BRAMLEY_SIM_WORK", "value": "3600"}]
-    spec = {**macs.SAMPLE_POD["spec"], "containers": [container], "nodeName": mac.name}
-    body = {**macs.SAMPLE_POD, "metadata": {"name": name}, "spec": spec}
-    await mac.fleet.kube.create_wire(Pod.resource, body, namespace=macs.SAMPLE_NAMESPACE)
+    container["resources"] = {"limits": {"cpu": "2", "memory": "4Gi"}}
+    await mac.fleet.kube.create_wire(Pod.resource, body, namespace=NAMESPACE)
 
     async def is_running() -> bool:
-        pod = await mac.fleet.kube.get(Pod, name, namespace=macs.SAMPLE_NAMESPACE)
+        pod = await mac.fleet.kube.get(Pod, name, namespace=NAMESPACE)
         return pod.status.phase == "Running"
 
     await wait_until(is_running)
 
 
 async def delete_pod(mac: Mac, name: str) -> None:
-    await mac.fleet.kube.delete(Pod, name, namespace=macs.SAMPLE_NAMESPACE)
+    await mac.fleet.kube.delete(Pod, name, namespace=NAMESPACE)
 
     async def is_gone() -> bool:
-        pods = await mac.fleet.kube.list(Pod, namespace=macs.SAMPLE_NAMESPACE)
+        pods = await mac.fleet.kube.list(Pod, namespace=NAMESPACE)
         return name not in [pod.name for pod in pods.items]
 
     await wait_until(is_gone)
@@ -102,7 +107,7 @@ async def delete_pod(mac: Mac, name: str) -> None:
 
 async def read_log(mac: Mac, name: str) -> bytes:
     text = b""
-    async for block in mac.fleet.kube.logs(name, macs.SAMPLE_NAMESPACE):
+    async for block in mac.fleet.kube.logs(name, NAMESPACE):
         text += block
     return text
 
@@ -111,7 +116,7 @@ def test_bare_mac_becomes_a_node_that_runs_pods(complete: Bootstrapped) -> None:
     async def scenario(mac: Mac) -> None:
         await wait_until_ready(mac, complete.since)
         node = await mac.fleet.kube.get(Node, mac.name)
-        assert node.metadata.labels[labels.FLEET] == macs.FLEET
+        assert node.metadata.labels[labels.FLEET] == sample_images.FLEET
         await start_pod(mac, "worker")
 
         await wait_until(lambda: log_contains(mac, "worker", b"is up"))

@@ -12,12 +12,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bramley.app import macs
+import yaml
+
+from bramley.app import macs, pools, sample_images
 from bramley.sim.mac.folder import MacFolder
 from tests.process.serving.processes import TIMEOUT_SECONDS, Bramley, running, until
 from tests.process.threaded import in_a_thread
 
 PODS = "/api/v1/namespaces/default/pods"
+POOL = f"/apis/tuist.dev/v1alpha1/namespaces/default/runnerpools/{pools.SAMPLE_NAME}"
+EXAMPLE = Path(__file__).parents[3] / "examples/pod.yaml"
 
 
 @contextmanager
@@ -39,14 +43,44 @@ def left(place: Path) -> list[int]:
     return [pid for mac in macs if mac.is_dir() for pid in MacFolder(mac).processes()]
 
 
-def pod(server: Bramley, name: str = macs.SAMPLE_NAME) -> dict[str, Any]:
+def a_pod(name: str, *, work: int = 600, code: int = 0, **spec: Any) -> dict[str, Any]:
+    """Return the example Pod with another name and behaviour; it is small enough to fit beside runners."""
+    body: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
+    (container,) = body["spec"]["containers"]
+    script = {"BRAMLEY_SIM_WORK": str(work), "BRAMLEY_SIM_CODE": str(code)}
+    container["env"] = [{"name": key, "value": value} for key, value in script.items()]
+    container["resources"] = {"limits": {"cpu": "2", "memory": "4Gi"}}
+    body["metadata"] = {"name": name}
+    body["spec"] |= {"terminationGracePeriodSeconds": 5, **spec}
+    return body
+
+
+def pod(server: Bramley, name: str) -> dict[str, Any]:
     found: dict[str, Any] = server.request("GET", f"{PODS}/{name}")[1]
     return found
 
 
-def phase(server: Bramley, name: str = macs.SAMPLE_NAME) -> str:
+def phase(server: Bramley, name: str) -> str:
     found = pod(server, name)
     return str(found["status"].get("phase", "")) if found["kind"] == "Pod" else ""
+
+
+def pool(server: Bramley) -> dict[str, Any]:
+    """Return the status of the sample pool."""
+    found: dict[str, Any] = server.request("GET", POOL)[1]
+    status: dict[str, Any] = found.get("status", {}) if found["kind"] == "RunnerPool" else {}
+    return status
+
+
+def set_image(server: Bramley, image: str) -> int:
+    """Replace the pool by one with another image and return the status code; the controller may have changed it meanwhile."""
+    body = server.request("GET", POOL)[1]
+    body["spec"]["image"] = image
+    return server.request("PUT", POOL, body)[0]
+
+
+def has_runners(server: Bramley, count: int) -> bool:
+    return bool(pool(server).get("readyReplicas", 0) == count)
 
 
 def nodes(server: Bramley) -> list[str]:
@@ -55,7 +89,9 @@ def nodes(server: Bramley) -> list[str]:
 
 
 @in_a_thread
-def test_macs_join_and_run_the_sample_and_other_pods_to_their_end(tmp_path: Path) -> None:
+def test_macs_join_and_run_a_pool_that_is_rolled_and_other_pods_to_their_end(
+    tmp_path: Path,
+) -> None:
     with up(tmp_path, macs=2) as server:
         printed = server.out.read_text()
         assert printed.count("Ready after") == 2
@@ -63,34 +99,38 @@ def test_macs_join_and_run_the_sample_and_other_pods_to_their_end(tmp_path: Path
         kubeconfig = tmp_path / "data" / "macs" / "mac-1" / "kubeconfig"
         assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
 
-        until(lambda: phase(server) == "Running")
-        mine = {
-            **macs.SAMPLE_POD,
-            "metadata": {"name": "mine"},
-            "spec": dict(macs.SAMPLE_POD["spec"]),
-        }
-        script = {"BRAMLEY_SIM_WORK": "1", "BRAMLEY_SIM_CODE": "3"}
-        mine["spec"]["containers"] = [
-            {
-                **macs.SAMPLE_POD["spec"]["containers"][0],
-                "env": [{"name": name, "value": value} for name, value in script.items()],
-            }
-        ]
-        assert server.request("POST", PODS, mine)[0] == 201
+        until(lambda: has_runners(server, 2))
+        assert server.request("POST", PODS, a_pod("mine", work=1, code=3))[0] == 201
         until(lambda: phase(server, "mine") == "Failed")
         ended = pod(server, "mine")["status"]["containerStatuses"][0]["state"]["terminated"]
         assert (ended["exitCode"], ended["reason"]) == (3, "Error")
+        server.request("DELETE", f"{PODS}/mine")
 
-        for name in ("mine", macs.SAMPLE_NAME):
-            server.request("DELETE", f"{PODS}/{name}")
+        until(lambda: set_image(server, sample_images.SECOND) == 200)
+        until(lambda: pool(server).get("lastGoodImage") == sample_images.SECOND)
+
+        server.request("DELETE", POOL)
         until(lambda: server.request("GET", PODS)[1]["items"] == [])
         assert list((tmp_path / "data" / "macs").glob("mac-*/tart/vms/default-*")) == []
 
 
 @in_a_thread
+def test_deleted_sample_pool_stays_deleted(tmp_path: Path) -> None:
+    with up(tmp_path, macs=1) as server:
+        until(lambda: has_runners(server, 1))
+        server.request("DELETE", POOL)
+        until(lambda: server.request("GET", POOL)[0] == 404)
+
+    with up(tmp_path, macs=1) as server:
+        assert server.request("POST", PODS, a_pod("mine", work=1))[0] == 201
+        until(lambda: phase(server, "mine") == "Succeeded")
+        assert server.request("GET", POOL)[0] == 404
+
+
+@in_a_thread
 def test_signal_ends_macs_and_vms_before_the_server(tmp_path: Path) -> None:
     with up(tmp_path, macs=1) as server:
-        until(lambda: phase(server) == "Running")
+        until(lambda: has_runners(server, 1))
         assert len(left(tmp_path)) >= 4
 
         assert server.stop(signal.SIGINT) == 0
@@ -101,7 +141,7 @@ def test_signal_ends_macs_and_vms_before_the_server(tmp_path: Path) -> None:
 @in_a_thread
 def test_processes_of_a_killed_start_do_not_block_the_next_one(tmp_path: Path) -> None:
     with up(tmp_path, macs=1) as server:
-        until(lambda: phase(server) == "Running")
+        until(lambda: has_runners(server, 1))
         server.stop(signal.SIGKILL)
         orphans = left(tmp_path)
         assert len(orphans) >= 4
@@ -109,7 +149,10 @@ def test_processes_of_a_killed_start_do_not_block_the_next_one(tmp_path: Path) -
         with up(tmp_path, macs=1) as again:
             assert "Ready after" in again.out.read_text()
             assert set(orphans) & set(left(tmp_path)) == set()
-            until(lambda: phase(again) == "Running")
+            # The runner whose VM was killed is replaced.
+            assert again.request("POST", PODS, a_pod("mine"))[0] == 201
+            until(lambda: phase(again, "mine") == "Running")
+            until(lambda: has_runners(again, 1))
 
 
 @in_a_thread
@@ -148,19 +191,14 @@ def only(pids: list[int]) -> int:
 def test_fewer_macs_than_before_leave_no_node_and_no_pod_behind(tmp_path: Path) -> None:
     with up(tmp_path, macs=2) as server:
         assert nodes(server) == ["mac-1", "mac-2"]
-        bound = {
-            **macs.SAMPLE_POD,
-            "metadata": {"name": "bound"},
-            "spec": dict(macs.SAMPLE_POD["spec"]),
-        }
-        bound["spec"]["nodeName"] = "mac-2"
+        bound = a_pod("bound", nodeName="mac-2")
         assert server.request("POST", PODS, bound)[0] == 201
         until(lambda: phase(server, "bound") == "Running")
 
     with up(tmp_path, macs=1) as server:
         until(lambda: nodes(server) == ["mac-1"])
         assert server.request("GET", f"{PODS}/bound")[0] == 404
-        until(lambda: phase(server) == "Running")
+        until(lambda: has_runners(server, 2))
 
 
 @in_a_thread
@@ -189,8 +227,10 @@ def test_zero_macs_create_no_folder(tmp_path: Path) -> None:
         printed = server.out.read_text()
 
         assert nodes(server) == []
+        until(lambda: server.request("GET", POOL.rpartition("/")[0])[0] == 200)
+        assert server.request("GET", POOL)[0] == 404
     assert not (tmp_path / "data" / "macs").exists()
-    assert macs.SAMPLE_NAME not in printed
+    assert pools.SAMPLE_NAME not in printed
 
 
 @in_a_thread

@@ -108,8 +108,8 @@ def test_commands_that_up_prints_work_in_their_order(tmp_path: Path, kubectl: Pa
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(commands) <= 6
-    assert "pod/sample condition met" in done.stdout
-    assert "runnerpools.tuist.dev created" in done.stdout
+    assert "runnerpool.tuist.dev/macos condition met" in done.stdout
+    assert "Rolled out: every runner has image" in done.stdout
     header, node = done.stdout.partition("WIDE\n")[2].splitlines()
     assert "OS-IMAGE" in header
     assert re.search(r"tart-kubelet-v0 .* macOS 26\.3 \(25D125\) .* tart://[0-9.]+$", node.rstrip())

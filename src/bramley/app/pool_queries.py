@@ -1,0 +1,156 @@
+"""What `bramley rollout`, `explain` and `status` read from a cluster, and the annotations that `rollout` writes.
+
+`spec.image` is never written: it belongs to the owner of the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from bramley.api import names
+from bramley.api.core import Event, Node
+from bramley.api.meta import moment
+from bramley.api.names import labels
+from bramley.api.pod import Pod
+from bramley.api.runner_pool import RunnerPool
+from bramley.app.agent_access import Cluster
+from bramley.base import errors
+from bramley.kube import config_loader
+from bramley.kube.client import Client
+from bramley.kube.http import HttpTransport
+from bramley.runners.explanation import pods, pools, rolls
+from bramley.runners.explanation.pods import PodFacts
+from bramley.runners.explanation.pools import PoolFacts
+from bramley.runners.explanation.rolls import RollProgress
+from bramley.runners.explanation.values import EventNote, Explanation
+
+# A command of people fails soon instead of retrying for long.
+_DEADLINE = timedelta(seconds=15)
+_EVENTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Fleets:
+    """All hosts, pools and runner Pods of a cluster."""
+
+    nodes: tuple[Node, ...]
+    pools: tuple[RunnerPool, ...]
+    pods: tuple[Pod, ...]
+
+    def hosts_of(self, pool: RunnerPool) -> int:
+        """Return how many hosts the fleet of a pool has."""
+        selector = pool.spec.fleet_selector
+        return sum(node.metadata.labels.get(labels.FLEET) == selector for node in self.nodes)
+
+    def progress(self) -> list[RollProgress]:
+        """Return the progress of each pool."""
+        ordered = sorted(self.pools, key=lambda each: (each.namespace or "", each.name))
+        return [rolls.progress(each, hosts=self.hosts_of(each)) for each in ordered]
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """A client, and the namespace that names without one belong to."""
+
+    kube: Client
+    namespace: str
+
+    async def pool(self, name: str) -> RunnerPool:
+        """Return a pool; the error for one that does not exist names those that do."""
+        try:
+            return await self.kube.get(RunnerPool, name, namespace=self.namespace)
+        except errors.NotFound:
+            known = pools.known_pools(await self._all_pools())
+        raise errors.BadConfiguration(
+            f"pool {name} does not exist in namespace {self.namespace}; existing pools: {known}"
+        )
+
+    async def progress(self, name: str) -> RollProgress:
+        """Return the progress of a pool."""
+        pool = await self.pool(name)
+        fleet = {labels.FLEET: pool.spec.fleet_selector}
+        hosts = (await self.kube.list(Node, labels=fleet)).items
+        return rolls.progress(pool, hosts=len(hosts))
+
+    async def fleets(self) -> Fleets:
+        """Return everything about pools, in all namespaces."""
+        nodes = (await self.kube.list(Node, labels=labels.FLEET)).items
+        runner_pods = (await self.kube.list(Pod, labels={labels.RUNNER: labels.TRUE})).items
+        return Fleets(tuple(nodes), tuple(await self._all_pools()), tuple(runner_pods))
+
+    async def explain_pool(self, name: str, *, now: datetime) -> Explanation:
+        """Return the explanation of a pool."""
+        pool = await self.pool(name)
+        fleets = await self.fleets()
+        same = [each for each in fleets.pools if each.namespace == pool.namespace]
+        events = await self._events(RunnerPool.resource.kind, pool.name, pool.uid)
+        facts = PoolFacts(pool, same, fleets.pods, fleets.nodes, events)
+        return pools.explain_pool(facts, now=now)
+
+    async def explain_pod(self, name: str, *, now: datetime) -> Explanation:
+        """Return the explanation of a Pod."""
+        try:
+            pod = await self.kube.get(Pod, name, namespace=self.namespace)
+        except errors.NotFound:
+            message = f"Pod {name} does not exist in namespace {self.namespace}"
+            raise errors.BadConfiguration(message) from None
+        facts = PodFacts(
+            pod,
+            await self._pool_of(pod),
+            (await self.kube.list(Node)).items,
+            (await self.kube.list(Pod, fields="spec.nodeName!=")).items,
+            await self._events(Pod.resource.kind, pod.name, pod.uid),
+        )
+        return pods.explain_pod(facts, now=now)
+
+    async def annotate(self, pool: RunnerPool, **changes: str | None) -> None:
+        """Set or, with None, remove annotations of exactly this pool, by the names of their constants."""
+        annotations = {getattr(names.annotations, key): value for key, value in changes.items()}
+        await self.kube.merge_patch(
+            RunnerPool,
+            pool.name,
+            {"metadata": {"annotations": annotations}},
+            namespace=pool.namespace,
+            uid=pool.uid,
+        )
+
+    async def _all_pools(self) -> list[RunnerPool]:
+        try:
+            return (await self.kube.list(RunnerPool)).items
+        except errors.NotFound as error:
+            raise errors.BadConfiguration(
+                "the server has no RunnerPools; install them with: bramley crds | kubectl apply -f -"
+            ) from error
+
+    async def _pool_of(self, pod: Pod) -> RunnerPool | None:
+        name = pod.metadata.labels.get(labels.RUNNER_POOL)
+        if not name:
+            return None
+        try:
+            return await self.kube.get(RunnerPool, name, namespace=pod.namespace)
+        except errors.NotFound:
+            return None
+
+    async def _events(self, kind: str, name: str, uid: str) -> tuple[EventNote, ...]:
+        fields = f"involvedObject.kind={kind},involvedObject.name={name}"
+        found = (await self.kube.list(Event, namespace=self.namespace, fields=fields)).items
+        notes = [_event(each) for each in found if each.involved_object.uid in {uid, ""}]
+        dated = [note for note in notes if note.last_at is not None]
+        return tuple(sorted(dated, key=lambda note: str(note.last_at))[-_EVENTS:])
+
+
+def _event(event: Event) -> EventNote:
+    exact = (event.series.last_observed_time if event.series else None) or event.event_time
+    last_at = event.last_timestamp or (moment(exact) if exact else event.first_timestamp)
+    return EventNote(type=event.type, reason=event.reason, message=event.message, last_at=last_at)
+
+
+@asynccontextmanager
+async def connected(cluster: Cluster, namespace: str | None) -> AsyncIterator[Queries]:
+    """Connect to a cluster; without a namespace, that of the kubeconfig's context counts."""
+    config = config_loader.load(cluster.kubeconfig, cluster.context)
+    async with Client(HttpTransport(config)) as kube:
+        yield Queries(kube.within(_DEADLINE), namespace or config.namespace or "default")

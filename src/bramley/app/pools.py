@@ -1,0 +1,137 @@
+"""The pool controllers of `bramley up`: they run in its process, on a sample pool that uses the simulated Macs.
+
+There is no dispatch server yet, so runners get no jobs, and the controller itself deletes the idle Pods that a roll drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from bramley.api import crds
+from bramley.api.apiextensions import CustomResourceDefinition
+from bramley.api.runner_pool import RunnerPool
+from bramley.app import sample_images
+from bramley.base import errors, log
+from bramley.base.backoff import Backoff
+from bramley.base.clock import Clock
+from bramley.kube.client import Client
+from bramley.runners import controllers
+from bramley.runtime.manager import Manager, ManagerSettings
+
+logger = log.get(__name__)
+
+Connect = Callable[[], Client]
+
+# Commands of users need no flag for the namespace.
+NAMESPACE = "default"
+SAMPLE_NAME = "macos"
+_FIELD_MANAGER = "bramley"
+_RESTART = Backoff(timedelta(seconds=1), timedelta(minutes=1))
+_DRAIN = timedelta(seconds=5)
+
+
+def sample_pool(replicas: int) -> dict[str, Any]:
+    """Return the sample pool; its runners are so small that each Mac has place for two."""
+    return {
+        "apiVersion": RunnerPool.resource.api_version,
+        "kind": RunnerPool.resource.kind,
+        "metadata": {"name": SAMPLE_NAME},
+        "spec": {
+            "image": sample_images.FIRST,
+            "fleetSelector": sample_images.FLEET,
+            "dispatchLabel": "tuist-macos",
+            "runnerLabels": ["self-hosted", "macOS", "ARM64"],
+            "replicas": replicas,
+            "podCPUMilli": 4000,
+            "podMemoryMB": 6144,
+            "rollout": {"maxConcurrentPercent": 34},
+        },
+    }
+
+
+@dataclass(slots=True)
+class PoolControllers:
+    """The pool controllers of one server; `run` until `stop`. After a bug they start again, while the server keeps serving."""
+
+    connect: Connect
+    clock: Clock
+    rng: random.Random
+    # How many runners the sample pool gets, and the file that records that it was created; 0 creates none.
+    sample_replicas: int = 0
+    sample_mark: Path | None = None
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    _stopping: bool = False
+    _manager: Manager | None = None
+
+    def stop(self) -> None:
+        """Begin to stop."""
+        self._stopping = True
+        if self._manager is not None:
+            self._manager.stop()
+
+    async def run(self) -> None:
+        """Install the definitions, create the sample pool, and reconcile pools until stopped."""
+        failures = 0
+        while not self._stopping:
+            with errors.Captured() as captured:
+                await self._run()
+            if captured.error is not None and not self._stopping:
+                failures += 1
+                pause = _RESTART.delay(failures, self.rng)
+                logger.error(
+                    "Pool controllers failed; restarting them",
+                    exc=captured.error,
+                    retry_after=pause,
+                )
+                await asyncio.sleep(pause.total_seconds())
+
+    async def _run(self) -> None:
+        async with self.connect() as kube:
+            await install_definitions(kube)
+            await self._create_sample(kube)
+            registry = CollectorRegistry()
+            self._manager = manager = Manager(
+                kube,
+                clock=self.clock,
+                rng=self.rng,
+                registry=registry,
+                settings=ManagerSettings(drain=_DRAIN, tune_gc=False),
+            )
+            controllers.add(
+                manager, controllers.Settings(NAMESPACE), clock=self.clock, registry=registry
+            )
+            # `stop` may have been called before there was a manager to stop.
+            if self._stopping:
+                return
+            self.ready.set()
+            await manager.run()
+
+    async def _create_sample(self, kube: Client) -> None:
+        """Create the sample pool, once: one that was deleted stays deleted."""
+        mark = self.sample_mark
+        if not self.sample_replicas or mark is None or mark.exists():
+            return
+        try:
+            body = sample_pool(self.sample_replicas)
+            await kube.create_wire(RunnerPool.resource, body, namespace=NAMESPACE)
+        except errors.AlreadyExists:
+            logger.info("Sample pool already exists", pool=SAMPLE_NAME)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+
+
+async def install_definitions(kube: Client) -> None:
+    """Install the CustomResourceDefinitions of this version, or update those of an earlier one."""
+    for manifest in crds.manifests():
+        name = manifest["metadata"]["name"]
+        await kube.apply(
+            CustomResourceDefinition, name, manifest, manager=_FIELD_MANAGER, force=True
+        )

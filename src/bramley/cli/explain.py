@@ -1,0 +1,108 @@
+"""`bramley explain`: what a pool or a Pod waits for, since when, on which host, and what happens next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bramley.base.errors import BadConfiguration
+from bramley.cli.options import Context, Kubeconfig, Output, OutputFormat, to_json
+from bramley.cli.pool_options import POD_KINDS, POOL_KINDS, Namespace
+
+if TYPE_CHECKING:
+    from bramley.app.agent_access import Cluster
+    from bramley.runners.explanation.values import Explanation, HostNote, PodNote
+
+Subject = Annotated[
+    str, typer.Argument(help="What to explain: pool/NAME or pod/NAME.", metavar="KIND/NAME")
+]
+
+
+def explain(
+    subject: Subject,
+    *,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputFormat = Output.TEXT,
+) -> None:
+    """Explain what a pool or a Pod waits for, since when, on which host, and what happens next.
+
+    \b
+    Examples:
+      bramley explain pool/macos
+      bramley explain pod/macos-runner-04a9d639 -n tuist-runners
+      bramley explain pool/macos -o json
+    """  # noqa: D301 - click keeps the lines of a paragraph that starts so
+    from bramley.app.agent_access import Cluster
+
+    kind, _, name = subject.partition("/")
+    if not name or kind not in POOL_KINDS | POD_KINDS:
+        raise BadConfiguration(
+            f"{subject!r} cannot be explained; write it as pool/NAME or pod/NAME"
+        )
+    now = datetime.now(UTC)
+    cluster = Cluster(kubeconfig, context)
+    explanation = asyncio.run(_fetch(name, cluster, namespace, is_pool=kind in POOL_KINDS, now=now))
+    if output is Output.JSON:
+        typer.echo(to_json(explanation))
+    else:
+        typer.echo("\n".join(lines(explanation, now=now)))
+
+
+async def _fetch(
+    name: str, cluster: Cluster, namespace: str | None, *, is_pool: bool, now: datetime
+) -> Explanation:
+    from bramley.app import pool_queries
+
+    async with pool_queries.connected(cluster, namespace) as queries:
+        if is_pool:
+            return await queries.explain_pool(name, now=now)
+        return await queries.explain_pod(name, now=now)
+
+
+def lines(explanation: Explanation, *, now: datetime) -> Iterator[str]:
+    """Yield the lines of an explanation."""
+    from bramley.runners.explanation.values import age
+
+    since = age(explanation.since, now)
+    yield f"{explanation.subject}: {explanation.state}{f' for {since}' if since else ''}"
+    yield f"  {explanation.summary}"
+    yield from _section("Waits for", explanation.waits_for)
+    yield from _section("Next", (explanation.next,) if explanation.next else ())
+    problems = (
+        f"{each.type}={each.status} for {age(each.since, now)}: {each.message or each.reason}"
+        for each in explanation.problems
+    )
+    yield from _section("Problems", tuple(problems))
+    yield from _section("Notes", explanation.notes)
+    yield from _section("Pods", tuple(_pod(each, now) for each in explanation.pods))
+    yield from _section("Hosts", tuple(_host(each) for each in explanation.hosts))
+    events = (
+        f"{age(each.last_at, now):>8}  {each.reason}: {each.message}" for each in explanation.events
+    )
+    yield from _section("Events", tuple(events))
+
+
+def _section(title: str, texts: tuple[str, ...]) -> Iterator[str]:
+    if texts:
+        yield f"{title}:"
+        yield from (f"  {text}" for text in texts)
+
+
+def _pod(note: PodNote, now: datetime) -> str:
+    from bramley.runners.explanation.values import age
+
+    where = f" on {note.node}" if note.node else ""
+    since = age(note.since, now)
+    return f"{note.name}{where} {note.state}{f' ({since})' if since else ''}"
+
+
+def _host(note: HostNote) -> str:
+    image = f"; {note.image}" if note.image else ""
+    slots = f"; {note.free} of {note.slots} slots free" if note.slots else ""
+    return f"{note.name} {note.state}{image}{slots}"
