@@ -7,7 +7,7 @@ WORKERS := 3
 # Tests start Python hundreds of times; compiled modules save a third of the time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install up test test-fast check fmt bench mutants lock clean
+.PHONY: help install up test test-fast soak check fmt bench mutants lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +27,9 @@ test: check ## Run make check, then every tier of tests; TIERS=unit,process sele
 test-fast: $(READY) ## Run the tests that need only Python, without those marked long, in about a minute
 	@TIERS=unit,meta,scenarios HYPOTHESIS_PROFILE=fast TMPDIR=$$($(PYTHON_IN) -m tools.memory_folder) \
 		$(PYTHON_IN) -m pytest -n $(WORKERS) -m 'not long' -o tmp_path_retention_policy=failed tests/unit tests/meta tests/scenarios
+
+soak: $(READY) ## Run thousands of seeded scenarios; SEEDS=100 runs fewer
+	@TIERS=scenarios $(PYTHON_IN) -m pytest -n $(WORKERS) -m soak tests/scenarios
 
 check: $(READY) ## Check lint, format, lengths, types, layers and generated files
 	@$(PYTHON_IN) -m tools.check

@@ -33,6 +33,7 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 ENDED = pytest.StashKey[Ends]()
 MARKERS = (
     "side_by_side: coroutines that mostly wait and share their fixtures; those of one module run concurrently",
+    "soak: thousands of seeded runs; only `make soak` selects it",
     "long: every case of a test that has a short form beside it; `make test-fast` deselects it",
     # Declared here as well, because mutants run with pytest's plugins off.
     "flaky(reruns): how often a failed test is run again",
@@ -83,6 +84,8 @@ def folder_of(path: Path) -> str:
 def group_of(nodeid: str) -> str:
     """Return the group of tests that one worker runs; modules outside the long groups are groups of their own."""
     module = nodeid.partition("::")[0]
+    if module.endswith("_soak.py"):
+        return nodeid
     found = (group for folder, group in GROUPS.items() if module.startswith(folder + "/"))
     return next(found, module)
 
@@ -121,10 +124,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         selected = tiers.selected(os.environ.get("TIERS", ""))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
-    deselected = [item for item in items if tier_of(item) not in selected]
-    if deselected:
-        config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if tier_of(item) in selected]
+    soaks = "soak" in config.option.markexpr
+    chosen = [
+        item
+        for item in items
+        if tier_of(item) in selected and (soaks or item.get_closest_marker("soak") is None)
+    ]
+    if len(chosen) < len(items):
+        kept = set(chosen)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = chosen
     if hasattr(config, "workerinput"):  # a worker of pytest-xdist
         items.sort(key=lambda item: start_order(item.nodeid))
 

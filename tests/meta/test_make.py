@@ -33,6 +33,7 @@ def test_make_without_a_target_lists_every_target() -> None:
         "up",
         "test",
         "test-fast",
+        "soak",
         "check",
         "fmt",
         "bench",

@@ -70,6 +70,11 @@ class Fleet:
         """Return the names of the hosts that take Pods."""
         return frozenset(host.name for host in self.hosts if host.is_usable)
 
+    @property
+    def draining(self) -> frozenset[str]:
+        """Return the names of the hosts that are cordoned or being deleted."""
+        return frozenset(host.name for host in self.hosts if host.is_draining)
+
     def siblings(self, view: PoolView) -> list[PoolView]:
         """Return the other pools."""
         return [each for each in self.pools if each.pool.name != view.pool.name]
@@ -117,12 +122,8 @@ def decide(view: PoolView, fleet: Fleet, inputs: Inputs) -> Decision:
     is_tried = new.is_tried_by(view.pool)
     staged = StagingState(view.pool, new.target, new.last_good, is_tried, view.pods)
     state = view.state_for(new.target)
-    room = roll.room(
-        state,
-        [each.state for each in siblings],
-        phase=_phase_room(view.pool, new, state),
-        has_last_good=bool(new.last_good),
-    )
+    phase, has_good = _phase_room(view.pool, new, state), bool(new.last_good)
+    room = roll.room(state, [each.state for each in siblings], phase=phase, has_last_good=has_good)
     failures = _host_failures(view, inputs.now)
     avoid = _avoided(failures, fleet)
     share = _share(view, fleet, places)
@@ -139,7 +140,7 @@ def decide(view: PoolView, fleet: Fleet, inputs: Inputs) -> Decision:
             target_slots=_target_slots(staged, state, places, drainable - {*avoid}),
             requires_golden=staged.mode == "Required",
             drainable_hosts=drainable,
-            cordoned_hosts=frozenset(host.name for host in fleet.hosts if host.is_draining),
+            cordoned_hosts=fleet.draining,
             deletes_drained=not inputs.has_dispatch,
             tried_image=new.target if is_tried else "",
             waiting_since=inputs.waiting_since,

@@ -211,13 +211,13 @@ class _Creation:
 
     def _is_limited(self, numbers: Iterable[int]) -> bool:
         """Return whether only as many Pods may get the target image as the caps leave."""
-        state = self.state
+        state, target = self.state, self.state.roll.target
         if not state.last_good or not state.roll.is_complete:
             return bool(state.last_good)
         # The successors of the very last stale Pods are still part of the roll.
         previous = map(self._previous, numbers)
-        was_stale = any(p is not None and roll.is_stale(p, state.roll.target) for p in previous)
-        return was_stale and not state.is_full
+        was_stale = any(p is not None and roll.is_stale(p, target) for p in previous)
+        return was_stale and not state.is_full and not roll.is_same_image(state.last_good, target)
 
     def _previous(self, number: int) -> RunnerPod | None:
         has_pod = number < len(self.slots) and self.slots[number].counter
@@ -228,9 +228,8 @@ class _Creation:
         pending = self._pending(self._previous(number))
         if pending is None:
             return
-        if number >= len(self.slots):
-            # Slots in between, if any, stay free.
-            self.slots += [Slot()] * (number - len(self.slots) + 1)
+        # Slots in between, if any, stay free.
+        self.slots += [Slot()] * (number - len(self.slots) + 1)
         counter = slot.counter + 1
         self.slots[number] = Slot(
             counter=counter, active=True, pending=pending, failures=slot.failures

@@ -107,15 +107,6 @@ def next_status(
     )
 
 
-def with_condition(
-    status: RunnerPoolStatus, condition: Condition, *, now: datetime
-) -> RunnerPoolStatus:
-    """Return the status with one more condition, or with another one of this type."""
-    return msgspec.structs.replace(
-        status, conditions=conditions.put(status.conditions, condition, now=now)
-    )
-
-
 def patch(old: RunnerPoolStatus, new: RunnerPoolStatus) -> dict[str, Any]:
     """Return the fields that differ, as a merge patch; a field that is absent in the new status becomes null."""
     after: dict[str, Any] = {**_ZEROS, **msgspec.to_builtins(new)}

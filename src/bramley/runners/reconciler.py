@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from bramley.api import conditions
 from bramley.api.core import Node
 from bramley.api.meta import Condition
 from bramley.api.names import conditions as types
@@ -306,10 +307,10 @@ class PoolReconciler:
             reason = "NameTooLong"
             text = f"metadata.name has more than {_MAX_NAME_LENGTH} characters; create the pool under a shorter name"
         condition = Condition(type=types.SUPPORTED, status="False", reason=reason, message=text)
-        status = pool_status.with_condition(pool.status, condition, now=self.clock.now())
-        changes = pool_status.patch(pool.status, status)
-        if changes:
-            await self._write(pool, changes)
+        found = conditions.put(pool.status.conditions, condition, now=self.clock.now())
+        if found != pool.status.conditions:
+            # Nothing else of the status: another controller may reconcile the pool.
+            await self._write(pool, {"conditions": msgspec.to_builtins(found)})
         return Settled()
 
 

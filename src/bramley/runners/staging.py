@@ -21,6 +21,7 @@ from bramley.runners.pods import RunnerPod
 _MEGABYTE = 1e6
 # Megabytes per second; 0 would not be a valid limit.
 _LEAST_SHARE = 0.001
+_UNKNOWN_FAILURE = "the host reported no reason"
 # An image that so many hosts could not pull, and none could, does not exist; more hosts need not try.
 _FAILED_PULLS_TO_STOP = 3
 _LATEST = datetime.max.replace(tzinfo=UTC)
@@ -92,22 +93,27 @@ def host_states(state: StagingState, hosts: Sequence[Host]) -> HostStates:
     for host in hosts:
         if not host.is_usable:
             continue
-        reported = host.staged(state.target)
+        failure = _failure(host, state.target)
         if host.has_image(state.target):
             ready.add(host.name)
-        elif reported is not None and reported.state is State.FAILED and _is_current(host):
-            if reported.message.startswith(NO_ROOM):
-                no_room.add(host.name)
-            else:
-                failed[host.name] = reported.message
+        elif failure.startswith(NO_ROOM):
+            no_room.add(host.name)
+        elif failure:
+            failed[host.name] = failure
         elif host.is_requested(state.target):
             pulling.add(host.name)
     return HostStates(frozenset(ready), frozenset(pulling), frozenset(no_room), failed)
 
 
-def _is_current(host: Host) -> bool:
-    """Return whether the report of a host is about its current request."""
-    return host.report is not None and host.report.request == request_id(host.request)
+def _failure(host: Host, image: str) -> str:
+    """Return why a host could not pull an image that it is requested to have; empty if it did not fail."""
+    reported = host.staged(image)
+    if reported is None or reported.state is not State.FAILED or not host.is_requested(image):
+        return ""
+    is_current = host.report is not None and host.report.request == request_id(host.request)
+    # Another request may be one that there is room for.
+    is_over = reported.message.startswith(NO_ROOM) and not is_current
+    return "" if is_over else reported.message or _UNKNOWN_FAILURE
 
 
 def cold_hosts(

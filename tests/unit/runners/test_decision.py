@@ -295,6 +295,16 @@ def test_pools_share_the_places_of_their_fleet() -> None:
     assert [len(decide(view, fleet, Inputs(NOW)).plan.create) for view in views] == [2, 2]
 
 
+def test_no_pod_is_created_for_a_place_that_another_pool_still_uses() -> None:
+    busy = [a_pod(f"p{n}", node=f"h{n}", is_claimed=True) for n in range(4)]
+    large, small = PoolView(a_pool("a", replicas=4), tuple(busy)), PoolView(a_pool("b"))
+    fleet = a_fleet(large, small, hosts=[a_host(f"h{n}") for n in range(4)])
+
+    decision = decide(small, fleet, Inputs(NOW))
+
+    assert (decision.share, len(decision.plan.create)) == (2, 0)
+
+
 def test_pool_that_is_being_deleted_takes_no_places() -> None:
     views = [PoolView(a_pool("a", replicas=9)), PoolView(a_pool("b", replicas=9, deleting=True))]
     fleet = a_fleet(*views, hosts=[a_host(f"h{n}") for n in range(4)])

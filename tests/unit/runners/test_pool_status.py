@@ -215,9 +215,11 @@ def test_status_that_has_not_changed_has_an_empty_patch() -> None:
 
 
 def test_field_that_is_gone_becomes_null() -> None:
-    old = RunnerPoolStatus(roll_started_at=NOW)
+    old = RunnerPoolStatus(observed_generation=1, roll_started_at=NOW)
 
-    assert pool_status.patch(old, RunnerPoolStatus()) == {"rollStartedAt": None}
+    new = RunnerPoolStatus(observed_generation=1)
+
+    assert pool_status.patch(old, new) == {"rollStartedAt": None}
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from bramley.agent.images import staging
 from bramley.agent.images.image_requests import Ready
 from bramley.agent.images.staging import Staging, StagingSettings
 from bramley.api import names
+from bramley.api import staging as api_staging
 from bramley.api.core import Node
 from bramley.api.meta import ObjectMeta, to_wire
 from bramley.app import embedded
@@ -98,7 +98,7 @@ async def test_requested_images_are_staged_one_after_the_other_with_progress(wor
     await asyncio.sleep(30)
 
     report = await world.report()
-    assert report["request"] == staging.request_id(text)
+    assert report["request"] == api_staging.request_id(text)
     assert [image["state"] for image in report["images"]] == ["Pulling", "Waiting"]
     assert report["images"][0]["percent"] > 0
 
@@ -224,6 +224,6 @@ async def test_invalid_request_is_reported(world: Stage, text: str) -> None:
 
 def test_too_many_images_are_refused() -> None:
     with pytest.raises(errors.BadRequest):
-        staging.parse_request(
+        api_staging.parse_request(
             json.dumps({"images": [pinned(f"{index:x}"[-1]) + str(index) for index in range(17)]})
         )
