@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from bramley.api.runner_pool import RunnerPool
 from bramley.api.runner_pool_status import HostFailures
@@ -28,14 +29,14 @@ FAILURES_TO_AVOID = 3
 AVOIDED_FOR = timedelta(minutes=30)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PoolView:
     """One pool with its Pods."""
 
     pool: RunnerPool
     pods: tuple[RunnerPod, ...] = ()
 
-    @property
+    @cached_property
     def state(self) -> RollState:
         """Return the roll as the status describes it."""
         return self.state_for(rollout.target_of(self.pool))
@@ -53,7 +54,7 @@ class PoolView:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fleet:
     """All pools that share the same hosts, and these hosts."""
 
@@ -65,7 +66,7 @@ class Fleet:
         """Return the Pods of all pools."""
         return (pod for view in self.pools for pod in view.pods)
 
-    @property
+    @cached_property
     def usable(self) -> frozenset[str]:
         """Return the names of the hosts that take Pods."""
         return frozenset(host.name for host in self.hosts if host.is_usable)

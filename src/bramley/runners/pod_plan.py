@@ -135,7 +135,7 @@ def _settled(number: int, slot: Slot, state: PodState) -> Slot:
     """Return the slot with what its Pod shows: it exists, it works, or it has ended."""
     if not slot.active:
         return slot
-    pod = _pod_of(number, slot, state.roll.pods)
+    pod = state.roll.by_slot.get((number, slot.counter))
     if pod is None:
         # Announced and not observed: it is created again. Observed before and gone now: others deleted it.
         return slot if slot.pending is not None else msgspec.structs.replace(slot, active=False)
@@ -157,17 +157,13 @@ def _whole(when: datetime) -> datetime:
     return when.replace(microsecond=0)
 
 
-def _pod_of(number: int, slot: Slot, pods: Iterable[RunnerPod]) -> RunnerPod | None:
-    return next((p for p in pods if p.slot == number and p.counter == slot.counter), None)
-
-
 def _ended_badly(state: PodState) -> list[RunnerPod]:
     """Return the Pods whose failure is noticed only now."""
     return [
         pod
         for number, slot in enumerate(state.slots)
         if slot.active
-        and (pod := _pod_of(number, slot, state.roll.pods)) is not None
+        and (pod := state.roll.by_slot.get((number, slot.counter))) is not None
         and pod.is_failure
     ]
 
@@ -221,7 +217,9 @@ class _Creation:
 
     def _previous(self, number: int) -> RunnerPod | None:
         has_pod = number < len(self.slots) and self.slots[number].counter
-        return _pod_of(number, self.slots[number], self.state.roll.pods) if has_pod else None
+        return (
+            self.state.roll.by_slot.get((number, self.slots[number].counter)) if has_pod else None
+        )
 
     def _fill(self, number: int) -> None:
         slot = self.slots[number] if number < len(self.slots) else Slot()

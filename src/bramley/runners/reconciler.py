@@ -60,6 +60,8 @@ class Observations:
     pods: Informer[Any]
     nodes: Informer[Node]
     views: PodViews
+    # The host of each Node, as long as the Node is unchanged.
+    known_hosts: dict[str, tuple[Node, Host]] = field(default_factory=dict)
 
     def fleet(self, pool: RunnerPool) -> Fleet:
         """Return the fleet of a pool, with this state of the pool itself, which may be newer than the cache."""
@@ -80,7 +82,13 @@ class Observations:
 
     def hosts(self, selector: str) -> tuple[Host, ...]:
         """Return the hosts of a fleet."""
-        return tuple(map(host_of, self.nodes.cache.by_index(BY_FLEET, selector)))
+        return tuple(map(self._host, self.nodes.cache.by_index(BY_FLEET, selector)))
+
+    def _host(self, node: Node) -> Host:
+        known = self.known_hosts.get(node.name)
+        if known is None or known[0] is not node:
+            known = self.known_hosts[node.name] = (node, host_of(node))
+        return known[1]
 
 
 @dataclass(slots=True, eq=False)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 
 from bramley.api.runner_pool_status import DrainTicket, PendingPod, Slot
 from bramley.runners.pods import RunnerPod
@@ -23,7 +24,8 @@ _TURNOVER = "Turnover"
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots, so that what is computed from many Pods is computed once.
+@dataclass(frozen=True)
 class RollState:
     """What the limit of one pool's roll depends on; `draining` has the names of Pods with a ticket."""
 
@@ -39,39 +41,43 @@ class RollState:
         """Return how many Pods may be in flight."""
         return cap(self.percent, self.replicas)
 
-    @property
+    @cached_property
     def stale(self) -> list[RunnerPod]:
         """Return the Pods that are alive and have another image than the target."""
         return [pod for pod in self.pods if pod.is_alive and is_stale(pod, self.target)]
 
-    @property
+    @cached_property
     def is_in_progress(self) -> bool:
         """Return whether an idle stale Pod is alive, or is about to be created."""
         return any(pod.is_idle for pod in self.stale) or self._announces_stale
 
-    @property
+    @cached_property
     def is_complete(self) -> bool:
         """Return whether no Pod has another image than the target, with or without a job."""
         return not self.stale and not self._announces_stale
 
-    @property
+    @cached_property
     def _announces_stale(self) -> bool:
         pending = [slot.pending for _, slot in self.unseen]
         return any(
             each is not None and not is_same_image(each.image, self.target) for each in pending
         )
 
-    @property
+    @cached_property
+    def by_slot(self) -> dict[tuple[int, int], RunnerPod]:
+        """Return the Pods by slot and counter."""
+        return {(pod.slot, pod.counter): pod for pod in self.pods if pod.slot >= 0}
+
+    @cached_property
     def unseen(self) -> list[tuple[int, Slot]]:
         """Return the slots with a ticket whose Pod is not observed yet, with their numbers."""
-        seen = {(pod.slot, pod.counter) for pod in self.pods}
         return [
             (number, slot)
             for number, slot in enumerate(self.slots)
-            if slot.pending is not None and (number, slot.counter) not in seen
+            if slot.pending is not None and (number, slot.counter) not in self.by_slot
         ]
 
-    @property
+    @cached_property
     def drained(self) -> list[RunnerPod]:
         """Return the idle stale Pods that are marked or have a ticket; a Pod that was claimed no longer counts."""
         return [
@@ -80,13 +86,13 @@ class RollState:
             if pod.is_idle and (pod.is_marked or pod.name in self.draining)
         ]
 
-    @property
+    @cached_property
     def wrongly_marked(self) -> list[RunnerPod]:
         """Return the idle Pods of the target image that are marked: the mark would count in the next roll."""
         marked = (pod for pod in self.pods if pod.is_idle and pod.is_marked)
         return [pod for pod in marked if not is_stale(pod, self.target)]
 
-    @property
+    @cached_property
     def booting(self) -> list[RunnerPod]:
         """Return the idle Pods of the target image that the roll waits for."""
         return [
@@ -103,7 +109,7 @@ class RollState:
         """Return how many Pods the roll is changing; 0 if none is in progress."""
         return self.changing if self.is_in_progress else 0
 
-    @property
+    @cached_property
     def changing(self) -> int:
         """Return how many Pods are being changed, also while all stale Pods have a job.
 
@@ -118,7 +124,7 @@ class RollState:
         alive = sum(pod.is_alive and not is_stale(pod, self.target) for pod in self.pods)
         return len(self.drained) + alive + len(self.announced)
 
-    @property
+    @cached_property
     def announced(self) -> list[PendingPod]:
         """Return the Pods of the target image that have a ticket and are not observed yet."""
         pending = [slot.pending for _, slot in self.unseen]
@@ -153,8 +159,10 @@ def is_stale(pod: RunnerPod, target: str) -> bool:
 
 def is_same_image(one: str, other: str) -> bool:
     """Return whether two references name the same image: they are equal, or have the same digest under different tags."""
+    if one == other:
+        return True
     digest = one.partition("@")[2]
-    return one == other or (bool(digest) and digest == other.partition("@")[2])
+    return bool(digest) and digest == other.partition("@")[2]
 
 
 def was_in_flight(pod: RunnerPod) -> bool:

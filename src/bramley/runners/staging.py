@@ -208,9 +208,16 @@ def _images(
         and host.has_image(state.last_good)
         # The image of a Pod to come has no room beside it.
         and not _was_dropped(host, state)
-        and host.name not in cold_hosts(state, host_states(state, [host]), _others(state, ordered))
+        and not _is_cold(host, state, ordered)
     ]
     return tuple(dict.fromkeys((*targets, *kept)))
+
+
+def _is_cold(host: Host, state: StagingState, ordered: Sequence[StagingState]) -> bool:
+    # Most hosts have no report of a failure.
+    if not _failure(host, state.target):
+        return False
+    return host.name in cold_hosts(state, host_states(state, [host]), _others(state, ordered))
 
 
 def _was_refused(host: Host, state: StagingState) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 # The agent owns all labels with this prefix on its Node, and removes those that it no longer sets.
 PREFIX = "tuist.dev/"
@@ -70,6 +71,7 @@ COMPONENT_EGRESS = "macmini-egress"
 MANAGED_BY_MACHINES = "capi-scaleway-applesilicon"
 
 
+@lru_cache(maxsize=1024)
 def golden_hash(image: str) -> str:
     """Return the 16 hex digits of an image reference in label and VM names."""
     return hashlib.sha256(image.encode()).hexdigest()[:16]
