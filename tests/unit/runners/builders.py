@@ -116,12 +116,9 @@ def a_pool(
     **status: Any,
 ) -> RunnerPool:
     """Return a pool; other keywords are fields of its status."""
-    rollout = Rollout(
-        max_concurrent_percent=percent,
-        staging=staging or Staging(),
-        canary=canary or Canary(),
-        gate=gate or Gate(),
-    )
+    given = {"staging": staging, "canary": canary, "gate": gate}
+    parts: dict[str, Any] = {name: part for name, part in given.items() if part is not None}
+    rollout = Rollout(max_concurrent_percent=percent, **parts)
     return RunnerPool(
         metadata=ObjectMeta(
             name=name,

@@ -134,7 +134,7 @@ def test_verdict_over_canaries(trial: Trial, expected: Verdict) -> None:
     assert judgement.judge_canaries(trial).verdict is expected
 
 
-def test_slow_boot_asks_for_one_more_canary_before_the_image_is_rejected() -> None:
+def test_slow_boot_needs_one_more_canary_before_the_image_is_rejected() -> None:
     result = judgement.judge_canaries(a_trial(a_canary(150)))
 
     assert result.verdict is Verdict.PENDING
@@ -220,7 +220,7 @@ def test_failed_jobs_are_compared_in_percentage_points_with_enough_jobs_on_both_
     assert jobs(new, old, Gate(job_failure_points=10)).verdict is expected
 
 
-def test_failed_jobs_are_not_compared_unless_the_gate_says_so() -> None:
+def test_failed_jobs_are_not_compared_unless_configured() -> None:
     gate = Gate(job_failure_points=10)
 
     assert jobs((50, 50), (50, 0), Gate()).verdict is Verdict.PENDING

@@ -23,6 +23,50 @@ OWNER = {
 }
 GOLDEN = {"key": "tuist.dev/golden-1ef197decaccd88e", "operator": "Exists"}
 
+SPEC = {
+    "restartPolicy": "Never",
+    "automountServiceAccountToken": True,
+    "nodeSelector": {
+        "kubernetes.io/os": "darwin",
+        "tuist.dev/runtime": "tart",
+        "tuist.dev/fleet": "demo",
+    },
+    "tolerations": [{"key": "tuist.dev/macos", "operator": "Exists", "effect": "NoSchedule"}],
+    "affinity": {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "preference": {"matchExpressions": [GOLDEN]}}
+            ]
+        }
+    },
+    "containers": [
+        {
+            "name": "runner",
+            "image": OLD,
+            "env": [
+                {"name": "TUIST_RUNNER_DISPATCH_URL", "value": "https://dispatch.example/api"},
+                {"name": "TUIST_RUNNER_POOL", "value": "macos"},
+                {"name": "TUIST_CLUSTER_DNS_IP", "value": "10.96.0.10"},
+                {"name": "TUIST_CLUSTER_DOMAIN", "value": "cluster.local"},
+                {"name": "ACTIONS_RUNNER_PRINT_LOG_TO_STDOUT", "value": "1"},
+                {"name": "TUIST_RUNNER_IDLE_TIMEOUT_SECONDS", "value": "300"},
+                {
+                    "name": "TUIST_RUNNER_POD_NAME",
+                    "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+                },
+                {
+                    "name": "TUIST_RUNNER_POD_UID",
+                    "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}},
+                },
+            ],
+            "resources": {
+                "requests": {"cpu": "8000m", "memory": "14336Mi"},
+                "limits": {"cpu": "8000m", "memory": "14336Mi"},
+            },
+        }
+    ],
+}
+
 
 def wire(
     planned: PlannedPod = PLANNED, settings: TemplateSettings = SETTINGS, **spec: Any
@@ -34,7 +78,6 @@ def wire(
 
 def test_pod_has_the_fields_that_existing_fleets_rely_on() -> None:
     pod = wire(idle_timeout_seconds=300, image_pull_secrets=[LocalObjectReference(name="ghcr")])
-    name = pod["metadata"]["name"]
 
     assert pod["metadata"]["labels"] == {
         "app.kubernetes.io/name": "tuist-runner",
@@ -48,50 +91,9 @@ def test_pod_has_the_fields_that_existing_fleets_rely_on() -> None:
     }
     assert pod["metadata"]["ownerReferences"] == [OWNER]
     assert pod["metadata"]["namespace"] == "tuist-runners"
-    assert pod["spec"] == {
-        "restartPolicy": "Never",
-        "serviceAccountName": name,
-        "automountServiceAccountToken": True,
+    assert pod["spec"] == SPEC | {
+        "serviceAccountName": pod["metadata"]["name"],
         "imagePullSecrets": [{"name": "ghcr"}],
-        "nodeSelector": {
-            "kubernetes.io/os": "darwin",
-            "tuist.dev/runtime": "tart",
-            "tuist.dev/fleet": "demo",
-        },
-        "tolerations": [{"key": "tuist.dev/macos", "operator": "Exists", "effect": "NoSchedule"}],
-        "affinity": {
-            "nodeAffinity": {
-                "preferredDuringSchedulingIgnoredDuringExecution": [
-                    {"weight": 100, "preference": {"matchExpressions": [GOLDEN]}}
-                ]
-            }
-        },
-        "containers": [
-            {
-                "name": "runner",
-                "image": OLD,
-                "env": [
-                    {"name": "TUIST_RUNNER_DISPATCH_URL", "value": "https://dispatch.example/api"},
-                    {"name": "TUIST_RUNNER_POOL", "value": "macos"},
-                    {"name": "TUIST_CLUSTER_DNS_IP", "value": "10.96.0.10"},
-                    {"name": "TUIST_CLUSTER_DOMAIN", "value": "cluster.local"},
-                    {"name": "ACTIONS_RUNNER_PRINT_LOG_TO_STDOUT", "value": "1"},
-                    {"name": "TUIST_RUNNER_IDLE_TIMEOUT_SECONDS", "value": "300"},
-                    {
-                        "name": "TUIST_RUNNER_POD_NAME",
-                        "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
-                    },
-                    {
-                        "name": "TUIST_RUNNER_POD_UID",
-                        "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}},
-                    },
-                ],
-                "resources": {
-                    "requests": {"cpu": "8000m", "memory": "14336Mi"},
-                    "limits": {"cpu": "8000m", "memory": "14336Mi"},
-                },
-            }
-        ],
     }
 
 

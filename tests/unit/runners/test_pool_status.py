@@ -151,7 +151,7 @@ def test_image_that_changes_twice_during_a_roll_is_shown_as_a_new_roll() -> None
     ]
 
 
-def test_rejection_says_why_and_stays_in_the_condition() -> None:
+def test_reason_of_a_rejection_stays_in_the_condition() -> None:
     failed, slots = in_slots([a_failed_pod("c", node="h0")])
     pool = a_rolling_pool(target_failures=1, slots=slots)
 

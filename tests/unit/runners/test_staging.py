@@ -92,7 +92,7 @@ def test_pool_without_staging_requests_nothing() -> None:
     }
 
 
-def test_host_that_takes_no_pods_is_not_asked() -> None:
+def test_host_that_takes_no_pods_gets_no_request() -> None:
     fleet = [replace(a_host("h0", OLD), unusable="not_ready"), a_host("h1", OLD)]
 
     assert requested(fleet, a_state()) == {"h1": (NEW, OLD)}
@@ -237,7 +237,7 @@ def test_host_that_is_drained_first_need_not_keep_the_last_good_image() -> None:
     assert requested([full_host()], required)["h0"] == (NEW, OLD)
 
 
-def test_report_on_an_earlier_request_says_nothing_about_the_current_one() -> None:
+def test_lack_of_room_for_an_earlier_request_does_not_count_for_the_current_one() -> None:
     changed = replace(full_host(), request=StagingRequest((NEW,)).text())
 
     states = staging.host_states(a_state(), [changed])
