@@ -7,7 +7,7 @@ Pod that was claimed since the decision survives.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -57,10 +57,16 @@ class PodActions:
         """Delete idle Pods."""
         await _all([partial(self._delete, pool, pod) for pod in pods])
 
-    async def request_images(self, node: str, text: str) -> None:
-        """Request images of a host; an empty text removes the request."""
+    async def request_images(self, requests: Mapping[str, str]) -> None:
+        """Request images of hosts, by the names of their Nodes; an empty text removes the request."""
+        await _all([partial(self._request, node, text) for node, text in requests.items()])
+
+    async def _request(self, node: str, text: str) -> None:
         annotations = {names.annotations.STAGE_IMAGES: text or None}
-        await self.kube.merge_patch(Node, node, {"metadata": {"annotations": annotations}})
+        try:
+            await self.kube.merge_patch(Node, node, {"metadata": {"annotations": annotations}})
+        except errors.NotFound:
+            logger.debug("Node is gone", node=node)
 
     async def _create(self, pool: RunnerPool, planned: PlannedPod, avoid: tuple[str, ...]) -> None:
         # The account first: the agent requests a token for it as soon as it sees the Pod.

@@ -36,6 +36,8 @@ _COSMETIC = frozenset(
 # Of these, what people do not wait for: with a roll of one Pod after another, the next write follows anyway.
 _RECORDS = frozenset({"rollingReplicas", "stagedHosts", "bootSeconds", "bootsRecordedAt", "slots"})
 _COUNTS_PERIOD, _RECORDS_PERIOD = timedelta(seconds=1), timedelta(seconds=30)
+# During a roll the next ticket shows the counts as well, usually within seconds.
+_ROLL_PERIOD = timedelta(seconds=5)
 # Written as 0, because kubectl shows nothing for a field that is absent.
 _ZEROS = dict.fromkeys(
     ("observedReplicas", "readyReplicas", "busyReplicas", "staleReplicas", "stagedHosts"), 0
@@ -130,7 +132,9 @@ def longest_delay(
     """Return how long the changes may wait for others."""
     if is_urgent(old, new, changes):
         return timedelta()
-    return _COUNTS_PERIOD if set(changes) - _RECORDS else _RECORDS_PERIOD
+    if not set(changes) - _RECORDS:
+        return _RECORDS_PERIOD
+    return _COUNTS_PERIOD if new.roll_started_at is None else _ROLL_PERIOD
 
 
 def _use(slots: Iterable[Slot]) -> list[tuple[int, bool, int]]:

@@ -8,7 +8,7 @@ hosts share a cap, so a decision waits until the caches show the writes of all o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -22,6 +22,7 @@ from bramley.api.names import conditions as types
 from bramley.api.names import finalizers, labels
 from bramley.api.runner_pool import RunnerPool
 from bramley.api.runner_pool_status import RunnerPoolStatus
+from bramley.api.staging import StagingRequest
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.runners import decision as decisions
@@ -209,7 +210,9 @@ class PoolReconciler:
             self._create_errors[key] = str(failures.exceptions[0])
             raise
         self._create_errors.pop(key, None)
-        await self._stage(fleet, decision)
+        modes = {each.pool.spec.rollout.staging.mode for each in fleet.pools}
+        if modes != {"Disabled"}:
+            await self._stage(fleet, decision.staging)
         return self._outcome(decision, None if isinstance(written, bool) else written)
 
     async def _write_status(
@@ -255,21 +258,12 @@ class PoolReconciler:
             uid=pool.uid,
         )
 
-    async def _stage(self, fleet: Fleet, decision: Decision) -> None:
-        modes = {view.pool.spec.rollout.staging.mode for view in fleet.pools}
-        if modes == {"Disabled"}:
-            return
-        for host in fleet.hosts:
-            request = decision.staging.get(host.name)
-            if request is not None:
-                await self._request_images(host, request.text() if request.images else "")
-
-    async def _request_images(self, host: Host, text: str) -> None:
-        if text != host.request:
-            try:
-                await self.actions.request_images(host.name, text)
-            except errors.NotFound:
-                logger.debug("Node is gone", node=host.name)
+    async def _stage(self, fleet: Fleet, requests: Mapping[str, StagingRequest]) -> None:
+        """Request the images of the hosts whose request has changed."""
+        texts = {name: each.text() if each.images else "" for name, each in requests.items()}
+        current = {host.name: host.request for host in fleet.hosts}
+        changed = {name: text for name, text in texts.items() if text != current[name]}
+        await self.actions.request_images(changed)
 
     def _outcome(self, decision: Decision, delay: timedelta | None) -> Outcome:
         room = decision.room
@@ -301,9 +295,7 @@ class PoolReconciler:
             for view in fleet.siblings(PoolView(pool))
             if not view.pool.deleting
         ]
-        for name, request in staging.plan(states, fleet.hosts).items():
-            host = next(each for each in fleet.hosts if each.name == name)
-            await self._request_images(host, request.text() if request.images else "")
+        await self._stage(fleet, staging.plan(states, fleet.hosts))
         await self.kube.remove_finalizer(pool, finalizers.POOL_DRAIN)
         return Settled()
 
