@@ -47,15 +47,24 @@ async def an_existing_pod(world: World, pool: RunnerPool, digits: str, image: st
     await world.kube.create(
         ServiceAccount(metadata=metadata, automount_service_account_token=False)
     )
-    own_labels = {
-        labels.APP_NAME: labels.APP_NAME_RUNNER,
-        labels.APP_COMPONENT: labels.COMPONENT_RUNNER,
-        labels.RUNNER: labels.TRUE,
-        labels.RUNNER_POOL: POOL,
-    }
-    spec = PodSpec(
+    spec = _a_spec(pool, metadata.name, image)
+    return await world.kube.create(
+        Pod(metadata=msgspec.structs.replace(metadata, labels=_LABELS), spec=spec)
+    )
+
+
+_LABELS = {
+    labels.APP_NAME: labels.APP_NAME_RUNNER,
+    labels.APP_COMPONENT: labels.COMPONENT_RUNNER,
+    labels.RUNNER: labels.TRUE,
+    labels.RUNNER_POOL: POOL,
+}
+
+
+def _a_spec(pool: RunnerPool, account: str, image: str) -> PodSpec:
+    return PodSpec(
         restart_policy="Never",
-        service_account_name=metadata.name,
+        service_account_name=account,
         automount_service_account_token=True,
         node_selector={
             labels.OS: labels.DARWIN,
@@ -72,9 +81,6 @@ async def an_existing_pod(world: World, pool: RunnerPool, digits: str, image: st
                 env=[EnvVar(name=runners.ENV_POOL, value=POOL)],
             )
         ],
-    )
-    return await world.kube.create(
-        Pod(metadata=msgspec.structs.replace(metadata, labels=own_labels), spec=spec)
     )
 
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -26,6 +26,7 @@ from bramley.api.pod import Pod
 from bramley.api.runner_pool import RunnerPool, RunnerPoolSpec
 from bramley.app import embedded
 from bramley.base import errors
+from bramley.base.secret import Secret
 from bramley.kube.client import Client
 from bramley.kube.transport import Transport
 from bramley.runners import controllers
@@ -54,6 +55,7 @@ def image(digit: int) -> str:
 OLD, NEW, NEWER = image(1), image(2), image(3)
 GB = 1e9
 _POOL_DEFINITION = next(each for each in crds.KINDS if each.kind is RunnerPool)
+_POOL_MANIFEST = to_wire(crds.definition(_POOL_DEFINITION))
 IMAGES = {each: ImageModel(size_bytes=4 * GB) for each in (OLD, NEW, NEWER)}
 
 
@@ -281,6 +283,13 @@ class World:
         self.job_source.cancel()
         await asyncio.wait((self.job_source,))
 
+    def cancel(self) -> None:
+        """Cancel the controllers and the source of jobs."""
+        for controller in self.controllers:
+            controller.task.cancel()
+        if self.job_source is not None:
+            self.job_source.cancel()
+
     def metric(self, name: str, pool: str = POOL, **found: str) -> float | None:
         """Return a metric of a pool from the controller that was started last."""
         registry = self.controllers[-1].registry
@@ -297,6 +306,16 @@ async def _run(manager: Manager) -> None:
         await manager.run()
 
 
+def _a_cluster(seed: int) -> AbstractAsyncContextManager[tuple[embedded.Api, Secret]]:
+    return embedded.running(
+        clock=virtual_time.clock(),
+        seed=seed,
+        settings=cluster_settings.api_settings(),
+        controllers=True,
+        timings=cluster_settings.timings(),
+    )
+
+
 @asynccontextmanager
 async def a_world(
     settings: FleetSettings | None = None,
@@ -311,26 +330,12 @@ async def a_world(
     clock = virtual_time.clock()
     settings = settings or FleetSettings(hosts=4, on_disk=(OLD,), seed=seed)
     async with AsyncExitStack() as stack:
-        api, token = await stack.enter_async_context(
-            embedded.running(
-                clock=clock,
-                seed=seed,
-                settings=cluster_settings.api_settings(),
-                controllers=True,
-                timings=cluster_settings.timings(),
-            )
-        )
-
-        def client() -> Client:
-            return Client(api.transport(token), clock=clock)
-
-        kube = await stack.enter_async_context(client())
-        manifest = to_wire(crds.definition(_POOL_DEFINITION))
-        await kube.create_wire(CustomResourceDefinition.resource, manifest)
+        api, token = await stack.enter_async_context(_a_cluster(seed))
+        kube = await stack.enter_async_context(Client(api.transport(token), clock=clock))
+        await kube.create_wire(CustomResourceDefinition.resource, _POOL_MANIFEST)
         model = DispatchModel(kube, clock=clock, seed=seed) if dispatch else None
         hosts = ModelledHosts(kube, images, clock=clock, settings=settings, guests=model)
-        if model is not None:
-            await stack.enter_async_context(model.running())
+        await stack.enter_async_context(model.running() if model else nullcontext())
         await stack.enter_async_context(hosts.running())
         # Until the node controller has removed the taint of new Nodes.
         await asyncio.sleep(1)
@@ -351,7 +356,4 @@ async def a_world(
             )
             yield world
             invariants.check()
-            for controller in world.controllers:
-                controller.task.cancel()
-            if world.job_source is not None:
-                world.job_source.cancel()
+            world.cancel()
