@@ -15,6 +15,8 @@ from bench.report import Report
 BENCHES: Mapping[str, str] = {
     "agent": "bench.agent.run",
     "apiserver": "bench.apiserver.run",
+    "pools": "bench.pools.run",
+    "roll": "bench.roll.run",
     "runtime": "bench.runtime.run",
     "streaming": "bench.streaming.run",
 }

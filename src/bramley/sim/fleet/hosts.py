@@ -141,7 +141,7 @@ class ModelledHosts:
             self.ready.set()
 
     async def kill_host(self, name: str) -> None:
-        """Let a host die: nothing on it reports any more, and the API shows what it shows after missing heartbeats."""
+        """Stop a host: nothing on it reports any more, and the API shows what it shows after missing heartbeats."""
         host = self.hosts[name]
         host.is_alive = False
         host.crashed |= host.vms.keys()
@@ -155,7 +155,7 @@ class ModelledHosts:
             await self._mark_not_ready(pod)
 
     async def revive_host(self, name: str) -> None:
-        """Start a dead host again; the Pods that ran on it fail, because their VMs do not run any more."""
+        """Start a stopped host again; the Pods that ran on it fail, because their VMs do not run any more."""
         host = self.hosts[name]
         host.is_alive = True
         await self._set_ready(name, "True")
@@ -222,7 +222,7 @@ class ModelledHosts:
         return [pod for pod in self._pods.cache.all() if pod.spec.node_name == node]
 
     async def _mark_not_ready(self, pod: Pod) -> None:
-        """Do what the node controller does to the Pods of a Node that it finds dead."""
+        """Do what the node controller does to the Pods of a Node whose heartbeats are missing."""
         ready = conditions.find(pod.status.conditions, "Ready")
         if ready is None or ready.status != "True":
             return

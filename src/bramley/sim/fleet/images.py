@@ -109,7 +109,7 @@ class HostImages:
             self.uplink.stall(pull.transfer, is_stalled=is_stalled)
 
     def fill_disk(self) -> None:
-        """Leave no room for another image; pulls that are going on fail."""
+        """Leave no room for another image; pulls in progress fail."""
         self.disk_bytes = sum(self._size(image) for image in self.on_disk)
         for pull in list(self._pulls.values()):
             self._abort(pull, _no_room(pull.image))

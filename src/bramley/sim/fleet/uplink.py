@@ -34,12 +34,12 @@ class Transfer:
 
 
 def fair_rates(limits: Iterable[float], bytes_per_second: float) -> list[float]:
-    """Divide the bandwidth: everyone gets the same, except those whose limit is lower; the rest is shared by the others."""
-    wanted = list(limits)
-    rates = [0.0] * len(wanted)
-    left, waiting = bytes_per_second, len(wanted)
-    for index in sorted(range(len(wanted)), key=wanted.__getitem__):
-        rates[index] = min(wanted[index], left / waiting)
+    """Divide the bandwidth into equal shares; what a transfer with a lower limit leaves is shared by the others."""
+    most = list(limits)
+    rates = [0.0] * len(most)
+    left, waiting = bytes_per_second, len(most)
+    for index in sorted(range(len(most)), key=most.__getitem__):
+        rates[index] = min(most[index], left / waiting)
         left -= rates[index]
         waiting -= 1
     return rates
