@@ -11,6 +11,8 @@ from bench.report import Report
 NO_ROLL, STAGGERED, CAPPED, STAGED = "no roll", "staggered drain", "capped roll", "staged roll"
 # A job that waits longer than this counts as delayed.
 DELAY_SECONDS = 60
+# The series that are shown have one value for each period.
+PERIOD_SECONDS = 600
 
 Series = Sequence[tuple[float, int]]
 
@@ -147,6 +149,6 @@ def row(outcome: Outcome) -> tuple[str, ...]:
 
 
 def details(outcome: Outcome) -> dict[str, Any]:
-    """Return all numbers of one run, with the warm capacity of each ten minutes."""
-    series = [(round(at), round(percent, 1)) for at, percent in outcome.lowest_per(600)]
+    """Return all numbers of one run, with the lowest warm capacity of each period."""
+    series = [(round(at), round(percent, 1)) for at, percent in outcome.lowest_per(PERIOD_SECONDS)]
     return {**asdict(outcome), "ready": series}

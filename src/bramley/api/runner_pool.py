@@ -55,7 +55,8 @@ class Autoscaling(Fields, frozen=True, kw_only=True):
         Count, Meta(description="The maximum number of runners; at 0 the autoscaler does not act.")
     ] = 0
     scale_down_cooldown_seconds: Annotated[
-        Count, Meta(description="The least time between two steps down.")
+        Count,
+        Meta(description="How long demand must stay low before the number of runners is reduced."),
     ] = 300
 
 

@@ -10,6 +10,7 @@ from bench.roll import results
 from bench.roll.chart import Chart, Line
 from bench.roll.fleet import NEW, OLD, Scenario
 from bench.roll.results import CAPPED, DELAYED, DIP, NO_ROLL, STAGED, STAGGERED, TIME, Outcome
+from bench.roll.run import curve
 from bench.roll.strategies import SLOTS, Capped, Staggered, a_pod, group_of
 from bramley.api.meta import ObjectMeta
 from bramley.api.names import labels
@@ -150,6 +151,10 @@ def test_chart_has_a_line_and_a_legend_per_strategy() -> None:
     assert {"Title", "Subtitle", "one", "two", "cap", "100 %", "2"} <= texts
     assert svg.startswith("<svg ")
     assert svg.endswith("</svg>\n")
+
+
+def test_curve_begins_with_the_capacity_before_the_roll() -> None:
+    assert curve(STAGED_OUTCOME)[:2] == [(0.0, 100.0), (1 / 6, 94.0)]
 
 
 def test_roll_benchmark_is_registered_and_explained() -> None:
