@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from bramley.api import crds, schema
 from bramley.api.machine_template import ScalewayAppleSiliconMachineTemplate
@@ -186,4 +187,9 @@ def test_two_conditions_of_one_type_are_refused(api: Samples) -> None:
     "example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda p: p.name
 )
 def test_example_is_accepted_unchanged(api: Samples, example: Path) -> None:
+    documents = list(yaml.safe_load_all(example.read_text()))
+    for namespace in (each for each in documents if each["kind"] == "Namespace"):
+        # For real: a dry run of what is in a namespace needs the namespace.
+        api.raw.cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(namespace))
+
     api.raw.cluster.kubectl("apply", "--dry-run=server", "--warnings-as-errors", "-f", str(example))
