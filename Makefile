@@ -28,8 +28,9 @@ test-fast: $(READY) ## Run the tests that need only Python, without those marked
 	@TIERS=unit,meta,scenarios HYPOTHESIS_PROFILE=fast TMPDIR=$$($(PYTHON_IN) -m tools.memory_folder) \
 		$(PYTHON_IN) -m pytest -n $(WORKERS) -m 'not long' -o tmp_path_retention_policy=failed tests/unit tests/meta tests/scenarios
 
-soak: $(READY) ## Run thousands of seeded scenarios; SEEDS=100 runs fewer
-	@TIERS=scenarios $(PYTHON_IN) -m pytest -n $(WORKERS) -m soak tests/scenarios
+soak: $(READY) ## Run thousands of seeded scenarios and long rolls; SEEDS=100 runs fewer
+	@$(PYTHON_IN) -m tools.prepare
+	@$(PYTHON_IN) -m pytest -n $(WORKERS) -m soak
 
 check: $(READY) ## Check lint, format, lengths, types, layers and generated files
 	@$(PYTHON_IN) -m tools.check

@@ -33,7 +33,7 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 ENDED = pytest.StashKey[Ends]()
 MARKERS = (
     "side_by_side: coroutines that mostly wait and share their fixtures; those of one module run concurrently",
-    "soak: thousands of seeded runs; only `make soak` selects it",
+    "soak: thousands of seeded runs, and long rolls; only `make soak` selects it",
     "long: every case of a test that has a short form beside it; `make test-fast` deselects it",
     # Declared here as well, because mutants run with pytest's plugins off.
     "flaky(reruns): how often a failed test is run again",

@@ -1,4 +1,4 @@
-"""Rolls of twelve real agents on the real control plane."""
+"""Rolls of twelve real agents on the real control plane; `make test` runs one variant here, the other on the embedded API."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ async def test_a_roll_keeps_its_cap_at_every_event_although_the_controller_is_ki
     await check_roll(server, tmp_path)
 
 
+@pytest.mark.soak
 async def test_a_roll_with_dispatch_keeps_its_cap_and_lets_jobs_end_although_the_leader_is_killed(
     server: Server, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Rolls of twelve real agents on the embedded API."""
+"""Rolls of twelve real agents on the embedded API; `make test` runs one variant here, the other on the real control plane."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield found
 
 
+@pytest.mark.soak
 async def test_a_roll_keeps_its_cap_at_every_event_although_the_controller_is_killed(
     server: Server, tmp_path: Path
 ) -> None:
