@@ -244,5 +244,5 @@ def test_up_prints_commands_to_try_and_the_actual_port(tmp_path: Path) -> None:
 
     assert f"API server  {address}\n" in printed
     assert f"export KUBECONFIG={server.kubeconfig}\n" in printed
-    assert f"{BRAMLEY} crds | kubectl apply" in printed
+    assert "kubectl explain runnerpool.spec\n" in printed
     assert "\x1b" not in printed
