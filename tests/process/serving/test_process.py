@@ -14,7 +14,7 @@ import pytest
 from bramley.api.core import ConfigMap, Namespace
 from bramley.api.meta import ObjectMeta
 from bramley.kube.config_loader import connect
-from tests.process.serving.processes import BRAMLEY, Bramley, running, until
+from tests.process.serving.processes import Bramley, running, until
 from tests.process.threaded import in_a_thread
 from tests.programs import run_program
 
