@@ -199,7 +199,7 @@ class DispatchModel:
             self.set_pool(key.name, label=pool.label, image=image)
 
     def _check_drain(self, guest: _Guest) -> None:
-        """Let a guest poll if it would be drained."""
+        """Poll for a guest that would be drained."""
         if guest.is_idle and self._is_drained(guest.vm.pod, guest.pool):
             self._schedule(guest)
 
@@ -217,7 +217,7 @@ class DispatchModel:
             self._wake_label(known.label)
 
     def _wake_label(self, label: str) -> None:
-        """Let as many idle guests poll as jobs wait, those whose poll is next first."""
+        """Poll for as many idle guests as jobs wait, those whose poll is next first."""
         guests = [each for each in self._guests.values() if self._label(each) == label]
         polling = sum(each.timer is not None or each.is_polling for each in guests)
         missing = self.queued(label) - polling

@@ -86,7 +86,7 @@ class ModelledHost:
     crashed: set[str] = field(default_factory=set)
 
     def notify(self) -> None:
-        """Let everything on the host check its images again."""
+        """Notify staging and VMs of the host that its images have changed."""
         self.staging.notify()
         for vm in self.vms.values():
             vm.notify()
@@ -164,7 +164,7 @@ class ModelledHosts:
             self._start_vm(host, pod)
 
     def stall(self, name: str, *, is_stalled: bool = True) -> None:
-        """Let the pulls of a host hang, or continue."""
+        """Suspend the pulls of a host, or resume them."""
         self.hosts[name].images.stall(is_stalled=is_stalled)
 
     def fill_disk(self, name: str) -> None:
@@ -172,7 +172,7 @@ class ModelledHosts:
         self.hosts[name].images.fill_disk()
 
     def unready(self, pod: str, *, is_ready: bool = False) -> None:
-        """Let the guest of a Pod stop responding to the agent, or respond again."""
+        """Set whether the guest of a Pod responds to the agent."""
         for host in self.hosts.values():
             for vm in host.vms.values():
                 if vm.pod.name == pod:

@@ -103,7 +103,7 @@ class HostImages:
         return None if pull is None else self.uplink.percent(pull.transfer)
 
     def stall(self, *, is_stalled: bool = True) -> None:
-        """Let all pulls of the host hang, or continue."""
+        """Suspend all pulls of the host, or resume them."""
         self._is_stalled = is_stalled
         for pull in self._pulls.values():
             self.uplink.stall(pull.transfer, is_stalled=is_stalled)

@@ -37,7 +37,7 @@ class PodWriter:
     kube: Client
 
     def observe(self, pod: Pod) -> bool:
-        """Take the Pod as read elsewhere; return whether it is newer than what is known."""
+        """Store the Pod as read elsewhere; return whether it is newer than the stored one."""
         if pod.uid != self.pod.uid or _version(pod) <= _version(self.pod):
             return False
         self.pod = pod
