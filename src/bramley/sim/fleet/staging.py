@@ -67,7 +67,7 @@ class HostStaging:
         self._changed.set()
 
     def observe(self, node: Node) -> None:
-        """Take the Node as last read."""
+        """Store the Node as last read."""
         known = self._observed
         # What this host has written is known before the watch shows it.
         if known is None or known.uid != node.uid or _version(node) > _version(known):

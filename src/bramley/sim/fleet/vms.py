@@ -102,7 +102,7 @@ class ModelledVm:
         self._changed.set()
 
     def observe(self, pod: Pod) -> None:
-        """Take the Pod as last read."""
+        """Store the Pod as last read."""
         if self.writer.observe(pod):
             self._changed.set()
             if self.guests is not None:
@@ -114,7 +114,7 @@ class ModelledVm:
         self._changed.set()
 
     def set_responsive(self, *, is_responsive: bool) -> None:
-        """Let the guest stop responding to the agent, or respond again."""
+        """Set whether the guest responds to the agent."""
         self._is_responsive = is_responsive
         self._changed.set()
 
