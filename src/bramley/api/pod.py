@@ -6,9 +6,9 @@ is lost.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from msgspec import field
+from msgspec import Meta, field
 
 from bramley.api.label_selectors import LabelSelector
 from bramley.api.meta import Condition, Fields, Object, Resource, Time
@@ -20,7 +20,7 @@ Quantity = str | int | float
 class LocalObjectReference(Fields, frozen=True, kw_only=True):
     """An object of the same namespace, by name."""
 
-    name: str = ""
+    name: Annotated[str, Meta(description="The name of the object.")] = ""
 
 
 class ObjectReference(Fields, frozen=True, kw_only=True):

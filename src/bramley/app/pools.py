@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from bramley.api import crds
 from bramley.api.apiextensions import CustomResourceDefinition
+from bramley.api.names import runners
 from bramley.api.runner_pool import RunnerPool
 from bramley.app import sample_images
 from bramley.base import errors, log
@@ -47,7 +48,7 @@ def sample_pool(replicas: int) -> dict[str, Any]:
         "spec": {
             "image": sample_images.FIRST,
             "fleetSelector": sample_images.FLEET,
-            "dispatchLabel": "tuist-macos",
+            "dispatchLabel": runners.SAMPLE_DISPATCH_LABEL,
             "runnerLabels": ["self-hosted", "macOS", "ARM64"],
             "replicas": replicas,
             "podCPUMilli": 4000,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry
 
 from bramley.api.core import Node, ServiceAccount
-from bramley.api.names import events, labels
+from bramley.api.names import events, groups, labels
 from bramley.api.pod import Pod
 from bramley.api.runner_pool import RunnerPool
 from bramley.base.clock import Clock
@@ -40,7 +40,7 @@ _RUNNERS = {labels.RUNNER: labels.TRUE}
 class Settings:
     """The namespace of the pools, and what their Pods get."""
 
-    namespace: str = "tuist-runners"
+    namespace: str = groups.RUNNERS_NAMESPACE
     template: TemplateSettings = field(default_factory=TemplateSettings)
 
 

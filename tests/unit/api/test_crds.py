@@ -91,7 +91,7 @@ def test_manifest_decodes_as_a_crd(manifest: dict[str, Any]) -> None:
             "RunnerPool",
             "rpool",
             "tuist",
-            ["Replicas", "Observed", "DispatchLabel", "Age"],
+            ["Desired", "Ready", "Busy", "Stale", "Image", "Roll", "Age"],
             ["status", "scale"],
         ),
         (

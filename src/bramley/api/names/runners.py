@@ -17,6 +17,9 @@ ENV_CLUSTER_DNS_IP = "TUIST_CLUSTER_DNS_IP"
 ENV_CLUSTER_DOMAIN = "TUIST_CLUSTER_DOMAIN"
 ENV_PRINT_LOG = "ACTIONS_RUNNER_PRINT_LOG_TO_STDOUT"
 
+# The runs-on label of the sample pool.
+SAMPLE_DISPATCH_LABEL = "tuist-macos"
+
 # The default identity of the pool controller, the only one that dispatch trusts; the variables below override it.
 CONTROLLER_NAMESPACE = "tuist"
 CONTROLLER_SERVICE_ACCOUNT = "tuist-runners-controller"
