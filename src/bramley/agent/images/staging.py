@@ -1,8 +1,9 @@
 """Staging: an annotation of the Node requests images to pull before any Pod needs them, and another one reports their state.
 
 `api.staging` has the formats of request and report. Images are pulled one at a time, within a rate limit, above the disk's floor, and with a lower priority than Pods. An
-image that is staged, or refused because of the floor, is not tried again until the request changes, so that garbage collection and
-staging do not undo each other for ever. A request that is withdrawn cancels its pull and removes what it left.
+image that is staged is not pulled again until the request changes, so that garbage collection and staging do not undo each other
+for ever; one that was refused because of the floor is tried again only once clearly more of the disk is free than when its pull
+began. A request that is withdrawn cancels its pull and removes what it left.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from bramley.agent.images.pull_monitor import PullControl
 from bramley.api import names
 from bramley.api.core import Node
 from bramley.api.staging import (
+    NO_ROOM,
     StagedImage,
     StagingReport,
     StagingRequest,
@@ -64,6 +66,10 @@ class StagingSettings:
     floor: float = 0.15
     publish_period: timedelta = timedelta(seconds=10)
     retry: timedelta = timedelta(seconds=30)
+    # A pull that reached the floor is repeated once this share of the disk more is free than when it began. Each repetition
+    # raises the bar, so VMs that come and go cause no endless sequence of pulls.
+    gained_share: float = 0.05
+    space_check_period: timedelta = timedelta(minutes=1)
     deadline: timedelta = timedelta(seconds=20)
 
 
@@ -86,6 +92,8 @@ class Staging:
     _published_at: float = float("-inf")
     _current_text: str = ""
     _finished: dict[str, StagedImage] = field(default_factory=dict)
+    # The free share of the disk when the last pull of an image began.
+    _free_before: dict[str, float] = field(default_factory=dict)
     _pulling: str = ""
 
     def __post_init__(self) -> None:
@@ -128,6 +136,7 @@ class Staging:
             return None
         if text != self._current_text:
             self._finished.clear()
+            self._free_before.clear()
             self._current_text = text
         try:
             request = parse_request(text)
@@ -136,10 +145,24 @@ class Staging:
             return await self._publish(StagingReport(request_id(text), message=str(error)))
         # First: one image is pulled at a time, and one that is no longer requested would block the others.
         await self._cancel_unrequested(request.images)
+        self._reopen_refused()
         statuses = tuple([await self._stage_image(request, image) for image in request.images])
         pause = await self._publish(StagingReport(request_id(text), statuses) if statuses else None)
-        is_over = all(image in self._finished for image in request.images)
-        return pause if is_over else self.settings.publish_period
+        if any(image not in self._finished for image in request.images):
+            return self.settings.publish_period
+        if any(status.state is State.FAILED for status in statuses):
+            return min(pause or self.settings.space_check_period, self.settings.space_check_period)
+        return pause
+
+    def _reopen_refused(self) -> None:
+        """Try refused images again if enough of the disk has become free since their pulls began."""
+        free = self._free_share()
+        for image, status in list(self._finished.items()):
+            is_refused = status.message.startswith(NO_ROOM)
+            needed = self._free_before.get(image, 1.0) + self.settings.gained_share
+            if is_refused and free >= max(needed, self.settings.floor):
+                logger.info("Staging image again, because the disk has more room", image=image)
+                del self._finished[image]
 
     async def _stage_image(self, request: StagingRequest, image: str) -> StagedImage:
         if image in self._finished:
@@ -164,9 +187,10 @@ class Staging:
         return StagedImage(image, State.PULLING, percent=image_state.percent)
 
     def _request_image(self, request: StagingRequest, image: str) -> ImageState:
-        below_floor = self._below_floor()
-        if below_floor is not None and self._pulling != image:
-            return Failed(below_floor, self.settings.retry)
+        if self._pulling != image:
+            self._free_before[image] = self._free_share()
+            if (below_floor := self._below_floor()) is not None:
+                return Failed(below_floor, self.settings.retry)
         owner = _OWNER + request_id(self._current_text)
         image_request = ImageRequest(image, owner, policy=PullPolicy.ALWAYS)
         control = PullControl(limit=self._limit(request), stop_reason=self._below_floor)
@@ -178,14 +202,17 @@ class Staging:
         return min(configured) * _MEGABYTE if configured else None
 
     def _below_floor(self) -> BelowFloor | None:
-        try:
-            space = self.host.space(self.store.home)
-        except OSError:
-            return None
-        if space.free_share >= self.settings.floor:
+        free = self._free_share()
+        if free >= self.settings.floor:
             return None
         floor = f"{self.settings.floor:.0%}"
-        return BelowFloor(f"{space.free_share:.0%} of the disk is free, and {floor} must stay free")
+        return BelowFloor(f"{free:.0%} of the disk is free, and {floor} must stay free")
+
+    def _free_share(self) -> float:
+        try:
+            return self.host.space(self.store.home).free_share
+        except OSError:
+            return 1.0
 
     def _mark_staged(self, digest: str) -> None:
         for record in self.store.records():

@@ -1,7 +1,8 @@
 """Image staging of one modelled host: pulls what the Node's annotation requests, and publishes the report and the golden labels.
 
 The rules are those of `agent.images.staging`: one pull at a time in the order of the request, an image that is staged or refused
-is not tried again until the request changes, and the report is written at a bounded rate.
+is not tried again until the request changes, and the report is written at a bounded rate. The disk of a modelled host never gains
+room, so a refused image stays refused.
 """
 
 from __future__ import annotations

@@ -171,6 +171,21 @@ async def test_stage_that_reaches_the_floor_fails_and_leaves_no_files(world: Sta
     assert world.image_world.mac.table.living() == []
 
 
+async def test_refused_image_is_staged_once_the_disk_has_room(world: Stage) -> None:
+    world.image_world.mac.settings.host(other_bytes=385 * GB)
+    await world.stage({"images": [B]})
+    await asyncio.sleep(600)
+    assert await world.states() == ["Failed"]
+
+    # A little more is no reason to pull again: it would most likely reach the floor once more.
+    world.image_world.mac.settings.host(other_bytes=370 * GB)
+    await asyncio.sleep(600)
+    assert len(world.image_world.called("pull")) == 1
+
+    world.image_world.mac.settings.host(other_bytes=200 * GB)
+    await world.staged(1)
+
+
 async def test_short_registry_failure_is_retried(world: Stage) -> None:
     world.image_world.mac.settings.fault("pull", "status", code=503, percent=0, times=7)
     await world.stage({"images": [B]})
