@@ -6,7 +6,8 @@ deadline, counted from when it *began* its last successful renewal, so it stops 
 no clock runs faster than another by more than lease / renew deadline (1.5 by default).
 
 Every take-over increases the epoch (the Lease's leaseTransitions). `Leadership.check` must be called right before each
-action: a process that was suspended past its deadline finds out before it acts.
+action: a process that was suspended past its deadline finds out before it acts. A Lease that was deleted or moved begins with
+epoch 1; who has stored a higher one calls `raise_epoch`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from bramley.runtime.client import Kube
 from bramley.runtime.metrics import RuntimeMetrics
 
 logger = log.get(__name__)
+
+_RAISE_PERIOD = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class LeaderElectionSettings:
 
 
 class Leadership:
-    """The permission to act until the deadline, under one epoch."""
+    """The permission to act until the deadline, under one epoch; only `raise_epoch` changes it."""
 
     def __init__(self, clock: Clock, *, epoch: int, began: float, deadline: timedelta) -> None:
         self.epoch = epoch
@@ -97,6 +100,9 @@ class LeaderElector:
         self._observed: Lease | None = None
         self._observed_at = 0.0
         self._highest = 0
+        # Also that of an attempt whose response was lost.
+        self._raised_to = 0
+        self._raised_at = float("-inf")
 
     async def acquire(self) -> Leadership:
         """Wait until this process holds the lease."""
@@ -124,6 +130,30 @@ class LeaderElector:
                 await self._try_to_renew(leadership)
         finally:
             self._is_leader.set(0)
+
+    async def raise_epoch(self, leadership: Leadership, stored: int) -> None:
+        """Continue under an epoch above one that was stored; raise LeaseLost if a later leader has stored it."""
+        leadership.check()
+        if self._clock.monotonic() < self._raised_at + _RAISE_PERIOD.total_seconds():
+            # Two such processes would raise their epochs above each other's for ever.
+            raise errors.LeaseLost("another process leads with another lease; stop one of them")
+        # From the server: what this process observed last may be older than what was stored.
+        lease = await self._read()
+        try:
+            self._check_holder(lease, leadership)
+        except errors.LeaseLost:
+            leadership.end()
+            raise
+        epoch = self._raised_to = max(stored, self._highest) + 1
+        logger.warning(
+            "Raising leader epoch above a stored one",
+            lease=self._settings.name,
+            epoch=epoch,
+            stored=stored,
+        )
+        self._observe(await self._patch(lease, {"leaseTransitions": epoch}))
+        leadership.epoch = epoch
+        self._raised_at = self._clock.monotonic()
 
     async def release(self, leadership: Leadership) -> None:
         """Give up the leadership and release the lease, so that another process need not wait for its expiry."""
@@ -232,7 +262,8 @@ class LeaderElector:
     def _check_holder(self, lease: Lease, leadership: Leadership) -> None:
         spec = lease.spec
         is_holder = spec.holder_identity == self._settings.identity
-        if not is_holder or spec.lease_transitions != leadership.epoch:
+        epochs = {leadership.epoch, self._raised_to or leadership.epoch}
+        if not is_holder or spec.lease_transitions not in epochs:
             holder = spec.holder_identity or "no process"
             raise errors.LeaseLost(f"the lease {self._settings.name} is held by {holder}")
 

@@ -74,6 +74,7 @@ class Manager:
         self._clock = clock
         self._rng = rng
         self._stopping = asyncio.Event()
+        self._election: LeaderElector | None = None
         self._lost: errors.LeaseLost | None = None
         self._informers: dict[tuple[type[Object], Selection], Informer[Any]] = {}
         self._workers: list[Workers[Any]] = []
@@ -91,6 +92,12 @@ class Manager:
         if self.leadership is None:
             raise errors.LeaseLost("this process is not the leader")
         self.leadership.check()
+
+    async def raise_epoch(self, stored: int) -> None:
+        """Continue to lead under an epoch above one that was stored; raise LeaseLost if a later leader has stored it."""
+        if self._election is None or self.leadership is None:
+            raise errors.LeaseLost("this process is not the leader")
+        await self._election.raise_epoch(self.leadership, stored)
 
     def informer(self, kind: type[K], selection: Selection = EVERYTHING) -> Informer[K]:
         """Return the one informer of this kind and selection."""
@@ -189,7 +196,7 @@ class Manager:
         if self._settings.election is None:
             await self._work()
             return
-        election = LeaderElector(
+        election = self._election = LeaderElector(
             self._settings.election,
             # The fenced client refuses writes before there is a leader, and so would refuse this lease.
             self._unfenced,

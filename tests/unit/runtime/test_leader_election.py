@@ -2,95 +2,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from bramley.api.coordination import Lease
 from bramley.base import errors
-from bramley.base.clock import Clock
 from bramley.runtime.keys import Key
-from bramley.runtime.leader_election import LeaderElectionSettings, LeaderElector, Leadership
-from bramley.runtime.metrics import RuntimeMetrics
-from tests import virtual_time
+from bramley.runtime.leader_election import LeaderElectionSettings
+from tests.unit.runtime.candidates import LEASE, Candidate, Skewed, contest, leading, the_lease
 from tests.unit.runtime.fake_api import FakeApi
-from tests.unit.runtime.informer_harness import some_metrics, until, value
-
-LEASE = "controllers"
-
-
-class Skewed:
-    """A clock that is off by a day and runs too fast or too slow."""
-
-    def __init__(self, rate: float = 1.0, off: timedelta = timedelta()) -> None:
-        self._true = virtual_time.clock()
-        self._rate = rate
-        self._off = off
-
-    def now(self) -> datetime:
-        return self._true.now() + self._off
-
-    def monotonic(self) -> float:
-        return self._true.monotonic() * self._rate
-
-
-class Candidate:
-    """One process that wants to lead; `pause` stops it like SIGSTOP does."""
-
-    def __init__(self, server: FakeApi, name: str, clock: Clock | None = None) -> None:
-        self.metrics: RuntimeMetrics = some_metrics()
-        self.clock = clock or virtual_time.clock()
-        self.election = LeaderElector(
-            LeaderElectionSettings("ns", LEASE, name),
-            server,
-            clock=self.clock,
-            rng=random.Random(name),
-            metrics=self.metrics,
-        )
-        self.leadership: Leadership | None = None
-        self.lost_at: float | None = None
-
-    async def run(self) -> None:
-        self.leadership = await self.election.acquire()
-        try:
-            await self.election.renew_until_lost(self.leadership)
-        except errors.LeaseLost:
-            self.lost_at = asyncio.get_running_loop().time()
-
-    @property
-    def acts(self) -> bool:
-        with suppress(errors.LeaseLost):
-            if self.leadership:
-                self.leadership.check()
-                return True
-        return False
-
-
-@asynccontextmanager
-async def contest(*candidates: Candidate) -> AsyncIterator[list[asyncio.Task[None]]]:
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(candidate.run()) for candidate in candidates]
-        yield tasks
-        for task in tasks:
-            task.cancel()
-
-
-@asynccontextmanager
-async def leading() -> AsyncIterator[tuple[FakeApi, Candidate, asyncio.Task[None]]]:
-    server = FakeApi()
-    leader = Candidate(server, "leader")
-    async with contest(leader) as [task]:
-        await until(lambda: leader.acts)
-        yield server, leader, task
-
-
-def the_lease(server: FakeApi) -> Lease:
-    lease = server.things[Lease, Key("ns", LEASE)]
-    assert isinstance(lease, Lease)
-    return lease
+from tests.unit.runtime.informer_harness import until, value
 
 
 async def test_one_of_two_candidates_leads_and_renews() -> None:
@@ -296,6 +218,66 @@ async def test_epoch_grows_with_every_take_over_also_after_the_lease_was_deleted
 
     server.remove(Lease, Key("ns", LEASE))
     assert (await candidates[-1].election.acquire()).epoch == 5
+
+
+async def test_epoch_of_a_new_lease_is_raised_above_one_that_was_stored() -> None:
+    async with leading() as (server, leader, _):
+        assert leader.leadership is not None
+        await leader.election.raise_epoch(leader.leadership, 7)
+        await asyncio.sleep(30)
+
+        assert leader.acts
+        assert leader.leadership.epoch == the_lease(server).spec.lease_transitions == 8
+        assert value(leader.metrics, "bramley_leader_epoch", lease=LEASE) == 8
+
+
+async def test_leaders_with_different_leases_do_not_raise_their_epochs_without_a_pause() -> None:
+    async with leading() as (_, leader, _):
+        assert leader.leadership is not None
+        await leader.election.raise_epoch(leader.leadership, 7)
+
+        with pytest.raises(errors.LeaseLost, match="another lease"):
+            await leader.election.raise_epoch(leader.leadership, 9)
+        await asyncio.sleep(60)
+        await leader.election.raise_epoch(leader.leadership, 9)
+
+        assert leader.leadership.epoch == 10
+
+
+async def test_epoch_is_not_raised_by_a_process_that_lost_its_lease() -> None:
+    async with leading() as (server, leader, task):
+        task.cancel()
+        later = {"spec": {"holderIdentity": "later", "leaseTransitions": 2}}
+        await server.merge_patch(Lease, LEASE, later, namespace="ns")
+
+        assert leader.leadership is not None
+        leader.leadership.check()
+        with pytest.raises(errors.LeaseLost, match="held by later"):
+            await leader.election.raise_epoch(leader.leadership, 2)
+
+        assert not leader.acts
+        assert the_lease(server).spec.lease_transitions == 2
+
+
+async def test_raised_epoch_whose_answer_was_lost_is_no_loss() -> None:
+    async with leading() as (server, leader, _):
+        patch = server.merge_patch
+
+        async def lose_the_answer(*args: object, **kwargs: object) -> object:
+            await patch(*args, **kwargs)  # type: ignore[arg-type]
+            raise errors.TimedOut("no answer")
+
+        assert leader.leadership is not None
+        server.merge_patch = lose_the_answer  # type: ignore[method-assign, assignment]
+        with pytest.raises(errors.TimedOut):
+            await leader.election.raise_epoch(leader.leadership, 7)
+        server.merge_patch = patch  # type: ignore[method-assign]
+        await asyncio.sleep(30)
+        assert leader.acts
+
+        await leader.election.raise_epoch(leader.leadership, 7)
+
+        assert leader.leadership.epoch == the_lease(server).spec.lease_transitions == 9
 
 
 async def test_candidate_retries_while_the_server_is_unavailable() -> None:
