@@ -1,7 +1,7 @@
 """The request and the report of image staging, which pool controller and agent exchange by two annotations of a Node.
 
-A request reads `{"images": ["ghcr.io/…@sha256:…"], "megabytesPerSecond": 20}`. The report identifies its request by the hash of the
-request's text.
+A request reads `{"images": ["ghcr.io/…@sha256:…"], "megabytesPerSecond": 20, "namespace": "tuist-runners", "pullSecrets": ["ghcr"]}`,
+of which only the images are necessary. The report identifies its request by the hash of the request's text.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ _MAX_IMAGES = 16
 
 # How the message of an image begins that was not pulled because the disk has no room for it.
 NO_ROOM = "BelowFloor"
+# The same, because the registry refused, and the host may not read the pull secret: no Pod on it refers to that Secret.
+NO_ACCESS = "SecretForbidden"
 
 
 class State(StrEnum):
@@ -34,6 +36,9 @@ class StagingRequest(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
     images: tuple[str, ...] = ()
     megabytes_per_second: float | None = None
+    # The Secrets with credentials for the registries, and where they are.
+    namespace: str = ""
+    pull_secrets: tuple[str, ...] = ()
 
     def text(self) -> str:
         """Return the annotation's value."""
@@ -74,7 +79,9 @@ def parse_request(text: str) -> StagingRequest:
         raise errors.BadRequest(f"at most {_MAX_IMAGES} images can be staged")
     if request.megabytes_per_second is not None and request.megabytes_per_second <= 0:
         raise errors.BadRequest("megabytesPerSecond must be positive")
-    return StagingRequest(tuple(dict.fromkeys(request.images)), request.megabytes_per_second)
+    if request.pull_secrets and not request.namespace:
+        raise errors.BadRequest("pullSecrets need a namespace")
+    return msgspec.structs.replace(request, images=tuple(dict.fromkeys(request.images)))
 
 
 def request_id(text: str) -> str:

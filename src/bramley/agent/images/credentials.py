@@ -1,7 +1,8 @@
 """Credentials for registries: from the imagePullSecrets of a Pod, or from a file of this host, both in Docker's format.
 
 They are passed to tart by environment variables only: never by arguments, which every process can read, and never by `tart login`,
-which needs a keychain. A Secret that is missing or unreadable is not an error: the image may be public.
+which needs a keychain. A Secret that is missing or malformed is not an error: the image may be public. One that this host may not
+read is an error only if the image is not public; that happens before a Pod refers to it, when an image is staged.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ _MALFORMED = (msgspec.DecodeError, RecursionError)
 _MAX_FILE_BYTES = 1 << 20
 
 
+class SecretForbidden(errors.Unavailable):
+    """The host may not read a pull secret, and has no other credentials for the registry."""
+
+
 class Keyring:
     """Finds the credentials for an image."""
 
@@ -42,16 +47,32 @@ class Keyring:
     async def find(
         self, reference: Reference, *, namespace: str, secrets: Sequence[str]
     ) -> Credentials | None:
-        """Return the first match of the Pod's Secrets in their order, then of this host; None if nothing matches."""
+        """Return the first match of the Secrets in their order, then of this host; None if nothing matches.
+
+        Raise SecretForbidden if nothing matches and one of the Secrets may not be read.
+        """
+        forbidden = []
         for name in secrets:
-            credentials = choose(await self._secret_entries(namespace, name), reference)
+            try:
+                credentials = choose(await self._secret_entries(namespace, name), reference)
+            except errors.Forbidden:
+                forbidden.append(f"{namespace}/{name}")
+                continue
             if credentials is not None:
                 return credentials
-        return choose(self._host_entries(), reference)
+        credentials = choose(self._host_entries(), reference)
+        if credentials is None and forbidden:
+            raise SecretForbidden(
+                f"this host may not read Secret {', '.join(forbidden)}, because none of its Pods refers to it; "
+                "set registryCredentialsFile for the host"
+            )
+        return credentials
 
     async def _secret_entries(self, namespace: str, name: str) -> Mapping[str, Login]:
         try:
             secret = await self._kube.get(core.Secret, name, namespace=namespace)
+        except errors.Forbidden:
+            raise
         except (errors.NotFound, errors.Refused) as error:
             logger.warning(
                 "Cannot use pull secret", namespace=namespace, name=name, reason=error.reason

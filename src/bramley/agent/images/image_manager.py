@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from bramley.agent.host import Host
+from bramley.agent.images.credentials import SecretForbidden
 from bramley.agent.images.disk_space import DiskSpace
 from bramley.agent.images.image_requests import (
     Failed,
@@ -32,7 +33,7 @@ from bramley.agent.images.puller import Puller, PullSpec
 from bramley.agent.ledger import ImageRecord, Ledger, VmState
 from bramley.agent.tart import references
 from bramley.agent.tart.driver import Credentials, Tart
-from bramley.agent.tart.failures import NoSpace
+from bramley.agent.tart.failures import NoSpace, TartFailed
 from bramley.agent.tart.references import Reference
 from bramley.base import errors
 from bramley.base.clock import Clock
@@ -97,7 +98,7 @@ class CredentialSource(Protocol):
     async def find(
         self, reference: Reference, *, namespace: str, secrets: Sequence[str]
     ) -> Credentials | None:
-        """Return the first credentials that match, or None."""
+        """Return the first credentials that match, or None; raise SecretForbidden if none match and not all were readable."""
         ...
 
 
@@ -274,19 +275,32 @@ class ImageManager:
         return self.store.record_golden(record, reference)
 
     async def _pull_image(self, pull: Pull) -> None:
-        request, spec = pull.request, pull.spec
-        spec.credentials = await self.keyring.find(
-            pull.reference, namespace=request.namespace, secrets=request.pull_secrets
-        )
+        spec = pull.spec
+        forbidden = await self._find_credentials(pull)
         spec.expected_bytes = self.store.last_size(pull.reference)
         # Before the pull: after a crash the ledger must know which cached images are ours.
         self.store.record_pull_start(pull.reference, pull.image)
         try:
             await self.puller.fetch(spec)
-        except (errors.BramleyError, asyncio.CancelledError):
+        except (errors.BramleyError, asyncio.CancelledError) as error:
             self.store.drop_pending(pull.image)
+            # A subclass has a cause of its own, such as a full disk.
+            if forbidden is not None and type(error) is TartFailed:
+                raise SecretForbidden(f"{forbidden}. Without credentials: {error}") from error
             raise
         pull.is_resolved = True
+
+    async def _find_credentials(self, pull: Pull) -> SecretForbidden | None:
+        """Set the credentials of a pull; return the likely cause if it fails without them."""
+        request = pull.request
+        try:
+            pull.spec.credentials = await self.keyring.find(
+                pull.reference, namespace=request.namespace, secrets=request.pull_secrets
+            )
+        except SecretForbidden as error:
+            # The image may be public.
+            return error
+        return None
 
     async def _make_golden(self, source: str, golden: str) -> None:
         tart = self.tart

@@ -22,7 +22,7 @@ _MAX_ENTRIES = 512
 _MIN_WAIT = 0.001
 _BACKOFF = Backoff(timedelta(seconds=10), timedelta(minutes=5))
 
-BackoffKey = tuple[str, str, tuple[str, ...]]
+BackoffKey = tuple[str, str, tuple[str, ...], bool]
 
 
 class RequestOwners:
@@ -65,7 +65,7 @@ class _Failure:
 
 @dataclass(frozen=True, slots=True)
 class PullBackoff:
-    """The backoff of failed pulls; the same image with other credentials has its own backoff."""
+    """The backoff of failed pulls; the same image with other credentials has its own backoff, and so has a staged one."""
 
     clock: Clock
     rng: random.Random
@@ -97,7 +97,7 @@ class PullBackoff:
 
 
 def _backoff_key(request: ImageRequest) -> BackoffKey:
-    return request.image, request.namespace, request.pull_secrets
+    return request.image, request.namespace, request.pull_secrets, request.is_staged
 
 
 OnChange = Callable[[], None]
@@ -120,6 +120,8 @@ class ImageRequest:
     policy: PullPolicy = PullPolicy.IF_NOT_PRESENT
     namespace: str = ""
     pull_secrets: tuple[str, ...] = ()
+    # A Pod may have access to Secrets that staging had not, so it does not wait for that backoff.
+    is_staged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,14 @@ class Staging:
             if (below_floor := self._below_floor()) is not None:
                 return Failed(below_floor, self.settings.retry)
         owner = _OWNER + request_id(self._current_text)
-        image_request = ImageRequest(image, owner, policy=PullPolicy.ALWAYS)
+        image_request = ImageRequest(
+            image,
+            owner,
+            policy=PullPolicy.ALWAYS,
+            namespace=request.namespace,
+            pull_secrets=request.pull_secrets,
+            is_staged=True,
+        )
         control = PullControl(limit=self._limit(request), stop_reason=self._below_floor)
         return self.images.request(image_request, on_change=self._changed.set, control=control)
 

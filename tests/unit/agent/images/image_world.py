@@ -12,6 +12,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from bramley.agent.images.credentials import SecretForbidden
 from bramley.agent.images.disk_space import DiskSpace, Reclaim
 from bramley.agent.images.image_manager import ImageManager
 from bramley.agent.images.image_requests import Failed, ImageRequest, ImageState, PullBackoff, Ready
@@ -42,12 +43,15 @@ def pinned(letter: str, repository: str = REPOSITORY) -> str:
 @dataclass
 class FakeKeys:
     found: Credentials | None = None
+    forbidden: SecretForbidden | None = None
     queries: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
     async def find(
         self, _: Reference, *, namespace: str, secrets: Sequence[str]
     ) -> Credentials | None:
         self.queries.append((namespace, tuple(secrets)))
+        if self.forbidden is not None:
+            raise self.forbidden
         return self.found
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bramley.agent.images.credentials import Keyring
+from bramley.access import identity
+from bramley.agent.images.credentials import Keyring, SecretForbidden
 from bramley.agent.tart import references
 from bramley.api.core import Secret
 from bramley.api.meta import ObjectMeta, to_wire
 from bramley.app import embedded
 from bramley.kube.client import Client
 from tests import virtual_time
+from tests.unit.access.embedded_api import bind_pod, served
 
 IMAGE = "ghcr.io/tuist/runner:1"
 
@@ -116,6 +119,30 @@ async def test_unusable_secret_is_ignored_and_not_logged(
 ) -> None:
     assert await found(tmp_path, secrets={"bad": data}, names=("bad", "missing")) is None
     assert "hunter2" not in caplog.text
+
+
+async def test_secret_that_no_pod_of_the_host_refers_to_is_an_error_that_says_what_to_do(
+    tmp_path: Path,
+) -> None:
+    file, own = tmp_path / "host.json", {DOCKER: config(**{"ghcr.io": entry("pod", "w")})}
+    reference = references.parse(IMAGE)
+    assert reference is not None
+    async with served("ns") as server:
+        secret = Secret(metadata=ObjectMeta(name="pull", namespace="ns"), data=own)
+        await server.kube.create_wire(Secret.resource, to_wire(secret), namespace="ns")
+        made = await identity.create(server.kube, "mac-1", expires=timedelta(hours=1))
+        kube = Client(server.api.transport(made.token), clock=virtual_time.clock())
+
+        async def find() -> str | None:
+            found = await Keyring(kube, file).find(reference, namespace="ns", secrets=("pull",))
+            return found.username if found else None
+
+        with pytest.raises(SecretForbidden, match=r"Secret ns/pull.*registryCredentialsFile"):
+            await find()
+        file.write_bytes(config(**{"ghcr.io": entry("host", "h")}))
+        assert await find() == "host"
+        await bind_pod(server.kube, "p", "mac-1", imagePullSecrets=[{"name": "pull"}])
+        assert await find() == "pod"
 
 
 async def test_replaced_host_file_is_used_by_the_next_pull(tmp_path: Path) -> None:

@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 
-from bramley.agent.images.image_requests import Ready
+from bramley.agent.images.credentials import SecretForbidden
+from bramley.agent.images.image_requests import Pulling, Ready
 from bramley.agent.images.staging import Staging, StagingSettings
+from bramley.agent.tart.driver import Credentials
 from bramley.api import names
 from bramley.api import staging as api_staging
 from bramley.api.core import Node
 from bramley.api.meta import ObjectMeta, to_wire
 from bramley.app import embedded
 from bramley.base import errors
+from bramley.base.secret import Secret
 from bramley.kube.client import Client
 from bramley.runtime.keys import Key
 from tests import virtual_time
@@ -193,6 +196,54 @@ async def test_short_registry_failure_is_retried(world: Stage) -> None:
     await world.staged(1)
 
 
+SECRETS = {"namespace": "runners", "pullSecrets": ["ghcr", "other"]}
+LOGIN = Credentials("ghcr.io", "robot", Secret("hunter2"))
+
+
+async def test_private_image_is_staged_with_the_pull_secrets_of_the_request(world: Stage) -> None:
+    world.image_world.mac.settings.image(B, needs_login=True)
+    world.image_world.keys.found = LOGIN
+    await world.stage({"images": [B], **SECRETS})
+
+    await world.staged(1)
+    assert world.image_world.keys.queries == [("runners", ("ghcr", "other"))]
+
+
+async def test_host_that_may_not_read_the_pull_secret_says_what_to_do(world: Stage) -> None:
+    world.image_world.mac.settings.image(B, needs_login=True)
+    world.image_world.keys.forbidden = SecretForbidden("set registryCredentialsFile")
+    await world.stage({"images": [B], **SECRETS})
+    await asyncio.sleep(60)
+
+    message = (await world.report())["images"][0]["message"]
+    assert message.startswith(f"{api_staging.NO_ACCESS}: set registryCredentialsFile. Without")
+    assert "HTTP 401" in message
+    # Once a Pod of the pool is on the host, it is tried again.
+    world.image_world.keys.forbidden, world.image_world.keys.found = None, LOGIN
+    await world.staged(1, seconds=900)
+
+
+async def test_public_image_is_staged_although_its_pull_secret_may_not_be_read(
+    world: Stage,
+) -> None:
+    world.image_world.keys.forbidden = SecretForbidden("set registryCredentialsFile")
+    await world.stage({"images": [B], **SECRETS})
+
+    await world.staged(1)
+
+
+async def test_pod_does_not_wait_for_the_backoff_of_staging(world: Stage) -> None:
+    world.image_world.mac.settings.image(B, needs_login=True)
+    world.image_world.keys.forbidden = SecretForbidden("set registryCredentialsFile")
+    await world.stage({"images": [B], **SECRETS})
+    await asyncio.sleep(600)
+
+    world.image_world.keys.forbidden, world.image_world.keys.found = None, LOGIN
+    state = world.image_world.request(B, namespace="runners", pull_secrets=("ghcr", "other"))
+
+    assert isinstance(state, Pulling)
+
+
 async def test_failed_image_does_not_delay_the_next(world: Stage) -> None:
     await world.stage({"images": ["ghcr.io/tuist/none:1", C]})
     await until(lambda: world.image_world.store.is_complete(names.agent.golden_vm(C)))
@@ -228,7 +279,11 @@ async def test_nothing_is_unstaged_before_the_node_was_read(world: Stage) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["{", '"x"', '{"images": 3}', '{"images": [], "megabytesPerSecond": 0}']
+    "text",
+    [
+        *("{", '"x"', '{"images": 3}', '{"images": [], "megabytesPerSecond": 0}'),
+        '{"images": [], "pullSecrets": ["ghcr"]}',
+    ],
 )
 async def test_invalid_request_is_reported(world: Stage, text: str) -> None:
     await world.stage(text)
