@@ -49,6 +49,10 @@ class Slot(Fields, frozen=True, kw_only=True):
     retry_at: Annotated[
         Time | None, Meta(description="When the next Pod may be created after a failure.")
     ] = None
+    boot_seconds: Annotated[
+        Int32 | None,
+        Meta(description="How long the VM of that Pod took until it was Ready for the first time."),
+    ] = None
 
 
 class DrainTicket(Fields, frozen=True, kw_only=True):
@@ -56,6 +60,21 @@ class DrainTicket(Fields, frozen=True, kw_only=True):
 
     pod: Annotated[str, Meta(description="The name of the Pod.")]
     since: Annotated[Time, Meta(description="Since when it is drained.")]
+
+
+class CanaryClock(Fields, frozen=True, kw_only=True):
+    """A Pod that tries the target image, and since when it boots."""
+
+    pod: Annotated[str, Meta(description="The name of the Pod.")]
+    started_at: Annotated[Time, Meta(description="When its image was there and its VM could boot.")]
+
+
+class RollProgress(Fields, frozen=True, kw_only=True):
+    """How far the roll is in its phase, and when it last made progress."""
+
+    stale_replicas: Annotated[Count, Meta(description="The fewest stale runners so far.")]
+    staged_hosts: Annotated[Count, Meta(description="The most hosts with the image so far.")]
+    at: Annotated[Time, Meta(description="When one of them, or the phase, last changed.")]
 
 
 class HostFailures(Fields, frozen=True, kw_only=True):
@@ -140,14 +159,25 @@ class RunnerPoolStatus(Fields, frozen=True, kw_only=True):
     promoted_image: Annotated[
         str, Meta(description="The image that was promoted by hand; it is not judged.")
     ] = ""
+    undone_image: Annotated[
+        str,
+        Meta(
+            description="The image of the undo annotation that was carried out; it is not carried "
+            "out again while the annotation stays."
+        ),
+    ] = ""
     roll_phase: Annotated[RollPhase, Meta(description="The phase of the roll.")] = ""
     roll_started_at: Annotated[
         Time | None, Meta(description="When the current roll began; absent outside a roll.")
     ] = None
-    canary_started_at: Annotated[
-        Time | None,
-        Meta(description="Since when the canaries boot; absent while an image is pulled for them."),
-    ] = None
+    roll_progress: RollProgress | None = None
+    canaries: Annotated[
+        list[CanaryClock],
+        Meta(
+            description="Since when canaries boot; without those for which the image is pulled.",
+            extra_json_schema=list_map("pod"),
+        ),
+    ] = []
     target_failures: Annotated[
         Count, Meta(description="How many Pods of the target image failed during this roll.")
     ] = 0
@@ -168,9 +198,6 @@ class RunnerPoolStatus(Fields, frozen=True, kw_only=True):
         list[Int32],
         Meta(description="How long the last boots of the last good image took, oldest first."),
     ] = []
-    boots_recorded_at: Annotated[
-        Time | None, Meta(description="Until when boots are recorded in bootSeconds.")
-    ] = None
     host_failures: Annotated[
         list[HostFailures],
         Meta(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,10 +27,12 @@ from bramley.runners.explanation.pods import PodFacts
 from bramley.runners.explanation.pools import PoolFacts
 from bramley.runners.explanation.rolls import RollProgress
 from bramley.runners.explanation.values import EventNote, Explanation
+from bramley.runners.hosts import fleet_of
 
 # A command of people fails soon instead of retrying for long.
 _DEADLINE = timedelta(seconds=15)
 _EVENTS = 8
+_INTERVAL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,7 @@ class Fleets:
 
     def hosts_of(self, pool: RunnerPool) -> int:
         """Return how many hosts the fleet of a pool has."""
-        selector = pool.spec.fleet_selector
-        return sum(node.metadata.labels.get(labels.FLEET) == selector for node in self.nodes)
+        return sum(fleet_of(node) == pool.spec.fleet_selector for node in self.nodes)
 
     def progress(self) -> list[RollProgress]:
         """Return the progress of each pool."""
@@ -72,8 +74,8 @@ class Queries:
         """Return the progress of a pool."""
         pool = await self.pool(name)
         fleet = {labels.FLEET: pool.spec.fleet_selector}
-        hosts = (await self.kube.list(Node, labels=fleet)).items
-        return rolls.progress(pool, hosts=len(hosts))
+        nodes = (await self.kube.list(Node, labels=fleet)).items
+        return rolls.progress(pool, hosts=sum(fleet_of(node) is not None for node in nodes))
 
     async def fleets(self) -> Fleets:
         """Return everything about pools, in all namespaces."""
@@ -116,6 +118,30 @@ class Queries:
             namespace=pool.namespace,
             uid=pool.uid,
         )
+
+    async def undo(self, pool: RunnerPool) -> None:
+        """Undo the image in the spec of a pool, also if it was undone before and then set again.
+
+        The controller carries out an annotation once, so that of the earlier undo is removed first.
+        """
+        image = pool.spec.image
+        if pool.status.undone_image == image:
+            await self.annotate(pool, ROLLOUT_UNDO=None)
+            await self._until_forgotten(pool.name, image)
+        await self.annotate(pool, ROLLOUT_UNDO=image, ROLLOUT_PROMOTE=None)
+
+    async def _until_forgotten(self, name: str, image: str) -> None:
+        try:
+            async with asyncio.timeout(_DEADLINE.total_seconds()):
+                while True:
+                    if (await self.pool(name)).status.undone_image != image:
+                        return
+                    await asyncio.sleep(_INTERVAL_SECONDS)
+        except TimeoutError:
+            raise errors.TimedOut(
+                f"the controller has not acted on pool {name} within {_DEADLINE.total_seconds():.0f} s; "
+                "check that bramley runners runs and leads"
+            ) from None
 
     async def _all_pools(self) -> list[RunnerPool]:
         try:

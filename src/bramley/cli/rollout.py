@@ -125,10 +125,8 @@ def undo(
       bramley rollout undo pool/macos
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     target = _Target(pool_name(pool), namespace, kubeconfig, context)
-    found = asyncio.run(target.find())
-    image = previous_image(found)
-    asyncio.run(target.annotate(ROLLOUT_UNDO=found.spec.image, ROLLOUT_PROMOTE=None))
-    typer.echo(f"pool/{found.name}: returning from {found.spec.image} to {image}")
+    found = asyncio.run(target.undo())
+    typer.echo(f"pool/{found.name}: returning from {found.spec.image} to {previous_image(found)}")
 
 
 @app.command("promote")
@@ -189,6 +187,14 @@ class _Target:
     async def annotate(self, **changes: str | None) -> None:
         async with self.connected() as queries:
             await queries.annotate(await queries.pool(self.name), **changes)
+
+    async def undo(self) -> RunnerPool:
+        """Undo the image of the pool, if there is one to return to, and return the pool as it was before."""
+        async with self.connected() as queries:
+            pool = await queries.pool(self.name)
+            previous_image(pool)
+            await queries.undo(pool)
+            return pool
 
     async def states(self) -> AsyncIterator[RollProgress]:
         """Yield the progress every second until the roll is done or its image is rejected."""

@@ -19,7 +19,7 @@ from bramley.base.clock import Clock
 from bramley.runners import pods
 from bramley.runners.autoscaling import reconciler as autoscaler
 from bramley.runners.dispatch_client import Sessions, Signals
-from bramley.runners.hosts import host_of
+from bramley.runners.hosts import fleet_of, host_of
 from bramley.runners.metrics import PoolMetrics, ReaperMetrics
 from bramley.runners.pod_actions import PodActions
 from bramley.runners.pod_template import TemplateSettings
@@ -67,6 +67,7 @@ def add(
         clock=clock,
         signals=poller.find if poller is not None else lambda _: None,
         epoch=lambda: manager.leadership.epoch if manager.leadership is not None else 0,
+        raise_epoch=manager.raise_epoch,
         has_dispatch=bool(settings.template.dispatch_url),
     )
     controller = (
@@ -141,8 +142,9 @@ def fleet_of_pool(pool: RunnerPool) -> list[str]:
 
 
 def fleet_of_node(node: Node) -> list[str]:
-    """Return the fleet of a Node."""
-    return [node.metadata.labels.get(labels.FLEET, "")]
+    """Return the fleet of a Node that can run the Pods of its pools."""
+    fleet = fleet_of(node)
+    return [] if fleet is None else [fleet]
 
 
 def _fleet_changes(observations: Observations) -> Trigger:
@@ -156,7 +158,7 @@ def _fleet_changes(observations: Observations) -> Trigger:
 
     def node_changed(_key: Key, old: Node | None, new: Node | None) -> None:
         # Most changes of a Node are heartbeats.
-        if old is None or new is None or host_of(old) != host_of(new):
+        if old is None or new is None or _host_facts(old) != _host_facts(new):
             enqueue(fleet for each in (old, new) if each for fleet in fleet_of_node(each))
 
     def pool_changed(_key: Key, old: RunnerPool | None, new: RunnerPool | None) -> None:
@@ -166,6 +168,11 @@ def _fleet_changes(observations: Observations) -> Trigger:
     observations.nodes.on_change(node_changed)
     observations.pools.on_change(pool_changed)
     return trigger
+
+
+def _host_facts(node: Node) -> tuple[object, ...]:
+    """Return what the decisions about the pools of a fleet depend on."""
+    return fleet_of(node), host_of(node)
 
 
 def _shared_facts(pool: RunnerPool) -> tuple[object, ...]:

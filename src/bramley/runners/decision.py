@@ -16,9 +16,10 @@ from bramley.api.runner_pool_status import HostFailures
 from bramley.api.staging import StagingRequest
 from bramley.runners import capacity, pod_plan, roll, rollout, staging
 from bramley.runners.capacity import Places
-from bramley.runners.hosts import Host
+from bramley.runners.hosts import NOT_READY, Host
 from bramley.runners.judgement import RollSignals
-from bramley.runners.pod_plan import FAILURES, PodPlan, PodState
+from bramley.runners.pod_plan import PodPlan, PodState
+from bramley.runners.pod_timeouts import FAILURES
 from bramley.runners.pods import RunnerPod
 from bramley.runners.roll import RollState, Room
 from bramley.runners.rollout import Rollout
@@ -27,6 +28,8 @@ from bramley.runners.staging import HostStates, StagingState
 # After so many failures in a row a host gets no Pods of the pool for a while, but never more than a third of the hosts.
 FAILURES_TO_AVOID = 3
 AVOIDED_FOR = timedelta(minutes=30)
+# If a larger share of the hosts is not Ready, their network is the likely cause, and VMs that work must not be replaced.
+_MAX_UNREADY_SHARE = 0.4
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ def decide(view: PoolView, fleet: Fleet, inputs: Inputs) -> Decision:
     room = roll.room(state, [each.state for each in siblings], phase=phase, has_last_good=has_good)
     failures = _host_failures(view, inputs.now)
     avoid = _avoided(failures, fleet)
-    share = _share(view, fleet, places)
+    share = _shares(fleet, places)[view.pool.name]
     drainable = drainable_hosts(staged, others, fleet)
     status = view.pool.status
     plan = pod_plan.plan(
@@ -142,6 +145,8 @@ def decide(view: PoolView, fleet: Fleet, inputs: Inputs) -> Decision:
             requires_golden=staged.mode == "Required",
             drainable_hosts=drainable,
             cordoned_hosts=fleet.draining,
+            unreachable_hosts=_unreachable_hosts(fleet),
+            owed=_owed(view, fleet, places),
             deletes_drained=not inputs.has_dispatch,
             tried_image=new.target if is_tried else "",
             waiting_since=inputs.waiting_since,
@@ -217,21 +222,40 @@ def _target_slots(
     return max(0, sum(places.free.get(host, 0) for host in hosts) - waiting)
 
 
-def _share(view: PoolView, fleet: Fleet, places: Places) -> int:
-    """Return how many Pods the pool may have on the places of the fleet."""
+def _unreachable_hosts(fleet: Fleet) -> frozenset[str]:
+    unready = frozenset(host.name for host in fleet.hosts if host.unusable == NOT_READY)
+    return unready if len(unready) > _MAX_UNREADY_SHARE * len(fleet.hosts) else frozenset()
+
+
+def _shares(fleet: Fleet, places: Places) -> dict[str, int]:
+    """Return how many Pods each pool may have on the places of the fleet."""
     demands = {
         each.pool.name: 0 if each.pool.deleting else each.pool.spec.replicas for each in fleet.pools
     }
-    return capacity.fair_shares(places.capacity, demands)[view.pool.name]
+    return capacity.fair_shares(places.capacity, demands)
+
+
+def _used(fleet: Fleet) -> dict[str, int]:
+    """Return how many places the Pods of each pool use, with those that are announced."""
+    usable = fleet.usable
+    return {
+        each.pool.name: capacity.used(each.pods, usable) + len(each.state.unseen)
+        for each in fleet.pools
+    }
 
 
 def _free(view: PoolView, fleet: Fleet, places: Places, share: int) -> int:
     """Return how many Pods the pool may create: places of its share that no Pod uses."""
-    usable = fleet.usable
-    unseen = {each.pool.name: len(each.state.unseen) for each in fleet.pools}
-    taken = capacity.used(fleet.pods, usable) + sum(unseen.values())
-    own = capacity.used(view.pods, usable) + unseen[view.pool.name]
-    return max(0, min(places.capacity - taken, share - own))
+    used = _used(fleet)
+    return max(0, min(places.capacity - sum(used.values()), share - used[view.pool.name]))
+
+
+def _owed(view: PoolView, fleet: Fleet, places: Places) -> int:
+    """Return how many Pods beyond its share the pool has while siblings lack places of theirs, and none is free."""
+    used, shares, own = _used(fleet), _shares(fleet, places), view.pool.name
+    lacking = sum(max(0, shares[name] - used[name]) for name in used if name != own)
+    free = max(0, places.capacity - sum(used.values()))
+    return max(0, min(used[own] - shares[own], lacking - free))
 
 
 def _host_failures(view: PoolView, now: datetime) -> tuple[HostFailures, ...]:

@@ -65,6 +65,19 @@ class Host:
         return max(0, min(self.pods, by_cpu, by_memory))
 
 
+def node_selector(fleet: str) -> dict[str, str]:
+    """Return the labels of the Nodes that the Pods of a fleet run on."""
+    return {labels.OS: labels.DARWIN, labels.RUNTIME: labels.RUNTIME_TART, labels.FLEET: fleet}
+
+
+def fleet_of(node: Node) -> str | None:
+    """Return the fleet whose Pods can run on a Node, or None."""
+    found = node.metadata.labels
+    fleet = found.get(labels.FLEET)
+    is_host = fleet is not None and node_selector(fleet).items() <= found.items()
+    return fleet if is_host else None
+
+
 def host_of(node: Node) -> Host:
     """Return the host of a Node."""
     allocatable = node.status.allocatable

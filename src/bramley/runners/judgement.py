@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from bramley.api.runner_pool import Gate
 from bramley.runners.pods import RunnerPod
 
-# Without reports of polls, a canary must stay Ready for this long: an image may get an address and then end.
-SETTLE = timedelta(seconds=15)
+# Without reports of polls, a canary must stay Ready for this long: longer than a guest takes from its address to its first poll,
+# before which an image that gets an address may end.
+SETTLE = timedelta(seconds=30)
 # One VM may end for a reason that is not its image's; two in a row hardly do.
 EXITS_TO_REJECT = 2
 # During the waves more VMs run, and so more of them end by chance.
@@ -74,6 +75,8 @@ class RollSignals:
 
     first_polls: Mapping[str, datetime] = field(default_factory=dict)
     jobs: Mapping[str, JobCounts] = field(default_factory=dict)
+    # Whether dispatch has not been asked yet, so that nothing is known; this is not the same as signals that are missing.
+    is_awaited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,8 @@ class Trial:
     replicas: int
     timeout: timedelta
     gate: Gate
-    # Since when the canaries boot; None while an image is pulled for one of them.
-    started_at: datetime | None
+    # Since when canaries boot, by name; without those for which the image is pulled.
+    clocks: Mapping[str, datetime]
     # How many Pods of the image have failed.
     failures: int
     boots: Sequence[int]
@@ -99,16 +102,21 @@ def judge_canaries(trial: Trial) -> Judgement:
     """Return the verdict over the Pods of a new image."""
     if trial.failures >= EXITS_TO_REJECT:
         return Judgement(Verdict.EXITED, _exits(trial))
+    if trial.signals is not None and trial.signals.is_awaited:
+        return Judgement(Verdict.PENDING, "dispatch was not asked yet which runners have polled")
     good = [pod for pod in trial.pods if _is_good(pod, trial)]
+    result = Judgement(Verdict.PENDING)
     if len(good) >= trial.count:
-        return _judge_boots(good, trial)
-    return _judge_time(trial)
+        result = _judge_boots(good, trial)
+    return _judge_time(result, good, trial) if result.verdict is Verdict.PENDING else result
 
 
 def judge_waves(failures: int, ready: int) -> Judgement:
     """Return the verdict over an image whose canaries were good, by its Pods that failed and those that are Ready."""
     if failures >= FAILURES_TO_REJECT and failures > ready:
-        text = f"{failures} Pods of the image ended without a job, and only {ready} are Ready"
+        text = (
+            f"{failures} Pods of the image ended without a job or hung, and only {ready} are Ready"
+        )
         return Judgement(Verdict.PODS_FAIL, text)
     return Judgement(Verdict.PENDING)
 
@@ -162,10 +170,8 @@ def _judge_boots(good: Sequence[RunnerPod], trial: Trial) -> Judgement:
     # Not slower than the slow boots of the last good image either: boots vary.
     if measured <= max(limit, _slowest_boot(trial.boots)):
         return Judgement(Verdict.GOOD, text)
-    deadline = _deadline(trial)
-    can_repeat = len(boots) < min(BOOTS_TO_REJECT, trial.replicas)
-    if can_repeat and (deadline is None or deadline > trial.now):
-        return Judgement(Verdict.PENDING, text, again_at=deadline, needs_canary=True)
+    if len(boots) < min(BOOTS_TO_REJECT, trial.replicas):
+        return Judgement(Verdict.PENDING, text, needs_canary=True)
     return Judgement(Verdict.BOOT_SLOW, text)
 
 
@@ -174,27 +180,42 @@ def _slowest_boot(boots: Sequence[int]) -> int:
     return sorted(boots)[-2 if len(boots) >= _BOOTS_WITH_OUTLIER else -1]
 
 
-def _deadline(trial: Trial) -> datetime | None:
-    return None if trial.started_at is None else trial.started_at + trial.timeout
+def _judge_time(pending: Judgement, good: Sequence[RunnerPod], trial: Trial) -> Judgement:
+    """Return the verdict over the canaries that are not good: each has its own time, and one that does not exist has none."""
+    waiting = [pod for pod in trial.pods if pod.is_alive and pod not in good]
+    deadlines = {pod.name: _deadline(pod, trial) for pod in waiting}
+    for pod in waiting:
+        deadline = deadlines[pod.name]
+        if deadline is not None and deadline <= trial.now:
+            return _judge_late(pod, trial)
+    settles = [_settled_at(pod) for pod in waiting if pod.is_ready]
+    # Only what is yet to come: a moment in the past would be checked again at once and without end.
+    moments = (*deadlines.values(), *settles)
+    upcoming = [each for each in moments if each is not None and each > trial.now]
+    needed = trial.count + pending.needs_canary
+    text = f"{len(good)} of {needed} canaries are ready"
+    missing = needed - len(good) - len(waiting)
+    if missing > 0:
+        text = f"{text}, {missing} more to be placed on a host that has the image"
+    text = f"{pending.message}; {text}" if pending.message else text
+    return replace(pending, message=text, again_at=min(upcoming, default=None))
 
 
-def _judge_time(trial: Trial) -> Judgement:
-    settles = [
-        settled_at
-        for pod in trial.pods
-        if pod.is_idle and pod.is_ready and (settled_at := _settled_at(pod)) is not None
-    ]
-    deadline = _deadline(trial)
-    if deadline is None or deadline > trial.now:
-        # Only what is yet to come: a moment in the past would be checked again at once and without end.
-        upcoming = [each for each in (*settles, deadline) if each is not None and each > trial.now]
-        return Judgement(Verdict.PENDING, again_at=min(upcoming, default=None))
+def _deadline(pod: RunnerPod, trial: Trial) -> datetime | None:
+    started_at = trial.clocks.get(pod.name)
+    return None if started_at is None else started_at + trial.timeout
+
+
+def _judge_late(pod: RunnerPod, trial: Trial) -> Judgement:
     seconds = f"{trial.timeout.total_seconds():.0f} s"
-    silent = [pod for pod in trial.pods if pod.is_idle and pod.is_ready]
-    if silent and trial.signals is not None:
-        text = f"Pod {silent[0].name} is Ready and has not polled within {seconds}"
+    if pod.is_ready and trial.signals is not None:
+        text = f"Pod {pod.name} is Ready and has not polled within {seconds}"
         return Judgement(Verdict.NOT_POLLING, text)
-    return Judgement(Verdict.NOT_READY, f"no canary became ready within {seconds}{_detail(trial)}")
+    where = f" on {pod.node}" if pod.node else ""
+    text = f"Pod {pod.name}{where} did not become ready within {seconds}"
+    if pod.waiting:
+        text = f"{text}; it waits: {pod.waiting} {pod.message}".rstrip()
+    return Judgement(Verdict.NOT_READY, text[:500])
 
 
 def _exits(trial: Trial) -> str:
@@ -204,11 +225,3 @@ def _exits(trial: Trial) -> str:
         return text
     code = "" if ended.exit_code is None else f" with code {ended.exit_code}"
     return f"{text}; Pod {ended.name} on {ended.node or 'no host'} ended{code} ({ended.reason})"
-
-
-def _detail(trial: Trial) -> str:
-    waiting = next((pod for pod in trial.pods if pod.is_alive and pod.waiting), None)
-    if waiting is None:
-        return ""
-    where = f" on {waiting.node}" if waiting.node else ""
-    return f"; Pod {waiting.name}{where} waits: {waiting.waiting} {waiting.message}".rstrip()[:500]

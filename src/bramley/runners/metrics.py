@@ -17,7 +17,7 @@ from bramley.base.metrics import Labelled, histogram
 from bramley.runners import hosts
 from bramley.runners.decision import Decision, Fleet, PoolView
 from bramley.runners.judgement import Verdict
-from bramley.runners.pod_plan import Why
+from bramley.runners.pod_timeouts import Why
 
 _PHASES = ("Pending", "Running", "Unknown")
 _ROLL_PHASES: tuple[str, ...] = tuple(phase for phase in get_args(RollPhase) if phase)

@@ -1,15 +1,17 @@
 """The writes of the pool controller to Pods, ServiceAccounts and Nodes.
 
-Each write is independent of the others: one that fails is reported after all were tried. Deletions carry uid and version, so a
-Pod that was claimed since the decision survives.
+Each write is independent of the others: those that fail are returned after all were tried. Deletions carry uid and version, so
+a Pod that was claimed since the decision survives.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from bramley.api import names
 from bramley.api.core import Node
@@ -28,9 +30,30 @@ from bramley.runtime.writes import FencedKube
 
 logger = log.get(__name__)
 
-Write = Callable[[], Awaitable[None]]
-
 _CONCURRENT_WRITES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FailedWrite:
+    """A write that failed, with the reason for conditions."""
+
+    reason: str
+    subject: str
+    error: errors.BramleyError
+
+    @property
+    def message(self) -> str:
+        """Return what failed and why."""
+        return f"{self.subject}: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A write, what it is for, and the reason to show if it fails."""
+
+    run: Callable[[], Awaitable[None]]
+    subject: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +64,41 @@ class PodActions:
     pods: Cache[Pod]
     template: TemplateSettings
 
-    async def perform(self, pool: RunnerPool, decision: Decision) -> None:
-        """Do what was decided; raise an ExceptionGroup of what failed."""
+    async def perform(self, pool: RunnerPool, decision: Decision) -> list[FailedWrite]:
+        """Do what was decided; return what failed."""
         plan = decision.plan
         # In this order: the hosts that have the target image must go to the Pods with it.
-        writes: list[Write] = [
-            *(partial(self._create, pool, each, decision.avoid) for each in plan.create),
-            *(partial(self._mark, pool, pod, labels.TRUE) for pod in plan.mark),
-            *(partial(self._mark, pool, pod, None) for pod in plan.unmark),
-            *(partial(self._delete, pool, each.pod) for each in plan.delete),
-        ]
-        await _all(writes)
+        return await _all(
+            [
+                *(self._creation(pool, each, decision.avoid) for each in plan.create),
+                *(self._marking(pool, pod, labels.TRUE) for pod in plan.mark),
+                *(self._marking(pool, pod, None) for pod in plan.unmark),
+                *(self._deletion(pool, each.pod) for each in plan.delete),
+            ]
+        )
 
-    async def retire(self, pool: RunnerPool, pods: Iterable[RunnerPod]) -> None:
-        """Delete idle Pods."""
-        await _all([partial(self._delete, pool, pod) for pod in pods])
+    async def retire(self, pool: RunnerPool, pods: Iterable[RunnerPod]) -> list[FailedWrite]:
+        """Delete idle Pods; return what failed."""
+        return await _all([self._deletion(pool, pod) for pod in pods])
 
-    async def request_images(self, requests: Mapping[str, str]) -> None:
-        """Request images of hosts, by the names of their Nodes; an empty text removes the request."""
-        await _all([partial(self._request, node, text) for node, text in requests.items()])
+    async def request_images(self, requests: Mapping[str, str]) -> list[FailedWrite]:
+        """Request images of hosts, by the names of their Nodes; an empty text removes the request. Return what failed."""
+        return await _all(
+            [
+                _Write(partial(self._request, node, text), f"Node {node}", "RequestFailed")
+                for node, text in requests.items()
+            ]
+        )
+
+    def _creation(self, pool: RunnerPool, planned: PlannedPod, avoid: tuple[str, ...]) -> _Write:
+        name = pod_name(pool, planned.slot, planned.counter)
+        return _Write(partial(self._create, pool, planned, avoid), f"Pod {name}", "CreateFailed")
+
+    def _marking(self, pool: RunnerPool, pod: RunnerPod, value: str | None) -> _Write:
+        return _Write(partial(self._mark, pool, pod, value), f"Pod {pod.name}", "MarkFailed")
+
+    def _deletion(self, pool: RunnerPool, pod: RunnerPod) -> _Write:
+        return _Write(partial(self._delete, pool, pod), f"Pod {pod.name}", "DeleteFailed")
 
     async def _request(self, node: str, text: str) -> None:
         annotations = {names.annotations.STAGE_IMAGES: text or None}
@@ -99,12 +138,14 @@ class PodActions:
         slots = list(fresh.status.slots)
         if planned.slot >= len(slots) or slots[planned.slot].counter != planned.counter:
             return
-        freed = [{"counter": each.counter, "active": each.active} for each in slots]
-        freed[planned.slot]["active"] = False
+        slots[planned.slot] = msgspec.structs.replace(
+            slots[planned.slot], active=False, pending=None
+        )
         await self.kube.merge_patch(
             RunnerPool,
             pool.name,
-            {"status": {"slots": freed}},
+            # A merge patch replaces the whole list.
+            {"status": {"slots": msgspec.to_builtins(slots)}},
             namespace=pool.namespace,
             subresource="status",
             resource_version=fresh.metadata.resource_version,
@@ -113,11 +154,20 @@ class PodActions:
 
     async def _mark(self, pool: RunnerPool, pod: RunnerPod, value: str | None) -> None:
         patch = {"metadata": {"labels": {labels.DRAIN_ELIGIBLE: value}}}
+        # A Pod without a Node may be marked although no host is chosen yet; only if it is still so, because it could be bound
+        # to a host without the image meanwhile. Others are marked in any version: dispatch may stamp the owner at the same time.
+        version = None if pod.node else pod.resource_version
         try:
-            # A merge of one label, so that the owner which dispatch stamps at the same time is kept.
-            await self.kube.merge_patch(Pod, pod.name, patch, namespace=pool.namespace, uid=pod.uid)
+            await self.kube.merge_patch(
+                Pod,
+                pod.name,
+                patch,
+                namespace=pool.namespace,
+                uid=pod.uid,
+                resource_version=version,
+            )
         except (errors.NotFound, errors.Conflict):
-            logger.debug("Pod to mark is gone", pod=pod.name)
+            logger.debug("Pod to mark is gone, or was bound to a Node meanwhile", pod=pod.name)
 
     async def _delete(self, pool: RunnerPool, pod: RunnerPod) -> None:
         cached = self.pods.find(Key(pool.namespace or "", pod.name))
@@ -132,20 +182,25 @@ class PodActions:
             logger.debug("Pod has changed and is not deleted", pod=pod.name)
 
 
-async def _all(writes: list[Write]) -> None:
-    """Run writes, a bounded number at a time and started in order; raise what failed at the end."""
-    failures: list[Exception] = []
+def raise_any(failed: Sequence[FailedWrite]) -> None:
+    """Raise the errors of writes that failed, if there are any."""
+    if failed:
+        raise ExceptionGroup("some writes failed", [each.error for each in failed])
+
+
+async def _all(writes: Iterable[_Write]) -> list[FailedWrite]:
+    """Run writes, a bounded number at a time and started in order; return what failed."""
+    failed: list[FailedWrite] = []
     semaphore = asyncio.Semaphore(_CONCURRENT_WRITES)
 
-    async def run(write: Write) -> None:
+    async def run(write: _Write) -> None:
         async with semaphore:
             try:
-                await write()
+                await write.run()
             except errors.BramleyError as error:
-                failures.append(error)
+                failed.append(FailedWrite(write.reason, write.subject, error))
 
     async with asyncio.TaskGroup() as group:
         for write in writes:
             group.create_task(run(write))
-    if failures:
-        raise ExceptionGroup("some writes failed", failures)
+    return failed

@@ -10,39 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 import msgspec
 
-from bramley.api.names import events
 from bramley.api.runner_pool_status import CreatedFor, DrainTicket, PendingPod, Slot
-from bramley.runners import roll
+from bramley.runners import pod_timeouts, roll
+from bramley.runners.pod_timeouts import FAILURES, Why
 from bramley.runners.pods import RunnerPod
 from bramley.runners.roll import RollState, Room
 
 FIRST_RETRY, LAST_RETRY = timedelta(seconds=10), timedelta(minutes=5)
-# Idle Pods are replaced when nothing happens for this long. A pull is no standstill: it takes as long as it takes.
-UNSCHEDULED_TIMEOUT = timedelta(minutes=5)
-START_TIMEOUT = timedelta(minutes=15)
-FAILING_TIMEOUT = timedelta(minutes=5)
-SILENT_TIMEOUT = timedelta(minutes=5)
-# A marked Pod leaves at its next poll; one that does not is deleted.
-DRAIN_TIMEOUT = timedelta(minutes=5)
-
-
-class Why(StrEnum):
-    """Why a Pod is deleted; also the reason of the event."""
-
-    DRAINED = events.POD_DRAINED
-    SCALED_DOWN = events.POD_SCALED_DOWN
-    NODE_DRAINED = events.POD_RETIRED_FOR_NODE_DRAIN
-    UNSCHEDULABLE = events.POD_UNSCHEDULABLE
-    START_TIMED_OUT = events.POD_START_TIMED_OUT
-    NOT_RESPONDING = events.POD_NOT_RESPONDING
-    POOL_DELETED = events.POD_OF_DELETED_POOL
-
-
-FAILURES = frozenset({Why.UNSCHEDULABLE, Why.START_TIMED_OUT, Why.NOT_RESPONDING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +56,21 @@ class PodState:
     # Hosts whose Pods may be replaced by the target image, and those that are being drained by people.
     drainable_hosts: frozenset[str]
     cordoned_hosts: frozenset[str]
+    # Hosts that are not Ready while so many of the fleet are not that the network is the likely cause: their Pods stay.
+    unreachable_hosts: frozenset[str]
+    # How many Pods beyond its share of the places the pool gives up for its siblings.
+    owed: int
     deletes_drained: bool
     # The image whose canaries are judged: their own timeout applies to them.
     tried_image: str
     # Since when Pods wait for the same thing, by name.
     waiting_since: Mapping[str, datetime]
     now: datetime
+
+    @property
+    def is_last_good(self) -> bool:
+        """Return whether the target is the last good image: there is no other one to fall back to."""
+        return roll.is_same_image(self.last_good, self.roll.target)
 
     @property
     def is_full(self) -> bool:
@@ -143,7 +129,9 @@ def _settled(number: int, slot: Slot, state: PodState) -> Slot:
         ended = msgspec.structs.replace(slot, active=False, pending=None)
         return _failed(ended, state.now) if pod.is_failure else ended
     if pod.is_ready or pod.is_claimed:
-        return Slot(counter=slot.counter, active=True)
+        # As first seen: a Pod that becomes Ready again has not booted again.
+        boot = pod.boot_seconds if slot.boot_seconds is None else slot.boot_seconds
+        return Slot(counter=slot.counter, active=True, boot_seconds=boot)
     return msgspec.structs.replace(slot, pending=None)
 
 
@@ -184,8 +172,11 @@ class _Creation:
         """Plan the Pods: those that were announced before and never seen, then those that are missing."""
         state = self.state
         self.room, self.target_slots = state.room.count, state.target_slots
+        if state.is_last_good:
+            # Also while the roll is paused: Pods that end are replaced by the last good image.
+            self.room = max(0, min(state.room.pool, state.room.fleet))
         unseen = state.roll.unseen
-        self.planned = [PlannedPod(n, s.counter, s.pending) for n, s in unseen if s.pending]
+        self.planned = self._announced()
         alive = sum(pod.is_alive for pod in state.roll.pods)
         self.missing = max(0, state.roll.replicas - alive - len(unseen))
         numbers = self._free_slots(min(self.missing, state.free))
@@ -194,6 +185,17 @@ class _Creation:
             self._fill(number)
         # The target image comes first, so that the scheduler gives the hosts that have it to these Pods.
         self.planned.sort(key=lambda each: each.pending.image != state.roll.target)
+
+    def _announced(self) -> list[PlannedPod]:
+        """Return the Pods that were announced and never seen, without those that the caps allow no more.
+
+        The caps shrink with `replicas`. What is held back keeps its ticket, because its create may still be under way.
+        """
+        state, room = self.state, min(self.state.room.pool, self.state.room.fleet)
+        held = max(0, -room) if state.roll.is_in_progress else 0
+        planned = [PlannedPod(n, s.counter, s.pending) for n, s in state.roll.unseen if s.pending]
+        in_flight = [each for each in planned if state.roll.puts_in_flight(each.pending)]
+        return [each for each in planned if each not in in_flight[len(in_flight) - held :]]
 
     def _free_slots(self, count: int) -> list[int]:
         before, now, first = self.state.slots, self.state.now, len(self.slots)
@@ -208,12 +210,15 @@ class _Creation:
     def _is_limited(self, numbers: Iterable[int]) -> bool:
         """Return whether only as many Pods may get the target image as the caps leave."""
         state, target = self.state, self.state.roll.target
-        if not state.last_good or not state.roll.is_complete:
-            return bool(state.last_good)
+        if not state.last_good:
+            return False
+        if not state.roll.is_complete:
+            # A pool that has returned to the last good image, and whose last other Pods have a job, rolls no more.
+            return state.roll.is_in_progress or not state.is_last_good
         # The successors of the very last stale Pods are still part of the roll.
         previous = map(self._previous, numbers)
         was_stale = any(p is not None and roll.is_stale(p, target) for p in previous)
-        return was_stale and not state.is_full and not roll.is_same_image(state.last_good, target)
+        return was_stale and not state.is_full and not state.is_last_good
 
     def _previous(self, number: int) -> RunnerPod | None:
         has_pod = number < len(self.slots) and self.slots[number].counter
@@ -249,8 +254,8 @@ class _Creation:
             if self.target_slots is not None:
                 self.target_slots -= 1
             return self._target(reason)
-        if roll.is_same_image(state.last_good, target):
-            # There is no other image to fall back to; without staging that is required, the host pulls it for the Pod.
+        if state.is_last_good:
+            # Without staging that is required, the host pulls it for the Pod.
             is_allowed = self.room > 0 and not state.requires_golden
             self.room -= is_allowed
             return self._target(reason) if is_allowed else None
@@ -278,7 +283,8 @@ def _new_marks(state: PodState, creation: _Creation, deleted: set[str]) -> list[
     ]
     # The place of a Pod that failed and is created again later stays taken, or each failure would cost one more runner.
     waiting = sum(not s.active and (s.retry_at or state.now) > state.now for s in creation.slots)
-    return roll.next_to_drain(state.roll, candidates, count=creation.room - waiting)
+    count = min(creation.room, state.room.phase) - waiting
+    return roll.next_to_drain(state.roll, candidates, count=count)
 
 
 def _tickets(state: PodState, marks: Sequence[RunnerPod]) -> tuple[DrainTicket, ...]:
@@ -300,7 +306,7 @@ def _deletions(state: PodState) -> Iterable[Deletion]:
             victims.add(pod.name)
             yield Deletion(pod, why)
     alive = [pod for pod in state.roll.pods if pod.is_alive and pod.name not in victims]
-    surplus = len(alive) + len(state.roll.unseen) - state.roll.replicas
+    surplus = max(len(alive) + len(state.roll.unseen) - state.roll.replicas, state.owed)
     idle = [pod for pod in alive if pod.is_idle]
     # VMs that have not booted first, then those with an old image, then the youngest.
     idle.sort(key=lambda p: (p.created_at or state.now, p.name), reverse=True)
@@ -320,26 +326,11 @@ def _why_to_delete(pod: RunnerPod, state: PodState) -> Why | None:
 
 def _timed_out_at(pod: RunnerPod, state: PodState) -> tuple[datetime | None, Why]:
     """Return when an idle Pod is replaced unless something happens, and why."""
-    timeout, why = _timeout(pod)
-    if pod.node and pod.image == state.tried_image:
+    timeout, why = pod_timeouts.timeout(pod)
+    if pod.node and (pod.image == state.tried_image or pod.node in state.unreachable_hosts):
         timeout = None
     since = state.waiting_since.get(pod.name, state.now)
     return (None if timeout is None else since + timeout), why
-
-
-def _timeout(pod: RunnerPod) -> tuple[timedelta | None, Why]:
-    """Return after how long a Pod in this state is replaced, and the reason."""
-    if pod.is_ready:
-        return None, Why.NOT_RESPONDING
-    if not pod.node:
-        return UNSCHEDULED_TIMEOUT, Why.UNSCHEDULABLE
-    if pod.phase == "Running":
-        return SILENT_TIMEOUT, Why.NOT_RESPONDING
-    if pod.is_pulling:
-        return None, Why.START_TIMED_OUT
-    if pod.waiting == events.CREATE_FAILED:
-        return FAILING_TIMEOUT, Why.START_TIMED_OUT
-    return START_TIMEOUT, Why.START_TIMED_OUT
 
 
 def _drained(
@@ -358,7 +349,7 @@ def _drained(
         and (
             state.deletes_drained
             or not pod.has_started
-            or state.now - since[pod.name] >= DRAIN_TIMEOUT
+            or state.now - since[pod.name] >= pod_timeouts.drain_timeout(pod)
         )
     ]
 
@@ -378,20 +369,11 @@ def _again_at(
 ) -> datetime | None:
     """Return the next time at which a backoff or a timeout ends."""
     moments = [slot.retry_at for slot in slots if slot.retry_at is not None and not slot.active]
-    moments += [ticket.since + DRAIN_TIMEOUT for ticket in tickets]
+    moments += [
+        ticket.since + timeout
+        for ticket in tickets
+        for timeout in (pod_timeouts.DRAIN_TIMEOUT, pod_timeouts.READY_DRAIN_TIMEOUT)
+    ]
     timeouts = (_timed_out_at(pod, state)[0] for pod in state.roll.pods if pod.is_idle)
     upcoming = (each for each in (*moments, *timeouts) if each is not None and each > state.now)
     return min(upcoming, default=None)
-
-
-def waiting_since(
-    before: Mapping[str, tuple[str, datetime]], pods: Iterable[RunnerPod], now: datetime
-) -> dict[str, tuple[str, datetime]]:
-    """Return for each idle Pod what it waits for and since when, given the same from the pass before."""
-    after = {}
-    for pod in pods:
-        if pod.is_idle and not pod.is_ready:
-            state = f"{pod.uid} {pod.node} {pod.phase} {pod.waiting}"
-            known = before.get(pod.name)
-            after[pod.name] = known if known is not None and known[0] == state else (state, now)
-    return after

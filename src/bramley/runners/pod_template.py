@@ -29,6 +29,7 @@ from bramley.api.pod import (
     Toleration,
 )
 from bramley.api.runner_pool import RunnerPool
+from bramley.runners.hosts import node_selector
 from bramley.runners.pod_plan import PlannedPod
 from bramley.runners.pods import pod_name, slot_text
 
@@ -74,11 +75,7 @@ def pod(
             service_account_name=pod_name(pool, planned.slot, planned.counter),
             automount_service_account_token=True,
             image_pull_secrets=list(spec.image_pull_secrets),
-            node_selector={
-                labels.OS: labels.DARWIN,
-                labels.RUNTIME: labels.RUNTIME_TART,
-                labels.FLEET: spec.fleet_selector,
-            },
+            node_selector=node_selector(spec.fleet_selector),
             tolerations=[
                 Toleration(key=labels.MACOS_TAINT, operator="Exists", effect=labels.NO_SCHEDULE)
             ],

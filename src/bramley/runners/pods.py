@@ -95,6 +95,11 @@ class RunnerPod:
         return max(self.ready_changed_at - self.started_at, timedelta())
 
     @property
+    def boot_seconds(self) -> int | None:
+        """Return the same in whole seconds."""
+        return None if self.boot is None else round(self.boot.total_seconds())
+
+    @property
     def is_failure(self) -> bool:
         """Return whether the Pod ended by itself without ever having had a job."""
         if not self.is_terminal or self.is_deleting or self.is_claimed or self.is_marked:

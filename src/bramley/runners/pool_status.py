@@ -18,11 +18,13 @@ from bramley.api.meta import Condition, ConditionStatus
 from bramley.api.names import conditions as types
 from bramley.api.names import events, labels
 from bramley.api.runner_pool import RunnerPool
-from bramley.api.runner_pool_status import RunnerPoolStatus, Slot
+from bramley.api.runner_pool_status import RollProgress, RunnerPoolStatus, Slot
+from bramley.api.staging import State
 from bramley.runners import roll
 from bramley.runners.decision import Decision, Fleet
+from bramley.runners.hosts import node_selector
 from bramley.runners.judgement import Judgement, Verdict
-from bramley.runners.pod_plan import FAILURES
+from bramley.runners.pod_timeouts import FAILURES, Why
 from bramley.runners.rollout import Rollout
 from bramley.runtime.events import EventType
 
@@ -30,11 +32,11 @@ from bramley.runtime.events import EventType
 _COSMETIC = frozenset(
     {
         *("observedReplicas", "readyReplicas", "busyReplicas", "staleReplicas"),
-        *("rollingReplicas", "stagedHosts", "bootSeconds", "bootsRecordedAt", "slots"),
+        *("rollingReplicas", "stagedHosts", "bootSeconds", "slots", "rollProgress"),
     }
 )
 # Of these, what people do not wait for: with a roll of one Pod after another, the next write follows anyway.
-_RECORDS = frozenset({"rollingReplicas", "stagedHosts", "bootSeconds", "bootsRecordedAt", "slots"})
+_RECORDS = frozenset({"rollingReplicas", "stagedHosts", "bootSeconds", "slots", "rollProgress"})
 _COUNTS_PERIOD, _RECORDS_PERIOD = timedelta(seconds=1), timedelta(seconds=30)
 # During a roll the next ticket shows the counts as well, usually within seconds.
 _ROLL_PERIOD = timedelta(seconds=5)
@@ -46,6 +48,10 @@ _MARKERS = frozenset({"podsResourceVersion", "lastReconcile"})
 _FAILING_SLOTS = 2
 _NAMED_HOSTS = 5
 _REJECTIONS = frozenset(each.value for each in Verdict if each.is_rejection)
+# Why a Pod is deleted whose image may be the cause; that no host had a place for it says nothing about the image.
+_IMAGE_FAILURES = FAILURES - {Why.UNSCHEDULABLE}
+# A roll that is stuck must be noticed within this time.
+PROGRESS_DEADLINE = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +69,8 @@ class Facts:
 
     now: datetime
     epoch: int = 0
-    # Why the last Pod could not be created.
-    create_error: str = ""
+    # The reason and the message of a write to a Pod that failed.
+    failed_write: tuple[str, str] | None = None
     # Other pools with the same dispatch label.
     label_conflicts: tuple[str, ...] = ()
 
@@ -94,19 +100,43 @@ def next_status(
         previous_good_image=rollout.previous_good,
         rejected_image=rollout.rejected,
         promoted_image=rollout.promoted,
+        undone_image=rollout.undone,
         canary_passed_image=rollout.passed,
         roll_phase=rollout.phase,
         roll_started_at=_whole(rollout.started_at),
-        canary_started_at=_whole(rollout.canary_started_at),
-        target_failures=rollout.failures,
+        roll_progress=_progress(pool, decision, facts.now),
+        canaries=list(rollout.canaries),
+        target_failures=rollout.failures + _hung(decision),
         boot_seconds=list(rollout.boots),
-        boots_recorded_at=rollout.boots_recorded_at,
         staged_hosts=len(decision.states.ready),
         draining=list(decision.plan.tickets),
         slots=list(decision.plan.slots),
         host_failures=list(decision.host_failures),
         controller_epoch=facts.epoch,
     )
+
+
+def _hung(decision: Decision) -> int:
+    """Return how many Pods of a new target image are deleted because they do not start or do not respond."""
+    target = decision.rollout.target
+    if target == decision.rollout.last_good:
+        return 0
+    deleted = (each.pod for each in decision.plan.delete if each.why in _IMAGE_FAILURES)
+    return sum(pod.image == target for pod in deleted)
+
+
+def _progress(pool: RunnerPool, decision: Decision, now: datetime) -> RollProgress | None:
+    """Return the progress of the roll; runners that become stale again for a while, and hosts that are lost, do not count."""
+    old, rollout = pool.status, decision.rollout
+    if rollout.started_at is None:
+        return None
+    stale, staged = len(decision.state.stale), len(decision.states.ready)
+    before = old.roll_progress
+    if before is not None and (old.target_image, old.roll_phase) == (rollout.target, rollout.phase):
+        if stale >= before.stale_replicas and staged <= before.staged_hosts:
+            return before
+        stale, staged = min(stale, before.stale_replicas), max(staged, before.staged_hosts)
+    return RollProgress(stale_replicas=stale, staged_hosts=staged, at=now.replace(microsecond=0))
 
 
 def patch(old: RunnerPoolStatus, new: RunnerPoolStatus) -> dict[str, Any]:
@@ -120,8 +150,11 @@ def patch(old: RunnerPoolStatus, new: RunnerPoolStatus) -> dict[str, Any]:
 
 
 def is_urgent(old: RunnerPoolStatus, new: RunnerPoolStatus, changes: Mapping[str, Any]) -> bool:
-    """Return whether the changes must be written now: more than counts, or slots that were filled or freed."""
-    if set(changes) - _COSMETIC:
+    """Return whether the changes must be written now: more than counts and messages, or slots that were filled or freed."""
+    if set(changes) - _COSMETIC - {"conditions"}:
+        return True
+    # Two controllers with different messages would otherwise replace each other's without a pause.
+    if "conditions" in changes and _verdicts(old.conditions) != _verdicts(new.conditions):
         return True
     return "slots" in changes and _use(old.slots) != _use(new.slots)
 
@@ -135,6 +168,10 @@ def longest_delay(
     if not set(changes) - _RECORDS:
         return _RECORDS_PERIOD
     return _COUNTS_PERIOD if new.roll_started_at is None else _ROLL_PERIOD
+
+
+def _verdicts(conditions: Iterable[Condition]) -> list[tuple[str, str, str]]:
+    return [(each.type, each.status, each.reason) for each in conditions]
 
 
 def _use(slots: Iterable[Slot]) -> list[tuple[int, bool, int]]:
@@ -186,10 +223,10 @@ def _conditions(
     found = list(pool.status.conditions)
     for new in (
         _available(decision),
-        _rolled_out(pool, decision),
+        _rolled_out(pool, decision, fleet, facts.now),
         _capacity_short(pool, decision, fleet),
         _staging_blocked(pool, decision),
-        _pods_failing(decision, facts.create_error),
+        _pods_failing(decision, facts.failed_write),
         _label_conflict(pool, facts.label_conflicts),
     ):
         # A condition that was never true need not be shown as false.
@@ -219,20 +256,55 @@ def _available(decision: Decision) -> Condition:
     return _condition(types.AVAILABLE, is_met, reason, text)
 
 
-def _rolled_out(pool: RunnerPool, decision: Decision) -> Condition:
+def _rolled_out(pool: RunnerPool, decision: Decision, fleet: Fleet, now: datetime) -> Condition:
     rollout = decision.rollout
     if rollout.phase == "Rejected":
         return _rejected(pool, decision)
     if rollout.phase in {"Idle", ""}:
         text = f"every runner has image {rollout.target}"
         return _condition(types.ROLLED_OUT, True, "RollCompleted", text)
+    trial = "waiting until the canaries of the new image are good"
     texts = {
         "Staging": "waiting until a host with an idle runner has the image",
-        "Canary": "waiting until the canaries of the new image are good",
+        "Canary": f"{trial}: {rollout.waits_for}" if rollout.waits_for else trial,
         "Rolling": "replacing runners of other images",
         "Paused": f"paused; remove the annotation or run bramley rollout resume pool/{pool.name}",
     }
-    return _condition(types.ROLLED_OUT, False, rollout.phase, texts[rollout.phase])
+    text = texts[rollout.phase]
+    if _is_stalled(pool, decision, fleet, now):
+        text = f"no progress for 15 minutes: {text}{_cause(decision)}; see bramley explain pool/{pool.name}"
+        return _condition(types.ROLLED_OUT, False, types.PROGRESS_DEADLINE_EXCEEDED, text)
+    return _condition(types.ROLLED_OUT, False, rollout.phase, text)
+
+
+def _is_stalled(pool: RunnerPool, decision: Decision, fleet: Fleet, now: datetime) -> bool:
+    """Return whether a roll makes no progress; a pull and a job take as long as they take."""
+    state, target = decision.state, decision.rollout.target
+    progress = _progress(pool, decision, now)
+    if progress is None or now - progress.at < PROGRESS_DEADLINE:
+        return False
+    if decision.rollout.phase == "Paused":
+        return False
+    reports = (host.staged(target) for host in fleet.hosts if host.is_usable)
+    stages = any(each is not None and each.state is State.PULLING for each in reports)
+    pulls = any(
+        pod.is_alive and pod.image == target and pod.waiting == events.PULLING_IMAGE
+        for pod in state.pods
+    )
+    waits_for_jobs = bool(state.stale) and not state.is_in_progress and not state.booting
+    return not (stages or pulls or waits_for_jobs)
+
+
+def _cause(decision: Decision) -> str:
+    """Return the Pod that a roll without progress waits for."""
+    state = decision.state
+    for pod, what in (
+        *((each, "is not ready") for each in state.booting),
+        *((each, "is drained and has not ended") for each in state.drained),
+    ):
+        where = f" on {pod.node}" if pod.node else ""
+        return f"; Pod {pod.name}{where} {what}"
+    return ""
 
 
 def _rejected(pool: RunnerPool, decision: Decision) -> Condition:
@@ -247,13 +319,16 @@ def _rejected(pool: RunnerPool, decision: Decision) -> Condition:
 
 
 def _capacity_short(pool: RunnerPool, decision: Decision, fleet: Fleet) -> Condition:
-    short = decision.state.replicas - decision.share
-    if short <= 0:
-        return _condition(types.CAPACITY_SHORT, False, "EnoughSlots")
     name = pool.spec.fleet_selector
+    if decision.state.replicas <= decision.share:
+        if decision.plan.missing and not any(decision.places.free.values()):
+            text = f"{decision.plan.missing} runners wait for slots of fleet {name} that other pools use"
+            return _condition(types.CAPACITY_SHORT, True, "SlotsTaken", text)
+        return _condition(types.CAPACITY_SHORT, False, "EnoughSlots")
     unusable = [f"{host.name} ({host.unusable})" for host in fleet.hosts if not host.is_usable]
     if not fleet.hosts:
-        text = f"fleet {name} has no hosts: no Node has the label {labels.FLEET}={name}"
+        required = ", ".join(f"{key}={value}" for key, value in node_selector(name).items())
+        text = f"fleet {name} has no hosts: no Node has the labels {required}"
         return _condition(types.CAPACITY_SHORT, True, "NoHosts", text)
     text = (
         f"{decision.state.replicas} runners are desired, and the pool's share of the "
@@ -280,9 +355,10 @@ def _staging_blocked(pool: RunnerPool, decision: Decision) -> Condition:
     return _condition(types.STAGING_BLOCKED, False, "NotBlocked")
 
 
-def _pods_failing(decision: Decision, create_error: str) -> Condition:
-    if create_error:
-        return _condition(types.PODS_FAILING, True, "CreateFailed", create_error[:1000])
+def _pods_failing(decision: Decision, failed_write: tuple[str, str] | None) -> Condition:
+    if failed_write is not None:
+        reason, message = failed_write
+        return _condition(types.PODS_FAILING, True, reason, message[:1000])
     failing = [slot for slot in decision.plan.slots if slot.failures >= _FAILING_SLOTS]
     stuck = [p for p in decision.state.pods if p.is_alive and p.waiting == events.CREATE_FAILED]
     if not failing and not stuck:

@@ -29,6 +29,7 @@ logger = log.get(__name__)
 
 # A Pod is not kept for longer than this because its end cannot be reported.
 _REPORT_DEADLINE = timedelta(minutes=10)
+_REPORT_PERIOD = timedelta(seconds=30)
 _SLOT_PERIOD = timedelta(seconds=5)
 # Another controller may just be creating the Pod of an account that has no slot.
 _ORPHAN_AGE = timedelta(minutes=1)
@@ -51,7 +52,12 @@ class PodReaper:
         pool = pool_of(pod, self.pools)
         if pool is None or not (pod.deleting or is_terminal(pod)):
             return Settled()
-        await self._report(pod)
+        try:
+            await self._report(pod)
+        except errors.Refused as error:
+            # No event follows when the token, or the server's settings, are corrected.
+            logger.warning("Report of stopped Pod refused", pod=pod.name, error=str(error))
+            return CheckAgain(_REPORT_PERIOD, "dispatch refused the report")
         if pod.deleting:
             return Settled()
         if not pool.deleting and not is_slot_freed(pod, pool):

@@ -8,7 +8,7 @@ hosts share a cap, so a decision waits until the caches show the writes of all o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -26,12 +26,12 @@ from bramley.api.staging import StagingRequest
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.runners import decision as decisions
-from bramley.runners import pod_plan, pool_status, staging
+from bramley.runners import pod_timeouts, pool_status, staging
 from bramley.runners.decision import Decision, Fleet, Inputs, PoolView
 from bramley.runners.hosts import Host, host_of
 from bramley.runners.judgement import RollSignals
 from bramley.runners.metrics import PoolMetrics
-from bramley.runners.pod_actions import PodActions
+from bramley.runners.pod_actions import FailedWrite, PodActions, raise_any
 from bramley.runners.pods import PodViews
 from bramley.runtime.events import Recorder
 from bramley.runtime.informer import Informer
@@ -49,6 +49,8 @@ _CACHE_PERIOD = timedelta(seconds=1)
 # Siblings free places and room without an event of this pool.
 _SIBLING_PERIOD = timedelta(seconds=5)
 _PERIOD = timedelta(seconds=30)
+# A time that has passed, and whose action is refused, must not be checked without a pause.
+_REFUSED_PERIOD = timedelta(seconds=5)
 # The pool's name is the value of a label.
 _MAX_NAME_LENGTH = 63
 
@@ -106,10 +108,12 @@ class PoolReconciler:
     signals: Callable[[str], RollSignals | None]
     # The epoch of this process's leadership; 0 without leader election.
     epoch: Callable[[], int]
+    # Continues under an epoch above a stored one; raises LeaseLost if a later leader has stored it.
+    raise_epoch: Callable[[int], Awaitable[None]]
     has_dispatch: bool = True
     _waiting: dict[Key, dict[str, tuple[str, Any]]] = field(default_factory=dict)
     _written_at: dict[Key, float] = field(default_factory=dict)
-    _create_errors: dict[Key, str] = field(default_factory=dict)
+    _failed_writes: dict[Key, list[FailedWrite]] = field(default_factory=dict)
     _behind: dict[Key, int] = field(default_factory=dict)
 
     async def reconcile(self, pool: RunnerPool) -> Outcome:
@@ -132,13 +136,13 @@ class PoolReconciler:
 
     def forget(self, key: Key) -> None:
         """Drop what is kept for a pool that is gone."""
-        for kept in (self._waiting, self._written_at, self._create_errors, self._behind):
+        for kept in (self._waiting, self._written_at, self._failed_writes, self._behind):
             kept.pop(key, None)
         self.metrics.forget(key.name)
 
     def _inputs(self, view: PoolView) -> Inputs:
         key, now = _key(view.pool), self.clock.now()
-        waiting = pod_plan.waiting_since(self._waiting.get(key, {}), view.pods, now)
+        waiting = pod_timeouts.waiting_since(self._waiting.get(key, {}), view.pods, now)
         self._waiting[key] = waiting
         return Inputs(
             now=now,
@@ -176,12 +180,15 @@ class PoolReconciler:
 
         From then on a write of an earlier leader, which may still be under way, fails because of its old version.
         """
-        epoch = self.epoch()
-        if not epoch:
+        if not self.epoch():
             return None
-        behind = [each.pool for each in fleet.pools if each.pool.status.controller_epoch < epoch]
-        if any(each.pool.status.controller_epoch > epoch for each in fleet.pools):
-            raise errors.LeaseLost("a later leader has written the status of a pool")
+        pools = [each.pool for each in fleet.pools]
+        if any(pool.status.controller_epoch > self.epoch() for pool in pools):
+            # Of all pools, so that it is raised once.
+            known = [*pools, *self.observations.pools.cache.all()]
+            await self.raise_epoch(max(pool.status.controller_epoch for pool in known))
+        epoch = self.epoch()
+        behind = [pool for pool in pools if pool.status.controller_epoch < epoch]
         for pool in behind:
             await self._write(pool, {"controllerEpoch": epoch})
         return CheckAgain(timedelta(), "took over the pools of the fleet") if behind else None
@@ -191,7 +198,7 @@ class PoolReconciler:
         facts = pool_status.Facts(
             self.clock.now(),
             self.epoch() or pool.status.controller_epoch,
-            self._create_errors.get(key, ""),
+            next(((each.reason, each.message) for each in self._failed_writes.get(key, ())), None),
             self.observations.same_label(pool),
         )
         status = pool_status.next_status(pool, decision, fleet, facts)
@@ -204,16 +211,12 @@ class PoolReconciler:
         self.metrics.count(pool.name, decision)
         for event in pool_status.pool_events(pool, decision):
             self.recorder.event(pool, event.reason, event.message, type=event.type)
-        try:
-            await self.actions.perform(pool, decision)
-        except ExceptionGroup as failures:
-            self._create_errors[key] = str(failures.exceptions[0])
-            raise
-        self._create_errors.pop(key, None)
-        modes = {each.pool.spec.rollout.staging.mode for each in fleet.pools}
-        if modes != {"Disabled"}:
-            await self._stage(fleet, decision.staging)
-        return self._outcome(decision, None if isinstance(written, bool) else written)
+        failed = await self.actions.perform(pool, decision)
+        self._failed_writes[key] = failed
+        # Whatever failed so far: hosts pull for all pools of the fleet.
+        unrequested = await self._stage(fleet, decision.staging)
+        outcome = self._outcome(decision, None if isinstance(written, bool) else written)
+        return _after_failures([*failed, *unrequested], outcome)
 
     async def _write_status(
         self, view: PoolView, status: RunnerPoolStatus, *, must_write: bool
@@ -258,12 +261,14 @@ class PoolReconciler:
             uid=pool.uid,
         )
 
-    async def _stage(self, fleet: Fleet, requests: Mapping[str, StagingRequest]) -> None:
-        """Request the images of the hosts whose request has changed."""
+    async def _stage(
+        self, fleet: Fleet, requests: Mapping[str, StagingRequest]
+    ) -> list[FailedWrite]:
+        """Request the images of the hosts whose request has changed; return what failed."""
         texts = {name: each.text() if each.images else "" for name, each in requests.items()}
         current = {host.name: host.request for host in fleet.hosts}
         changed = {name: text for name, text in texts.items() if text != current[name]}
-        await self.actions.request_images(changed)
+        return await self.actions.request_images(changed)
 
     def _outcome(self, decision: Decision, delay: timedelta | None) -> Outcome:
         room = decision.room
@@ -287,7 +292,7 @@ class PoolReconciler:
             return Settled()
         fleet = self.observations.fleet(pool)
         pods = self.observations.views.of_pool(pool.name)
-        await self.actions.retire(pool, [pod for pod in pods if pod.is_idle])
+        raise_any(await self.actions.retire(pool, [pod for pod in pods if pod.is_idle]))
         if any(not pod.is_deleting for pod in pods):
             return CheckAgain(_PERIOD, "Pods of the deleted pool have not ended")
         states = [
@@ -295,7 +300,7 @@ class PoolReconciler:
             for view in fleet.siblings(PoolView(pool))
             if not view.pool.deleting
         ]
-        await self._stage(fleet, staging.plan(states, fleet.hosts))
+        raise_any(await self._stage(fleet, staging.plan(states, fleet.hosts)))
         await self.kube.remove_finalizer(pool, finalizers.POOL_DRAIN)
         return Settled()
 
@@ -312,6 +317,18 @@ class PoolReconciler:
             # Nothing else of the status: another controller may reconcile the pool.
             await self._write(pool, {"conditions": msgspec.to_builtins(found)})
         return Settled()
+
+
+def _after_failures(failed: Sequence[FailedWrite], outcome: Outcome) -> Outcome:
+    """Return the outcome after writes that failed; refused ones are tried again, because timers of the pool must not wait."""
+    if not all(isinstance(each.error, errors.Refused) for each in failed):
+        raise_any(failed)
+    if not failed:
+        return outcome
+    reason, error = failed[0].reason, failed[0].message
+    logger.warning("Writing for pool refused", reason=reason, error=error, count=len(failed))
+    after = outcome.after if isinstance(outcome, CheckAgain) else _PERIOD
+    return CheckAgain(max(after, _REFUSED_PERIOD), f"{reason}: {error}")
 
 
 def _key(pool: RunnerPool) -> Key:

@@ -115,8 +115,12 @@ class RollState:
 
         Without this, a pool whose runners are all busy would pull the image on every host at which a job ends.
         """
-        announced = sum(each.created_for != _TURNOVER for each in self.announced)
+        announced = sum(map(self.puts_in_flight, self.announced))
         return len(self.drained) + len(self.booting) + announced
+
+    def puts_in_flight(self, pending: PendingPod) -> bool:
+        """Return whether an announced Pod will be in flight until it is Ready."""
+        return is_same_image(pending.image, self.target) and pending.created_for != _TURNOVER
 
     @property
     def trials(self) -> int:

@@ -24,6 +24,8 @@ _MAX_AGE = timedelta(minutes=2)
 # How far back the jobs of the last good image count.
 _HISTORY = timedelta(days=1)
 _PHASES = frozenset({"Canary", "Rolling", "Paused"})
+_AWAITED = RollSignals(is_awaited=True)
+_NEVER = (float("-inf"), None)
 
 
 @dataclass(slots=True, eq=False)
@@ -34,11 +36,14 @@ class RollSignalsPoller:
     pools: Cache[RunnerPool]
     clock: Clock
     trigger: Trigger = field(default_factory=Trigger)
-    _answers: dict[str, tuple[float, RollSignals]] = field(default_factory=dict)
+    # When dispatch last answered, and what; pools for which no request has ended yet are absent.
+    _answers: dict[str, tuple[float, RollSignals | None]] = field(default_factory=dict)
 
     def find(self, pool: str) -> RollSignals | None:
-        """Return the last answer for a pool, unless it is too old."""
-        answered_at, answer = self._answers.get(pool, (float("-inf"), None))
+        """Return the last answer for a pool, unless it is too old; awaited signals until the first request has ended."""
+        if pool not in self._answers:
+            return _AWAITED
+        answered_at, answer = self._answers[pool]
         is_recent = self.clock.monotonic() - answered_at <= _MAX_AGE.total_seconds()
         return answer if is_recent else None
 
@@ -54,22 +59,28 @@ class RollSignalsPoller:
             await asyncio.sleep(_PERIOD.total_seconds())
 
     async def _fetch(self, pool: RunnerPool) -> None:
+        before = self.find(pool.name)
+        answer = await self._request(pool)
+        if answer is not None:
+            self._answers[pool.name] = (self.clock.monotonic(), answer)
+        else:
+            self._answers.setdefault(pool.name, _NEVER)
+        if self.find(pool.name) != before:
+            self.trigger.enqueue(Key(pool.namespace or "", pool.name))
+
+    async def _request(self, pool: RunnerPool) -> RollSignals | None:
         since = (pool.status.roll_started_at or self.clock.now()) - _HISTORY
         try:
             answer = await self.signals.roll_signals(pool.name, since)
         except errors.BramleyError as error:
             logger.warning("Fetching roll signals failed", pool=pool.name, error=str(error))
-            return
+            return None
         if answer is None:
-            return
-        signals = RollSignals(
+            return None
+        return RollSignals(
             first_polls={name: pod.first_poll_at for name, pod in answer.pods.items()},
             jobs={
                 image: JobCounts(each.finished, each.failed)
                 for image, each in answer.images.items()
             },
         )
-        before = self._answers.get(pool.name)
-        self._answers[pool.name] = (self.clock.monotonic(), signals)
-        if before is None or before[1] != signals:
-            self.trigger.enqueue(Key(pool.namespace or "", pool.name))

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from bramley.api import names
 from bramley.api.runner_pool import RunnerPool
-from bramley.api.runner_pool_status import RollPhase, RunnerPoolStatus
+from bramley.api.runner_pool_status import CanaryClock, RollPhase, RunnerPoolStatus, Slot
 from bramley.runners import judgement, roll
 from bramley.runners.judgement import Judgement, RollSignals, Trial, Verdict
 from bramley.runners.pods import RunnerPod
@@ -30,19 +30,20 @@ class Rollout:
     previous_good: str
     rejected: str
     promoted: str
+    undone: str
     passed: str
     phase: RollPhase
     started_at: datetime | None
-    canary_started_at: datetime | None
+    canaries: tuple[CanaryClock, ...]
     failures: int
     boots: tuple[int, ...]
-    boots_recorded_at: datetime | None
     # Set by the pass that ends a trial or a roll, for events and metrics.
     judgement: Judgement | None = None
     duration: timedelta | None = None
     again_at: datetime | None = None
-    # How many more canaries than configured the judgement needs.
+    # How many more canaries than configured the judgement needs, and what it waits for.
     more_canaries: int = 0
+    waits_for: str = ""
 
     @property
     def is_trial(self) -> bool:
@@ -76,13 +77,25 @@ def target_of(pool: RunnerPool) -> str:
     return pool.status.target_image or pool.spec.image
 
 
+def is_observed(pool: RunnerPool) -> bool:
+    """Return whether the controller has acted on the last change of the spec, and on an image that was promoted or undone."""
+    status, image = pool.status, pool.spec.image
+    if status.observed_generation < pool.metadata.generation:
+        return False
+    # A change of an annotation does not change the generation.
+    if pool.metadata.annotations.get(names.annotations.ROLLOUT_PROMOTE) == image:
+        return status.promoted_image == image
+    undo = pool.metadata.annotations.get(names.annotations.ROLLOUT_UNDO)
+    return undo != image or status.undone_image == image
+
+
 def advance(observed: Observed) -> Rollout:
     """Return the next state of the roll."""
     rollout = _with_target(observed)
-    rollout = _with_boots(rollout, observed)
     rollout = _with_failures(rollout, observed)
     rollout = _judged(rollout, observed)
-    return _with_phase(rollout, observed)
+    rollout = _with_phase(rollout, observed)
+    return _with_boots(rollout, observed)
 
 
 def _initial(status: RunnerPoolStatus) -> Rollout:
@@ -92,13 +105,13 @@ def _initial(status: RunnerPoolStatus) -> Rollout:
         previous_good=status.previous_good_image,
         rejected=status.rejected_image,
         promoted=status.promoted_image,
+        undone=status.undone_image,
         passed=status.canary_passed_image,
         phase=status.roll_phase,
         started_at=status.roll_started_at,
-        canary_started_at=status.canary_started_at,
+        canaries=tuple(status.canaries),
         failures=status.target_failures,
         boots=tuple(status.boot_seconds),
-        boots_recorded_at=status.boots_recorded_at,
     )
 
 
@@ -107,17 +120,21 @@ def _with_target(observed: Observed) -> Rollout:
     image, notes = pool.spec.image, pool.metadata.annotations
     if rollout.rejected != image:
         rollout = replace(rollout, rejected="")
+    undo = notes.get(names.annotations.ROLLOUT_UNDO)
+    if rollout.undone != undo:
+        rollout = replace(rollout, undone="")
     if notes.get(names.annotations.ROLLOUT_PROMOTE) == image:
         rollout = replace(rollout, promoted=image, rejected="")
-    elif notes.get(names.annotations.ROLLOUT_UNDO) == image:
-        rollout = _undone(rollout, image)
+    elif undo == image != rollout.undone:
+        # Once: an annotation that is left over must not reject the image when its owner sets it again.
+        rollout = _undone(replace(rollout, undone=image), image)
     rollout = replace(rollout, last_good=rollout.last_good or _inferred_good(observed))
     is_rejected = rollout.rejected == image and bool(rollout.last_good)
     target = rollout.last_good if is_rejected else image
     if target == rollout.target:
         return rollout
     # A new target starts from nothing; what is known about an earlier one says nothing about it.
-    return replace(rollout, target=target, canary_started_at=None, failures=0)
+    return replace(rollout, target=target, canaries=(), failures=0)
 
 
 def _undone(rollout: Rollout, image: str) -> Rollout:
@@ -130,9 +147,6 @@ def _undone(rollout: Rollout, image: str) -> Rollout:
     if not good:
         return rollout
     undone = Judgement(Verdict.UNDONE, "it was undone")
-    if good != rollout.last_good:
-        # The boots that were recorded are those of the image that is undone.
-        rollout = replace(rollout, boots=(), boots_recorded_at=None)
     return replace(
         rollout,
         last_good=good,
@@ -152,41 +166,21 @@ def _inferred_good(observed: Observed) -> str:
     return Counter(sorted(images)).most_common(1)[0][0] if images else ""
 
 
-def _with_boots(rollout: Rollout, observed: Observed) -> Rollout:
-    """Record the boots of the last good image since the last time, as many as the gate compares with."""
-    since = rollout.boots_recorded_at
-    boots = [
-        (pod.ready_changed_at, round(pod.boot.total_seconds()))
-        for pod in observed.pods
-        if pod.is_alive
-        and pod.image == rollout.last_good
-        and pod.boot is not None
-        and pod.ready_changed_at is not None
-        and (since is None or pod.ready_changed_at > since)
-    ]
-    if not boots:
-        return rollout
-    boots.sort()
-    kept = (*rollout.boots, *(seconds for _, seconds in boots))
-    sample = observed.pool.spec.rollout.gate.minimum_sample
-    return replace(rollout, boots=kept[-sample:], boots_recorded_at=boots[-1][0])
-
-
 def _with_failures(rollout: Rollout, observed: Observed) -> Rollout:
     """Count the Pods of a new target that have ended without a job since the last time."""
     if rollout.target == rollout.last_good:
         return replace(rollout, failures=0)
-    slots = observed.pool.status.slots
+    ended = [p for p in observed.pods if p.image == rollout.target and p.is_failure_of_image]
     # A slot that is still active ended only now; afterwards it is not counted again.
-    failed = sum(
-        pod.image == rollout.target
-        and pod.is_failure_of_image
-        and 0 <= pod.slot < len(slots)
-        and slots[pod.slot].counter == pod.counter
-        and slots[pod.slot].active
-        for pod in observed.pods
-    )
+    slots = (_slot_of(pod, observed.pool.status.slots) for pod in ended)
+    failed = sum(slot is not None and slot.active for slot in slots)
     return replace(rollout, failures=rollout.failures + failed)
+
+
+def _slot_of(pod: RunnerPod, slots: Sequence[Slot]) -> Slot | None:
+    """Return the slot whose last Pod this is."""
+    slot = slots[pod.slot] if 0 <= pod.slot < len(slots) else None
+    return slot if slot is not None and slot.counter == pod.counter else None
 
 
 def _judged(rollout: Rollout, observed: Observed) -> Rollout:
@@ -214,11 +208,9 @@ def _judged(rollout: Rollout, observed: Observed) -> Rollout:
 
 def _judge_canaries(rollout: Rollout, observed: Observed) -> tuple[Rollout, Judgement]:
     spec, now = observed.pool.spec.rollout, observed.now
-    pods = [pod for pod in observed.pods if pod.image == rollout.target and not pod.is_deleting]
-    alive = [pod for pod in pods if pod.is_alive]
-    # The clock starts when the last pull has ended, because a pull takes as long as it takes.
-    is_pulling = not alive or any(_is_in_first_pull(pod, rollout) for pod in alive)
-    started_at = None if is_pulling else rollout.canary_started_at or now
+    found = (p for p in observed.pods if p.image == rollout.target and not p.is_deleting)
+    pods = sorted(found, key=lambda pod: pod.name)
+    clocks = _clocks(rollout, pods, now)
     replicas = max(1, observed.pool.spec.replicas)
     most = roll.cap(spec.max_concurrent_percent, observed.pool.spec.replicas)
     trial = Trial(
@@ -227,7 +219,7 @@ def _judge_canaries(rollout: Rollout, observed: Observed) -> tuple[Rollout, Judg
         replicas=replicas,
         timeout=timedelta(seconds=spec.canary.timeout_seconds),
         gate=spec.gate,
-        started_at=started_at,
+        clocks={each.pod: each.started_at for each in clocks},
         failures=rollout.failures,
         boots=rollout.boots,
         signals=observed.signals,
@@ -236,19 +228,25 @@ def _judge_canaries(rollout: Rollout, observed: Observed) -> tuple[Rollout, Judg
     result = judgement.judge_canaries(trial)
     rollout = replace(
         rollout,
-        canary_started_at=started_at,
+        canaries=clocks,
         again_at=result.again_at,
         more_canaries=int(result.needs_canary),
+        waits_for=result.message,
     )
     return rollout, result
 
 
-def _is_in_first_pull(pod: RunnerPod, rollout: Rollout) -> bool:
-    """Return whether the image is pulled for a canary; not for one whose pull has failed and is tried again."""
-    if not pod.is_pulling or pod.is_ready:
-        return False
-    since = rollout.canary_started_at
-    return since is None or pod.created_at is None or pod.created_at >= since
+def _clocks(rollout: Rollout, pods: Sequence[RunnerPod], now: datetime) -> tuple[CanaryClock, ...]:
+    """Return since when each canary boots: since its pull has ended, because a pull takes as long as it takes.
+
+    A clock that has started does not stop: a pull that fails and is tried again takes its time.
+    """
+    known = {each.pod: each for each in rollout.canaries}
+    booting = (
+        p for p in pods if p.is_alive and (p.name in known or p.is_ready or not p.is_pulling)
+    )
+    start = now.replace(microsecond=0)
+    return tuple(known.get(p.name, CanaryClock(pod=p.name, started_at=start)) for p in booting)
 
 
 def _with_verdict(rollout: Rollout, observed: Observed, result: Judgement) -> Rollout:
@@ -256,10 +254,11 @@ def _with_verdict(rollout: Rollout, observed: Observed, result: Judgement) -> Ro
         return replace(
             rollout,
             passed=rollout.target,
-            canary_started_at=None,
+            canaries=(),
             failures=0,
             judgement=result,
             again_at=None,
+            waits_for="",
         )
     if not result.verdict.is_rejection:
         return rollout
@@ -268,10 +267,11 @@ def _with_verdict(rollout: Rollout, observed: Observed, result: Judgement) -> Ro
         target=rollout.last_good,
         rejected=observed.pool.spec.image,
         passed="",
-        canary_started_at=None,
+        canaries=(),
         failures=0,
         judgement=result,
         again_at=None,
+        waits_for="",
     )
 
 
@@ -312,8 +312,6 @@ def _completed(rollout: Rollout) -> Rollout:
         last_good=rollout.target,
         passed="",
         promoted="",
-        boots=(),
-        boots_recorded_at=None,
         failures=0,
     )
 
@@ -333,3 +331,23 @@ def _phase(rollout: Rollout, observed: Observed, *, is_converged: bool) -> RollP
     if not has_canary and not observed.available_hosts(rollout.target):
         return "Staging"
     return "Canary"
+
+
+def _with_boots(rollout: Rollout, observed: Observed) -> Rollout:
+    """Record the boots of the last good image, each Pod's once, and as many as the gate compares with."""
+    pool, is_new = observed.pool, rollout.last_good != observed.pool.status.last_good_image
+    boots = []
+    for pod in observed.pods:
+        slot = _slot_of(pod, pool.status.slots)
+        known = slot.boot_seconds if slot is not None else None
+        measured = pod.boot_seconds if known is None else known
+        # For an image that has just become the last good one, also what was measured before.
+        is_recorded = not is_new and (slot is None or known is not None)
+        is_counted = pod.is_alive and pod.image == rollout.last_good and not is_recorded
+        if is_counted and measured is not None and pod.ready_changed_at is not None:
+            boots.append((pod.ready_changed_at, measured))
+    # Nobody would wait for a longer one: the Pod was not Ready in between, before the controller saw it.
+    longest = pool.spec.rollout.canary.timeout_seconds
+    new = [seconds for _, seconds in sorted(boots) if seconds <= longest]
+    kept = (*(() if is_new else rollout.boots), *new)
+    return replace(rollout, boots=kept[-pool.spec.rollout.gate.minimum_sample :])

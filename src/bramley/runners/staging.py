@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import msgspec
+
 from bramley.api.runner_pool import RunnerPool
-from bramley.api.staging import NO_ROOM, StagingRequest, State, parse_request, request_id
+from bramley.api.staging import NO_ACCESS, NO_ROOM, StagingRequest, State, parse_request, request_id
 from bramley.base import errors
 from bramley.runners import roll
 from bramley.runners.hosts import Host
@@ -81,9 +83,16 @@ class HostStates:
     failed: Mapping[str, str] | None = None
 
     @property
+    def no_access(self) -> frozenset[str]:
+        """Return the hosts that could not pull the image because they may not read the pool's pull secrets."""
+        failed = self.failed or {}
+        return frozenset(name for name, why in failed.items() if why.startswith(NO_ACCESS))
+
+    @property
     def is_unavailable(self) -> bool:
-        """Return whether several hosts could not pull the image and none could."""
-        return not self.ready and len(self.failed or ()) >= _FAILED_PULLS_TO_STOP
+        """Return whether several hosts could not pull the image and none could; hosts without access say nothing about it."""
+        failed = len(self.failed or ()) - len(self.no_access)
+        return not self.ready and failed >= _FAILED_PULLS_TO_STOP
 
 
 def host_states(state: StagingState, hosts: Sequence[Host]) -> HostStates:
@@ -119,15 +128,18 @@ def _failure(host: Host, image: str) -> str:
 def cold_hosts(
     state: StagingState, states: HostStates, siblings: Sequence[StagingState]
 ) -> frozenset[str]:
-    """Return the hosts that are drained without the image, because their disk cannot hold both images.
+    """Return the hosts that are drained without the image, because they cannot stage it.
 
-    Never while an earlier roll of the same fleet is in progress: it frees the space of its old image when it is done.
+    Their Pods do not refer to the pull secrets of the new image, as its Pods will; or their disk cannot hold both images. The
+    latter never while an earlier roll of the same fleet is in progress: it frees the space of its old image when it is done.
     """
-    if state.mode != "BestEffort" or not states.no_room:
+    if state.mode != "BestEffort" or not (states.no_room or states.no_access):
         return frozenset()
+    # Also where a Pod has just ended, because its successor is being planned. Elsewhere the image can wait for a Pod.
+    found = states.no_access & {pod.node for pod in state.pods}
     if any(each.needs_both_images and each.order < state.order for each in siblings):
-        return frozenset()
-    return states.no_room
+        return found
+    return states.no_room | found
 
 
 def plan(states: Sequence[StagingState], hosts: Sequence[Host]) -> dict[str, StagingRequest]:
@@ -149,8 +161,25 @@ def plan(states: Sequence[StagingState], hosts: Sequence[Host]) -> dict[str, Sta
         if host.is_usable:
             images = _images(host, ordered, pulls)
             own_limit = limit if host.name in pulling else _unchanged_limit(host, images)
-            requests[host.name] = StagingRequest(images, own_limit)
+            requests[host.name] = _with_secrets(StagingRequest(images, own_limit), ordered)
     return requests
+
+
+def _with_secrets(request: StagingRequest, states: Sequence[StagingState]) -> StagingRequest:
+    """Return a request with the pull secrets of all pools that have one of its images."""
+    pools = [
+        state.pool
+        for state in states
+        if state.pool.spec.image_pull_secrets
+        and (state.target in request.images or state.last_good in request.images)
+    ]
+    names = (each.name for pool in pools for each in pool.spec.image_pull_secrets if each.name)
+    secrets = tuple(dict.fromkeys(names))
+    if not secrets:
+        return request
+    # A controller has the pools of one namespace.
+    namespace = pools[0].namespace or ""
+    return msgspec.structs.replace(request, namespace=namespace, pull_secrets=secrets)
 
 
 def _union(pulls: Mapping[str, frozenset[str]]) -> frozenset[str]:
@@ -215,7 +244,7 @@ def _images(
 
 def _is_cold(host: Host, state: StagingState, ordered: Sequence[StagingState]) -> bool:
     # Most hosts have no report of a failure.
-    if not _failure(host, state.target):
+    if not _failure(host, state.target).startswith(NO_ROOM):
         return False
     return host.name in cold_hosts(state, host_states(state, [host]), _others(state, ordered))
 

@@ -18,6 +18,10 @@ from bramley.kube.transport import Request, Response, Stream, Transport
 _READS = ("GET", "HEAD")
 # Not part of what a controller decides; events may be lost.
 _IGNORED = ("/leases", "/events")
+_STATUS = (
+    b'{"kind":"Status","status":"Failure","reason":"Forbidden","message":"not now","code":403}'
+)
+_FORBIDDEN = Response(403, {"content-type": "application/json"}, _STATUS)
 
 
 @dataclass(slots=True)
@@ -27,6 +31,8 @@ class Checkpoints:
     observe: Callable[[str], None]
     count: int = 0
     kill_at: int | None = None
+    # The method and the end of the path of writes that the server refuses.
+    refused: tuple[str, str] | None = None
     writes: list[str] = field(default_factory=list)
     killed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -37,6 +43,13 @@ class Checkpoints:
             return False
         self.killed.set()
         return True
+
+    def is_refused(self, request: Request) -> bool:
+        """Return whether the server refuses a write."""
+        if self.refused is None:
+            return False
+        method, path = self.refused
+        return request.method == method and request.path.endswith(path)
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +68,8 @@ class CheckpointTransport:
         if request.method in _READS or any(each in request.path for each in _IGNORED):
             return await self.inner.send(request)
         await self._pass()
+        if self.checkpoints.is_refused(request):
+            return _FORBIDDEN
         response = await self.inner.send(request)
         label = f"{request.method} {request.path} {response.status}"
         self.checkpoints.writes.append(label)

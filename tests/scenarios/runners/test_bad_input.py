@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from bramley.api import conditions
-from bramley.api.meta import Condition
+from bramley.api.core import Node
+from bramley.api.meta import Condition, ObjectMeta, to_wire
 from bramley.api.names import conditions as types
+from bramley.api.names import labels
 from bramley.api.pod import Pod
-from bramley.api.runner_pool import Rollout, RunnerPool, Staging
+from bramley.api.runner_pool import Canary, Rollout, RunnerPool, Staging
 from bramley.sim.fleet.hosts import FleetSettings
 from bramley.sim.fleet.images import ImageModel
 from bramley.sim.fleet.jobs import Job
@@ -79,6 +81,63 @@ async def test_fleet_without_hosts_is_named() -> None:
         assert (condition.status, condition.reason) == ("True", "NoHosts")
         assert "elsewhere" in condition.message
         assert await world.pods() == []
+
+
+async def test_node_that_pods_cannot_run_on_adds_no_place() -> None:
+    async with a_world() as world:
+        node = await world.node("mac-1")
+        found = {**node.metadata.labels, labels.RUNTIME: "other"}
+        other = Node(metadata=ObjectMeta(name="other", labels=found), status=node.status)
+        await world.kube.create_wire(Node.resource, to_wire(other))
+        world.start_controller()
+        await world.create_pool(replicas=5)
+        await world.until_ready(4)
+        await asyncio.sleep(60)
+
+        assert len(await world.pods()) == 4
+        pool = await world.pool()
+        assert _condition(pool, types.CAPACITY_SHORT).reason == "SlotsTaken"
+        # Its owner corrects the label.
+        patch = {"metadata": {"labels": {labels.RUNTIME: labels.RUNTIME_TART}}}
+        await world.kube.merge_patch(Node, "other", patch)
+        await asyncio.sleep(5)
+        assert len(await world.pods()) == 5
+
+
+async def test_images_are_staged_while_pods_cannot_be_created() -> None:
+    async with a_world(FleetSettings(hosts=5, on_disk=(OLD,))) as world:
+        await _started(world, replicas=4)
+
+        world.checkpoints.refused = ("POST", "/pods")
+        await world.patch({"replicas": 5, "image": NEW})
+        pool = await world.until(
+            lambda pool: pool.status.target_image == NEW and pool.status.staged_hosts > 0,
+            within=60,
+        )
+
+        condition = _condition(pool, types.PODS_FAILING)
+        assert (condition.status, condition.reason) == ("True", "CreateFailed")
+        assert "not now" in condition.message
+        # Tried again without a change of any object.
+        world.checkpoints.refused = None
+        await world.until_settled(NEW)
+
+
+async def test_canary_is_judged_in_time_while_pods_cannot_be_created() -> None:
+    images = {**IMAGES, NEW: ImageModel(size_bytes=4 * GB, is_ready=False)}
+    async with a_world(FleetSettings(hosts=5, on_disk=(OLD,)), images) as world:
+        rollout = Rollout(canary=Canary(timeout_seconds=120))
+        await _started(world, replicas=4, rollout=rollout)
+        await world.patch({"image": NEW})
+        while NEW not in {image_of(pod) for pod in await world.alive()}:
+            await asyncio.sleep(1)
+        began = virtual_time.clock().now()
+
+        world.checkpoints.refused = ("POST", "/pods")
+        await world.patch({"replicas": 5})
+        await world.until(lambda pool: pool.status.roll_phase == "Rejected")
+
+        assert virtual_time.clock().now() - began < timedelta(seconds=180)
 
 
 async def test_replicas_beyond_the_slots_create_no_pending_pods() -> None:

@@ -6,11 +6,20 @@ import asyncio
 
 import pytest
 
+from bramley.api.coordination import Lease, LeaseSpec
 from bramley.sim.fleet.hosts import FleetSettings
 from bramley.sim.fleet.images import ImageModel
 from tests import virtual_time
 from tests.scenarios.runners.crashes import CASES, checkpoints, roll
-from tests.scenarios.runners.world import IMAGES, NEW, OLD, a_world
+from tests.scenarios.runners.world import (
+    IMAGES,
+    NAMESPACE,
+    NEW,
+    OLD,
+    RunningController,
+    World,
+    a_world,
+)
 
 # Every so many checkpoints; all of them are tried by `make soak`.
 _STEPS = {"4-hosts": 7, "4-hosts-no-dispatch": 13, "8-hosts": 23, "4-hosts-elected": 17}
@@ -60,6 +69,52 @@ async def test_new_leader_fences_all_pools_of_a_fleet_before_it_acts_on_one() ->
         paths = [write.split()[1] for write in world.checkpoints.writes[before:]]
         actions = [number for number, path in enumerate(paths) if "/runnerpools/" not in path]
         assert {path.split("/")[-2] for path in paths[: actions[0]]} == {"one", "two"}
+
+
+async def _led_three_times(world: World) -> RunningController:
+    """Let three controllers lead in turn, so that the epoch of the pool is 3; return the last one."""
+    for identity in ("a", "b"):
+        controller = world.start_controller(identity)
+        await controller.manager.leading.wait()
+        await controller.stop()
+    controller = world.start_controller("c")
+    await world.create_pool()
+    pool = await world.until_settled(OLD)
+    assert pool.status.controller_epoch == 3
+    return controller
+
+
+async def _lease(world: World) -> LeaseSpec:
+    return (await world.kube.get(Lease, "runners", namespace=NAMESPACE)).spec
+
+
+async def test_lease_that_was_deleted_between_two_leaders_freezes_no_pool() -> None:
+    async with a_world() as world:
+        first = await _led_three_times(world)
+        await first.kill()
+        await world.kube.delete(Lease, "runners", namespace=NAMESPACE)
+
+        world.start_controller("d")
+        await world.patch({"image": NEW})
+        pool = await world.until_rolled(NEW)
+
+        assert pool.status.controller_epoch == (await _lease(world)).lease_transitions == 4
+
+
+async def test_older_leader_gives_up_when_its_deleted_lease_has_another_holder() -> None:
+    """The lease of a leader is deleted: until its deadline it still considers itself the leader, beside the next one."""
+    async with a_world() as world:
+        first = await _led_three_times(world)
+        await world.kube.delete(Lease, "runners", namespace=NAMESPACE)
+        world.start_controller("d")
+        await world.patch({"image": NEW})
+        await asyncio.sleep(5)
+
+        assert first.task.done()
+        pool = await world.until_rolled(NEW)
+        lease = await _lease(world)
+        assert pool.status.controller_epoch == lease.lease_transitions == 4
+        assert lease.holder_identity == "d"
 
 
 async def test_pods_that_ended_while_no_controller_ran_are_not_created_again() -> None:

@@ -7,13 +7,19 @@ from datetime import timedelta
 
 import pytest
 
+from bramley.api import conditions
+from bramley.api.names import conditions as types
 from bramley.api.names import metrics
-from bramley.api.runner_pool import Rollout
+from bramley.api.names.annotations import STAGE_IMAGES
+from bramley.api.pod import LocalObjectReference
+from bramley.api.runner_pool import Rollout, Staging
+from bramley.api.staging import NO_ACCESS
 from bramley.sim.fleet.hosts import FleetSettings
+from bramley.sim.fleet.images import ImageModel
 from bramley.sim.fleet.jobs import delayed
 from tests import virtual_time
 from tests.scenarios.runners.invariants import image_of
-from tests.scenarios.runners.world import NEW, OLD, World, a_world
+from tests.scenarios.runners.world import GB, IMAGES, NEW, NEWER, OLD, World, a_world
 
 
 @pytest.mark.parametrize("dispatch", [True, False])
@@ -51,6 +57,59 @@ async def test_rolled_pod_takes_at_most_eight_writes(percent: int) -> None:
         assert (len(writes) - len(of_hosts)) / 20 <= 8
         # The image is requested, and the old one given up.
         assert len(of_hosts) / 20 <= 2
+
+
+async def test_pool_that_stops_staging_withdraws_its_requests() -> None:
+    async with a_world() as world:
+        await _started(world)
+        await world.patch({"image": NEW})
+        await world.until_rolled(NEW)
+        assert NEW in (await world.node("mac-1")).metadata.annotations[STAGE_IMAGES]
+
+        await world.patch({"rollout": {"staging": {"mode": "Disabled"}}})
+        await asyncio.sleep(5)
+
+        nodes = [await world.node(name) for name in world.hosts.hosts]
+        assert not any(STAGE_IMAGES in node.metadata.annotations for node in nodes)
+
+
+PRIVATE = {each: ImageModel(size_bytes=4 * GB, pull_secret="ghcr") for each in (OLD, NEW)}
+SECRETS = [LocalObjectReference(name="ghcr")]
+
+
+async def test_private_images_are_staged_with_the_pull_secrets_of_the_pool() -> None:
+    # Only hosts with a Pod of the pool may read its Secret.
+    settings = FleetSettings(hosts=8, on_disk=(OLD,))
+    async with a_world(settings, {**IMAGES, **PRIVATE}) as world:
+        world.start_controller()
+        await world.create_pool("other", replicas=4, image=NEWER)
+        await world.until_settled(NEWER, name="other")
+        staged = Rollout(staging=Staging(max_concurrent=8))
+        await world.create_pool(replicas=4, image_pull_secrets=SECRETS, rollout=staged)
+        await world.until_settled(OLD)
+
+        await world.patch({"image": NEW})
+        pool = await world.until_rolled(NEW)
+
+        await world.until_settled(NEW)
+        assert pool.status.staged_hosts == 4
+
+
+async def test_pull_secret_that_comes_with_its_image_is_used_by_the_new_pods() -> None:
+    """No Pod refers to the Secret before the first one of the new image, so no host can stage it."""
+    async with a_world(images={**IMAGES, NEW: PRIVATE[NEW]}) as world:
+        await _started(world)
+        world.invariants.allows_cold = True
+
+        await world.patch({"image": NEW, "imagePullSecrets": [{"name": "ghcr"}]})
+        pool = await world.until(lambda pool: pool.status.roll_phase == "Canary")
+        blocked = conditions.find(pool.status.conditions, types.STAGING_BLOCKED)
+        assert blocked is not None
+        assert NO_ACCESS in blocked.message
+        await world.until_rolled(NEW)
+
+        await world.until_settled(NEW)
+        assert world.invariants.most_in_flight["macos"] == 1
 
 
 async def test_pool_at_rest_writes_nothing() -> None:

@@ -61,9 +61,10 @@ IMAGES = {each: ImageModel(size_bytes=4 * GB) for each in (OLD, NEW, NEWER)}
 
 @dataclass(frozen=True, slots=True)
 class ModelSignals:
-    """The signals of the dispatch model in the shape of the HTTP client."""
+    """The signals of the dispatch model in the shape of the HTTP client, after a delay."""
 
     dispatch: DispatchModel
+    delay: float = 0.0
 
     async def desired_replicas(self, pool: str) -> signals.ScalingSignals:  # noqa: ARG002
         """Return no demand."""
@@ -71,6 +72,7 @@ class ModelSignals:
 
     async def roll_signals(self, pool: str, since: datetime) -> signals.RollSignals | None:
         """Return polls and jobs."""
+        await asyncio.sleep(self.delay)
         found = await self.dispatch.roll_signals(pool, since)
         return signals.RollSignals(
             pool=pool,
@@ -126,7 +128,9 @@ class World:
     controllers: list[RunningController] = field(default_factory=list)
     job_source: asyncio.Task[None] | None = None
 
-    def start_controller(self, identity: str = "", *, delay: float = 0.0) -> RunningController:
+    def start_controller(
+        self, identity: str = "", *, delay: float = 0.0, signals_delay: float = 0.0
+    ) -> RunningController:
         """Start a controller, with leader election if it has an identity; its watches are delayed by up to `delay` seconds."""
         connection = CheckpointTransport(
             self.connect(), self.checkpoints, delay, rng=random.Random(f"{self.seed}/{identity}")
@@ -146,7 +150,11 @@ class World:
             controllers.Settings(NAMESPACE, template),
             clock=clock,
             registry=registry,
-            signals=ModelSignals(self.dispatch) if self.dispatch and self.has_signals else None,
+            signals=(
+                ModelSignals(self.dispatch, signals_delay)
+                if self.dispatch and self.has_signals
+                else None
+            ),
             sessions=self.sessions,
         )
         task = self.group.create_task(_run(manager))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,8 +17,10 @@ from bramley.api.pod import Container, Pod, PodSpec
 from bramley.api.runner_pool import RunnerPool, RunnerPoolSpec
 from bramley.app import embedded
 from bramley.app.pool_queries import Queries
+from bramley.base import errors
 from bramley.base.errors import BadConfiguration
 from bramley.kube.client import Client
+from bramley.runners.hosts import node_selector
 from tests import virtual_time
 
 IMAGE = "ghcr.io/example/runner:1"
@@ -68,11 +71,47 @@ async def test_only_the_annotations_given_change_and_never_the_image() -> None:
     assert changed.spec == pool.spec
 
 
+async def test_image_that_was_undone_before_is_undone_again_once_the_controller_has_forgotten_it() -> (
+    None
+):
+    async with queries() as found:
+        pool = await create_pool(found.kube)
+        await _store_undone(found, IMAGE)
+        await found.annotate(pool, ROLLOUT_UNDO=IMAGE)
+
+        async with asyncio.TaskGroup() as group:
+            undo = group.create_task(found.undo(await found.pool("macos")))
+            await asyncio.sleep(2)
+            between = (await found.pool("macos")).metadata.annotations
+            await _store_undone(found, "")
+        after = (await found.pool("macos")).metadata.annotations
+
+    assert undo.done()
+    assert names.annotations.ROLLOUT_UNDO not in between
+    assert after[names.annotations.ROLLOUT_UNDO] == IMAGE
+
+
+async def test_undo_that_the_controller_does_not_see_says_what_to_check() -> None:
+    async with queries() as found:
+        await create_pool(found.kube)
+        await _store_undone(found, IMAGE)
+
+        with pytest.raises(errors.TimedOut, match="check that bramley runners runs"):
+            await found.undo(await found.pool("macos"))
+
+
+async def _store_undone(found: Queries, image: str) -> None:
+    patch = {"status": {"undoneImage": image}}
+    await found.kube.merge_patch(
+        RunnerPool, "macos", patch, namespace="default", subresource="status"
+    )
+
+
 async def test_pools_pods_and_hosts_are_explained_from_the_api() -> None:
     now = virtual_time.clock().now()
     async with queries() as found:
         await create_pool(found.kube)
-        host = ObjectMeta(name="mac-1", labels={labels.FLEET: "demo"})
+        host = ObjectMeta(name="mac-1", labels=node_selector("demo"))
         await found.kube.create(Node(metadata=host))
         own = {labels.RUNNER: labels.TRUE, labels.RUNNER_POOL: "macos"}
         await found.kube.create(

@@ -153,10 +153,12 @@ def a_host(name: str = "host", *images: str, requested: Sequence[str] = (), **ch
     return Host(name=name, **{**defaults, **changes})
 
 
-def reporting(host: Host, image: str, message: str = NO_ROOM) -> Host:
-    """Return a host whose report on its current request is that it could not pull the image."""
-    failed = StagedImage(image, State.FAILED, message=message)
-    return replace(host, report=StagingReport(request_id(host.request), (failed,)))
+def reporting(
+    host: Host, image: str, message: str = NO_ROOM, *, state: State = State.FAILED
+) -> Host:
+    """Return a host whose report on its current request is that it could not pull the image, or another state."""
+    reported = StagedImage(image, state, message=message if state is State.FAILED else "")
+    return replace(host, report=StagingReport(request_id(host.request), (reported,)))
 
 
 def a_fleet(*views: PoolView, hosts: Iterable[Host] = ()) -> Fleet:

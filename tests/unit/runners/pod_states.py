@@ -7,15 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from bramley.api.runner_pool_status import DrainTicket, Slot
-from bramley.runners.pod_plan import PodPlan, PodState, Why
+from bramley.runners.pod_plan import PodPlan, PodState
+from bramley.runners.pod_timeouts import Why
 from bramley.runners.pods import RunnerPod
 from bramley.runners.roll import RollState, Room
-from tests.unit.runners.builders import (
-    NEW,
-    NOW,
-    OLD,
-    in_slots,
-)
+from tests.unit.runners.builders import NEW, NOW, OLD, in_slots
 
 
 def a_state(
@@ -32,18 +28,6 @@ def a_state(
     placed, own_slots = in_slots(pods)
     if slots is not None:
         placed, own_slots = tuple(pods), list(slots)
-    defaults: dict[str, Any] = {
-        "last_good": OLD,
-        "free": 100,
-        "target_slots": 100,
-        "requires_golden": False,
-        "drainable_hosts": frozenset(pod.node for pod in placed),
-        "cordoned_hosts": frozenset(),
-        "deletes_drained": False,
-        "tried_image": "",
-        "waiting_since": {},
-        "now": NOW,
-    }
     return PodState(
         roll=RollState(
             percent=5,
@@ -56,8 +40,25 @@ def a_state(
         slots=own_slots,
         tickets=tickets,
         room=Room(room, room, room),
-        **{**defaults, **changes},
+        **{**_defaults(placed), **changes},
     )
+
+
+def _defaults(pods: Sequence[RunnerPod]) -> dict[str, Any]:
+    return {
+        "last_good": OLD,
+        "free": 100,
+        "target_slots": 100,
+        "requires_golden": False,
+        "drainable_hosts": frozenset(pod.node for pod in pods),
+        "cordoned_hosts": frozenset(),
+        "unreachable_hosts": frozenset(),
+        "owed": 0,
+        "deletes_drained": False,
+        "tried_image": "",
+        "waiting_since": {},
+        "now": NOW,
+    }
 
 
 def created(plan: PodPlan) -> list[tuple[int, int, str, str]]:

@@ -10,6 +10,7 @@ import msgspec
 
 from bramley.api import names
 from bramley.api.runner_pool import RunnerPool
+from bramley.api.runner_pool_status import CanaryClock
 from bramley.runners import rollout
 from bramley.runners.judgement import RollSignals
 from bramley.runners.pods import RunnerPod
@@ -48,15 +49,19 @@ def stored(pool: RunnerPool, state: Rollout) -> RunnerPool:
         previous_good_image=state.previous_good,
         rejected_image=state.rejected,
         promoted_image=state.promoted,
+        undone_image=state.undone,
         canary_passed_image=state.passed,
         roll_phase=state.phase,
         roll_started_at=state.started_at,
-        canary_started_at=state.canary_started_at,
+        canaries=list(state.canaries),
         target_failures=state.failures,
         boot_seconds=list(state.boots),
-        boots_recorded_at=state.boots_recorded_at,
     )
     return msgspec.structs.replace(pool, status=status)
+
+
+def a_clock(pod: str, started_at: datetime = NOW) -> CanaryClock:
+    return CanaryClock(pod=pod, started_at=started_at)
 
 
 def with_image(pool: RunnerPool, image: str, **notes: str) -> RunnerPool:

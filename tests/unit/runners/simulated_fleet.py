@@ -17,7 +17,7 @@ from bramley.api.names import labels
 from bramley.api.runner_pool import RunnerPool
 from bramley.api.staging import StagedImage, StagingReport, State, parse_request, request_id
 from bramley.runners import decision as decisions
-from bramley.runners import pod_plan, pool_status
+from bramley.runners import pod_timeouts, pool_status
 from bramley.runners.decision import Decision, Fleet, Inputs, PoolView
 from bramley.runners.hosts import Host
 from bramley.runners.pod_plan import PlannedPod
@@ -79,7 +79,7 @@ class SimulatedFleet:
     def decide(self, name: str) -> Decision:
         """Decide about a pool, write its status, and do a part of the plan, as a controller that may be killed."""
         view, fleet = self.view(name), self.fleet()
-        self.waiting = pod_plan.waiting_since(self.waiting, fleet.pods, self.now)
+        self.waiting = pod_timeouts.waiting_since(self.waiting, fleet.pods, self.now)
         inputs = Inputs(
             now=self.now,
             has_dispatch=self.has_dispatch,
@@ -119,9 +119,12 @@ class SimulatedFleet:
         assert all(pod.is_idle for pod in (*plan.mark, *plan.unmark))
         assert len({each.pod.name for each in plan.delete}) == len(plan.delete)
         assert len(created) <= max(0, decision.state.replicas - len(alive) - unseen)
-        assert len(created) == len(plan.create) - unseen
-        scaled = [each for each in plan.delete if each.why is pod_plan.Why.SCALED_DOWN]
-        assert len(scaled) <= max(0, len(alive) + unseen - decision.state.replicas)
+        # Some of the others are held back if the cap has become smaller since they were announced.
+        assert len(created) >= len(plan.create) - unseen
+        scaled = [each for each in plan.delete if each.why is pod_timeouts.Why.SCALED_DOWN]
+        # Beyond its share, a pool also gives up Pods for its siblings.
+        kept = min(decision.state.replicas, decision.share)
+        assert len(scaled) <= max(0, len(alive) + unseen - kept)
         for each in created:
             name = pod_name(view.pool, each.slot, each.counter)
             assert name not in self.names

@@ -305,6 +305,41 @@ def test_no_pod_is_created_for_a_place_that_another_pool_still_uses() -> None:
     assert (decision.share, len(decision.plan.create)) == (2, 0)
 
 
+@pytest.mark.parametrize(("idle", "given_up"), [(4, 2), (1, 1), (0, 0)])
+def test_pool_gives_up_idle_pods_beyond_its_share_for_a_sibling_that_lacks_places(
+    idle: int, given_up: int
+) -> None:
+    pods = [a_pod(f"p{n}", node=f"h{n}", is_claimed=n >= idle) for n in range(4)]
+    large, small = PoolView(a_pool("a", replicas=4), tuple(pods)), PoolView(a_pool("b"))
+    fleet = a_fleet(large, small, hosts=[a_host(f"h{n}") for n in range(4)])
+
+    plan = decide(large, fleet, Inputs(NOW)).plan
+
+    assert len(plan.delete) == given_up
+    assert plan.create == ()
+
+
+def test_pool_keeps_idle_pods_beyond_its_share_while_places_are_free() -> None:
+    pods = tuple(a_pod(f"p{n}", node=f"h{n}") for n in range(4))
+    large, small = PoolView(a_pool("a", replicas=4), pods), PoolView(a_pool("b", replicas=2))
+    fleet = a_fleet(large, small, hosts=[a_host(f"h{n}") for n in range(6)])
+
+    assert decide(large, fleet, Inputs(NOW)).plan.delete == ()
+
+
+@pytest.mark.parametrize(("unready", "replaced"), [(4, 4), (5, 0), (10, 0)])
+def test_pods_are_not_replaced_while_many_hosts_are_unreachable(
+    unready: int, replaced: int
+) -> None:
+    pods = [a_pod(f"p{n}", node=f"h{n}", is_ready=n >= unready) for n in range(10)]
+    hosts = [a_host(f"h{n}", OLD, unusable="not_ready" if n < unready else "") for n in range(10)]
+    waiting = {pod.name: NOW - seconds(3600) for pod in pods}
+
+    decision = decided(a_pool(replicas=10), pods, hosts, waiting_since=waiting)
+
+    assert len(decision.plan.delete) == replaced
+
+
 def test_pool_that_is_being_deleted_takes_no_places() -> None:
     views = [PoolView(a_pool("a", replicas=9)), PoolView(a_pool("b", replicas=9, deleting=True))]
     fleet = a_fleet(*views, hosts=[a_host(f"h{n}") for n in range(4)])

@@ -16,6 +16,7 @@ from bramley.api.runner_pool import RunnerPool
 from bramley.api.staging import StagedImage, StagingReport, StagingRequest, State
 from bramley.runners.explanation.pods import PodFacts, explain_pod, pod_note
 from bramley.runners.explanation.values import length
+from bramley.runners.hosts import node_selector
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OLD, NEW = "ghcr.io/example/runner:1", "ghcr.io/example/runner:2"
@@ -135,7 +136,7 @@ def test_every_case_has_its_own_next_step_or_shares_it_with_a_like_one() -> None
 
 
 def a_node(name: str, *, pods: str = "2", golden: str = "", **spec: Any) -> Node:
-    own = {labels.FLEET: "demo", **({labels.golden(golden): "true"} if golden else {})}
+    own = {**node_selector("demo"), **({labels.golden(golden): "true"} if golden else {})}
     body = {
         "metadata": {"name": name, "labels": own},
         "spec": spec,

@@ -7,13 +7,14 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from bramley.api import names
 from bramley.api.core import Node
 from bramley.api.names import labels
 from bramley.api.pod import Pod
 from bramley.api.runner_pool import RunnerPool
 from bramley.api.runner_pool_status import RollPhase
 from bramley.runners.explanation.pools import PoolFacts, explain_pool, known_pools
-from bramley.runners.explanation.rolls import progress
+from bramley.runners.explanation.rolls import RollProgress, progress
 from bramley.runners.explanation.values import Explanation
 from tests.unit.runners.test_explanation_pods import (
     MARKED,
@@ -93,14 +94,14 @@ def test_staging_names_the_hosts_that_pull_and_how_far_they_are() -> None:
 
 
 def test_canary_that_boots_is_named_with_its_host_and_limit() -> None:
-    pool = a_pool(
-        "Canary", status={"canaryStartedAt": ago(35)}, spec={"rollout": {"canary": CANARY}}
-    )
+    clock = {"pod": "b", "startedAt": ago(35)}
+    pool = a_pool("Canary", status={"canaries": [clock]}, spec={"rollout": {"canary": CANARY}})
 
     found = explained(pool, runner("a", image=OLD), runner("b", ready=False, node="mac-2"))
 
     assert found.waits_for == ("Pod b on mac-2 boots (35 s)",)
-    assert "After 10 min the image is rejected" in found.next
+    assert "longer than 10 min after its pull rejects the image" in found.next
+    assert found.since == pool.status.canaries[0].started_at
 
 
 def test_rolling_pool_names_what_is_in_flight_and_what_holds_the_rest() -> None:
@@ -119,6 +120,12 @@ def test_rolling_pool_names_what_is_in_flight_and_what_holds_the_rest() -> None:
         "1 runner with a job and an old image",
         "mac-2 does not have the image",
     )
+
+
+def test_idle_runner_on_a_node_that_is_gone_is_explained() -> None:
+    found = explained(a_pool("Rolling"), runner("a"), runner("b", image=OLD, node="mac-9"))
+
+    assert found.waits_for == ("mac-9 is not a host of the fleet any more",)
 
 
 def test_pool_that_waits_for_the_cap_of_its_fleet_says_so() -> None:
@@ -176,6 +183,7 @@ def test_every_phase_has_a_summary_and_a_next_step(phase: str) -> None:
 def test_conditions_that_need_attention_are_problems() -> None:
     conditions = [
         condition("Available", "True"),
+        condition("RolledOut", "False", "Rolling"),
         condition("CapacityShort", "True", "SlotsTaken", "too few slots"),
         condition("StagingBlocked", "False"),
         condition("PodsFailing", "True", "PodsEnd", "they end"),
@@ -184,6 +192,14 @@ def test_conditions_that_need_attention_are_problems() -> None:
     found = explained(a_pool(status={"conditions": conditions}))
 
     assert [each.type for each in found.problems] == ["CapacityShort", "PodsFailing"]
+
+
+def test_roll_without_progress_is_a_problem() -> None:
+    stalled = condition("RolledOut", "False", "ProgressDeadlineExceeded", "no progress")
+
+    found = explained(a_pool("Rolling", status={"conditions": [stalled]}))
+
+    assert [(each.type, each.message) for each in found.problems] == [("RolledOut", "no progress")]
 
 
 def test_autoscaler_and_backoff_are_noted() -> None:
@@ -216,6 +232,31 @@ def test_progress_counts_updated_runners_and_ends_only_when_the_change_was_seen(
     assert (rolling.updated, rolling.cap, rolling.is_done) == (1, 1, False)
     assert not unseen.is_done
     assert progress(a_pool("Rejected"), hosts=3).is_rejected
+
+
+@pytest.mark.parametrize(
+    ("annotation", "stored"),
+    [
+        (names.annotations.ROLLOUT_PROMOTE, "promotedImage"),
+        (names.annotations.ROLLOUT_UNDO, "undoneImage"),
+    ],
+)
+@pytest.mark.parametrize("phase", ["Idle", "Rejected"])
+def test_progress_ends_only_when_the_command_was_carried_out(
+    annotation: str, stored: str, phase: str
+) -> None:
+    """An annotation does not change the generation of the pool."""
+
+    def shown(noted: str, carried_out: str) -> RollProgress:
+        pool = a_pool(phase, annotations={annotation: noted}, status={stored: carried_out})
+        return progress(pool, hosts=3)
+
+    assert not shown(NEW, "").is_observed
+    assert not shown(NEW, OLD).is_done
+    assert not shown(NEW, OLD).is_rejected
+    assert shown(NEW, NEW).is_observed
+    # An annotation for another image has no effect.
+    assert shown(OLD, "").is_observed
 
 
 def test_known_pools_are_listed_with_their_namespace() -> None:

@@ -53,6 +53,27 @@ def test_reason_why_a_host_takes_no_pods(node: Node, reason: str) -> None:
     assert host.is_draining == (reason == "unschedulable")
 
 
+MAC = {labels.OS: "darwin", labels.RUNTIME: "tart", labels.FLEET: "demo"}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (MAC, "demo"),
+        ({**MAC, labels.OS: "linux"}, None),
+        ({**MAC, labels.RUNTIME: "docker"}, None),
+        ({labels.FLEET: "demo"}, None),
+        ({key: value for key, value in MAC.items() if key != labels.FLEET}, None),
+    ],
+)
+def test_node_belongs_to_a_fleet_only_if_its_pods_can_run_there(
+    found: dict[str, str], expected: str | None
+) -> None:
+    node = Node(metadata=ObjectMeta(name="mac-1", labels=found))
+
+    assert hosts.fleet_of(node) == expected
+
+
 def test_host_knows_its_images_its_request_and_its_size() -> None:
     host = hosts.host_of(a_node())
 

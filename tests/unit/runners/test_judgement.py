@@ -26,6 +26,7 @@ from tests.unit.runners.builders import (
 BOOTS = [28, 29, 30, 30, 31, 35]
 POLLED = RollSignals(first_polls={"canary": NOW - seconds(5)})
 NOT_POLLED = RollSignals()
+A_MINUTE_AGO = NOW - seconds(60)
 
 
 def a_canary(boot: float = 30, ready_for: float = 60, **changes: Any) -> RunnerPod:
@@ -37,13 +38,15 @@ def a_canary(boot: float = 30, ready_for: float = 60, **changes: Any) -> RunnerP
     )
 
 
-def a_trial(*pods: RunnerPod, **changes: Any) -> Trial:
+def a_trial(*pods: RunnerPod, started_at: datetime | None = A_MINUTE_AGO, **changes: Any) -> Trial:
+    """Return a trial whose canaries boot since a time; without one the image is pulled for them."""
+    clocks = {} if started_at is None else {pod.name: started_at for pod in pods}
     defaults: dict[str, Any] = {
         "count": 1,
         "replicas": 10,
         "timeout": seconds(600),
         "gate": Gate(),
-        "started_at": NOW - seconds(60),
+        "clocks": clocks,
         "failures": 0,
         "boots": BOOTS,
         "signals": None,
@@ -139,11 +142,58 @@ def test_slow_boot_needs_one_more_canary_before_the_image_is_rejected() -> None:
 
     assert result.verdict is Verdict.PENDING
     assert result.needs_canary
-    assert result.again_at == NOW + seconds(540)
+    assert "booted in 150 s" in result.message
+    assert result.message.endswith(
+        "1 of 2 canaries are ready, 1 more to be placed on a host that has the image"
+    )
 
 
-def test_slow_boot_rejects_the_image_if_no_second_canary_comes_in_time() -> None:
-    assert verdict(a_canary(150), started_at=NOW - seconds(600)) is Verdict.BOOT_SLOW
+def test_slow_boot_waits_for_the_second_canary_as_long_as_its_host_pulls() -> None:
+    pulling = a_booting_pod("b", waiting="PullingImage")
+    trial = a_trial(a_canary(150), started_at=NOW - seconds(6000))
+
+    alone = judgement.judge_canaries(trial)
+    second = judgement.judge_canaries(replace(trial, pods=(*trial.pods, pulling)))
+    hangs = verdict(a_canary(150), a_booting_pod("b"), started_at=NOW - seconds(600))
+
+    assert (alone.verdict, second.verdict) == (Verdict.PENDING, Verdict.PENDING)
+    assert hangs is Verdict.NOT_READY
+
+
+def test_time_of_a_canary_does_not_run_for_one_that_is_not_placed_yet() -> None:
+    ready, pulling = a_canary(), a_booting_pod("b", waiting="PullingImage")
+    clocks = {"canary": NOW - seconds(6000)}
+
+    unplaced = judgement.judge_canaries(a_trial(ready, count=2, clocks=clocks))
+    pulled = judgement.judge_canaries(a_trial(ready, pulling, count=2, clocks=clocks))
+
+    assert (unplaced.verdict, pulled.verdict) == (Verdict.PENDING, Verdict.PENDING)
+    assert unplaced.message == (
+        "1 of 2 canaries are ready, 1 more to be placed on a host that has the image"
+    )
+    assert pulled.message == "1 of 2 canaries are ready"
+
+
+def test_each_canary_has_its_own_time() -> None:
+    clocks = {"canary": NOW - seconds(6000), "b": NOW - seconds(599)}
+    trial = a_trial(a_canary(), a_booting_pod("b"), count=2, clocks=clocks)
+
+    pending = judgement.judge_canaries(trial)
+    late = judgement.judge_canaries(replace(trial, now=NOW + seconds(1)))
+
+    assert (pending.verdict, pending.again_at) == (Verdict.PENDING, NOW + seconds(1))
+    assert late.verdict is Verdict.NOT_READY
+    assert late.message.startswith("Pod b on host-b did not become ready within 600 s")
+
+
+@pytest.mark.parametrize("started_at", [NOW - seconds(60), NOW - seconds(6000)])
+def test_no_verdict_before_dispatch_was_asked_for_polls(started_at: datetime) -> None:
+    """After a restart of the controller nothing is known; that is no reason to accept or to reject an image."""
+    awaited = RollSignals(is_awaited=True)
+
+    assert verdict(a_canary(), signals=awaited, started_at=started_at) is Verdict.PENDING
+    assert verdict(a_booting_pod(), signals=awaited, started_at=started_at) is Verdict.PENDING
+    assert verdict(failures=2, signals=awaited) is Verdict.EXITED
 
 
 def test_second_canary_that_boots_as_usual_clears_the_first() -> None:
@@ -180,7 +230,7 @@ def test_rejections_name_pod_host_and_cause() -> None:
         ended.message == "2 canaries ended without a job; Pod x on mac-3 ended with code 1 (Error)"
     )
     assert late.message == (
-        "no canary became ready within 600 s; Pod y on mac-4 waits: TartCreateFailed 404 Not Found"
+        "Pod y on mac-4 did not become ready within 600 s; it waits: TartCreateFailed 404 Not Found"
     )
 
 

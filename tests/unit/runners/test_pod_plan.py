@@ -9,6 +9,7 @@ from bramley.api.runner_pool_status import PendingPod, Slot
 from bramley.runners import pod_plan
 from bramley.runners.pod_plan import PlannedPod
 from bramley.runners.pods import RunnerPod, pod_name
+from bramley.runners.roll import Room
 from tests.unit.runners.builders import (
     NEW,
     NOW,
@@ -18,6 +19,7 @@ from tests.unit.runners.builders import (
     a_pod,
     a_pool,
     an_ended_pod,
+    in_slots,
     seconds,
 )
 from tests.unit.runners.pod_states import a_state, created
@@ -153,12 +155,42 @@ IDLE = a_pod("idle")
             [],
             id="back to the last good image, staging required",
         ),
+        pytest.param(
+            [a_pod("n", NEW, is_claimed=True), a_pod("o")],
+            {"target": OLD, "last_good": OLD, "replicas": 5, "room": 1},
+            [(slot, 1, "old", "ScaleUp") for slot in (2, 3, 4)],
+            id="back to the last good image, and the other Pods have a job",
+        ),
     ],
 )
 def test_pods_to_create(
     pods: list[RunnerPod], changes: dict[str, Any], expected: list[tuple[int, int, str, str]]
 ) -> None:
     assert created(pod_plan.plan(a_state(pods, **changes))) == expected
+
+
+def test_pods_that_end_in_a_paused_pool_are_replaced_by_the_last_good_image() -> None:
+    paused = Room(pool=1, fleet=1, phase=0)
+    state = a_state([an_ended_pod("n", NEW), a_pod("m", NEW)], target=OLD, last_good=OLD)
+
+    plan = pod_plan.plan(replace(state, room=paused))
+
+    assert created(plan) == [(0, 2, "old", "Replacement")]
+    assert plan.mark == ()
+
+
+def test_pod_that_a_smaller_cap_allows_no_more_is_not_created_although_it_was_announced() -> None:
+    announced = Slot(
+        counter=1, active=True, pending=PendingPod(image=NEW, created_for="Replacement")
+    )
+    pods, slots = in_slots([IDLE, a_booting_pod()])
+
+    def planned(room: int) -> pod_plan.PodPlan:
+        return pod_plan.plan(a_state(pods, slots=[*slots, announced], replicas=3, room=room))
+
+    assert [each.slot for each in planned(0).create] == [2]
+    assert planned(-1).create == ()
+    assert planned(-1).slots[2] == announced
 
 
 def test_affinity_is_mandatory_during_a_roll_with_required_staging() -> None:
@@ -251,4 +283,5 @@ def test_pod_that_is_ready_ends_the_backoff() -> None:
     pod = replace(a_pod("a", NEW), slot=0, counter=3)
     slots = [Slot(counter=3, active=True, failures=5)]
 
-    assert pod_plan.plan(a_state([pod], slots=slots)).slots == (Slot(counter=3, active=True),)
+    expected = (Slot(counter=3, active=True, boot_seconds=30),)
+    assert pod_plan.plan(a_state([pod], slots=slots)).slots == expected

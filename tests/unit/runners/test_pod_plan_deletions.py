@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from bramley.api.names import events
-from bramley.runners import pod_plan
-from bramley.runners.pod_plan import Why
+from bramley.runners import pod_plan, pod_timeouts
+from bramley.runners.pod_timeouts import Why
 from bramley.runners.pods import RunnerPod
 from tests.unit.runners.builders import (
     NEW,
@@ -91,16 +91,28 @@ def test_mark_of_a_pod_that_is_no_longer_stale_is_removed() -> None:
             id="does not poll yet",
         ),
         pytest.param(
-            a_pod("a", is_marked=True),
+            a_pod("a", is_marked=True, is_ready=False),
             {"tickets": [ticket("a", NOW - seconds(300))]},
             [("a", Why.DRAINED)],
             id="did not leave",
         ),
         pytest.param(
-            a_pod("a", is_marked=True),
+            a_pod("a", is_marked=True, is_ready=False),
             {"tickets": [ticket("a", NOW - seconds(299))]},
             [],
             id="has time to leave",
+        ),
+        pytest.param(
+            a_pod("a", is_marked=True),
+            {"tickets": [ticket("a", NOW - seconds(5 * 3600))]},
+            [],
+            id="is Ready, and may have a job whose owner was not stamped",
+        ),
+        pytest.param(
+            a_pod("a", is_marked=True),
+            {"tickets": [ticket("a", NOW - seconds(6 * 3600))]},
+            [("a", Why.DRAINED)],
+            id="did not leave for longer than a job takes",
         ),
         pytest.param(
             a_pod("a", is_marked=True, is_claimed=True),
@@ -164,6 +176,17 @@ def test_canary_is_judged_instead_of_being_replaced() -> None:
     ]
 
 
+def test_pods_of_hosts_that_many_others_have_lost_too_are_not_replaced() -> None:
+    pods = [a_pod("a", is_ready=False), a_pod("b", is_ready=False)]
+    waiting = dict.fromkeys(("a", "b"), NOW - seconds(5000))
+
+    plan = pod_plan.plan(
+        a_state(pods, waiting_since=waiting, unreachable_hosts=frozenset({"host-a"}), room=0)
+    )
+
+    assert deleted(plan) == [("b", Why.NOT_RESPONDING)]
+
+
 def test_idle_pods_on_cordoned_hosts_are_retired_and_busy_ones_stay() -> None:
     pods = [a_pod("idle", NEW), a_pod("busy", NEW, is_claimed=True), a_pod("other", NEW)]
 
@@ -203,10 +226,10 @@ def test_pod_that_is_deleted_for_another_reason_is_not_scaled_down_twice() -> No
 
 def test_waiting_starts_again_when_something_happens() -> None:
     pod = a_booting_pod("a", waiting=events.PULLING_IMAGE)
-    first = pod_plan.waiting_since({}, [pod], NOW)
-    same = pod_plan.waiting_since(first, [pod], NOW + seconds(5))
-    other = pod_plan.waiting_since(same, [replace(pod, waiting="BootingVM")], NOW + seconds(9))
+    first = pod_timeouts.waiting_since({}, [pod], NOW)
+    same = pod_timeouts.waiting_since(first, [pod], NOW + seconds(5))
+    other = pod_timeouts.waiting_since(same, [replace(pod, waiting="BootingVM")], NOW + seconds(9))
 
     assert same == first
     assert other["a"][1] == NOW + seconds(9)
-    assert pod_plan.waiting_since(other, [a_pod("a")], NOW) == {}
+    assert pod_timeouts.waiting_since(other, [a_pod("a")], NOW) == {}

@@ -1,21 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
-from bramley.api import conditions
+from bramley.api.meta import Condition
 from bramley.api.names import events
-from bramley.api.runner_pool import RunnerPool, Staging
+from bramley.api.runner_pool import Staging
 from bramley.api.runner_pool_status import PendingPod, RunnerPoolStatus, Slot
-from bramley.runners import decision, pool_status
-from bramley.runners.decision import Decision, Fleet, Inputs, PoolView
-from bramley.runners.hosts import Host
-from bramley.runners.pods import RunnerPod
-from bramley.runners.pool_status import Facts
+from bramley.runners import pool_status
 from tests.unit.runners.builders import (
     NEW,
     NEWER,
@@ -23,7 +18,6 @@ from tests.unit.runners.builders import (
     OLD,
     a_booting_pod,
     a_failed_pod,
-    a_fleet,
     a_host,
     a_pod,
     a_pool,
@@ -31,44 +25,14 @@ from tests.unit.runners.builders import (
     reporting,
     seconds,
 )
-
-
-def decided(
-    pool: RunnerPool, pods: Sequence[RunnerPod], hosts: Sequence[Host]
-) -> tuple[Decision, Fleet]:
-    view = PoolView(pool, tuple(pods))
-    fleet = a_fleet(view, hosts=hosts)
-    return decision.decide(view, fleet, Inputs(NOW)), fleet
-
-
-def status_of(
-    pool: RunnerPool,
-    pods: Sequence[RunnerPod],
-    hosts: Sequence[Host],
-    **facts: Any,
-) -> RunnerPoolStatus:
-    result, fleet = decided(pool, pods, hosts)
-    return pool_status.next_status(pool, result, fleet, Facts(NOW, **facts))
-
-
-def condition(
-    type: str,
-    pool: RunnerPool,
-    pods: Sequence[RunnerPod],
-    hosts: Sequence[Host],
-    **facts: Any,
-) -> tuple[str, str, str]:
-    found = conditions.find(status_of(pool, pods, hosts, **facts).conditions, type)
-    return (found.status, found.reason, found.message) if found else ("", "", "")
-
-
-def a_rolling_pool(**given: Any) -> RunnerPool:
-    status = {"target_image": NEW, "last_good_image": OLD, "roll_started_at": NOW - seconds(60)}
-    return a_pool(image=NEW, **{"replicas": 2, **status, **given})
-
-
-PODS = (a_pod("a", node="h0"), a_pod("b", node="h1"))
-HOSTS = (a_host("h0", OLD), a_host("h1", OLD))
+from tests.unit.runners.pool_statuses import (
+    HOSTS,
+    PODS,
+    a_rolling_pool,
+    condition,
+    decided,
+    status_of,
+)
 
 
 def test_impossible_image_names_the_hosts_and_the_answer_of_the_registry() -> None:
@@ -99,7 +63,10 @@ def test_fleet_without_hosts_names_the_label() -> None:
     assert condition("CapacityShort", a_pool(replicas=2), [], []) == (
         "True",
         "NoHosts",
-        "fleet demo has no hosts: no Node has the label tuist.dev/fleet=demo",
+        (
+            "fleet demo has no hosts: no Node has the labels kubernetes.io/os=darwin, "
+            "tuist.dev/runtime=tart, tuist.dev/fleet=demo"
+        ),
     )
 
 
@@ -168,10 +135,12 @@ def test_reason_of_a_rejection_stays_in_the_condition() -> None:
     assert (status.roll_phase, status.rejected_image) == ("Rejected", NEW)
 
 
-def test_failed_create_is_shown() -> None:
-    result = condition("PodsFailing", a_pool(replicas=2), PODS, HOSTS, create_error="no quota")
+def test_write_that_failed_is_named() -> None:
+    failed = ("DeleteFailed", "Pod macos-1: no permission")
 
-    assert result == ("True", "CreateFailed", "no quota")
+    result = condition("PodsFailing", a_pool(replicas=2), PODS, HOSTS, failed_write=failed)
+
+    assert result == ("True", *failed)
 
 
 def test_pods_that_end_again_and_again_are_shown() -> None:
@@ -222,6 +191,12 @@ def test_field_that_is_gone_becomes_null() -> None:
     assert pool_status.patch(old, new) == {"rollStartedAt": None}
 
 
+def rolling(message: str, *, reason: str = "Canary") -> dict[str, Any]:
+    """Return the fields of a status with one condition."""
+    shown = Condition(type="RolledOut", status="False", reason=reason, message=message)
+    return {"conditions": [shown]}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -248,6 +223,8 @@ def test_field_that_is_gone_becomes_null() -> None:
             id="an announced Pod was seen",
         ),
         pytest.param({}, {"target_image": NEW}, True, id="target"),
+        pytest.param(rolling("0 of 1"), rolling("1 of 1"), False, id="message of a condition"),
+        pytest.param(rolling(""), rolling("", reason="Rolling"), True, id="reason of a condition"),
     ],
 )
 def test_changes_that_must_be_written_before_anything_is_done(

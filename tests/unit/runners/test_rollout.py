@@ -9,7 +9,6 @@ from bramley.runners.pods import RunnerPod
 from tests.unit.runners.builders import (
     NEW,
     NEWER,
-    NOW,
     OLD,
     a_booting_pod,
     a_pod,
@@ -21,6 +20,7 @@ from tests.unit.runners.rollout_states import (
     PAUSED,
     PROMOTE,
     UNDO,
+    a_clock,
     advance,
     facts,
     rolling,
@@ -95,7 +95,7 @@ from tests.unit.runners.rollout_states import (
             rolling(replicas=1), (), 0, (NEW, OLD, "", "Staging"), id="the only Pod has just ended"
         ),
         pytest.param(
-            rolling(replicas=1, canary_started_at=NOW),
+            rolling(replicas=1, canaries=[a_clock("booting")]),
             (a_booting_pod(),),
             0,
             (NEW, OLD, "", "Canary"),

@@ -10,14 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bramley.api.names import labels
-from bramley.api.runner_pool import Canary, Staging
-from bramley.api.staging import NO_ROOM, StagingRequest, parse_request
+from bramley.api.pod import LocalObjectReference
+from bramley.api.runner_pool import Canary, Staging, StagingMode
+from bramley.api.staging import NO_ACCESS, NO_ROOM, StagingRequest, parse_request
 from bramley.runners import staging
 from bramley.runners.hosts import Host
 from bramley.runners.pods import RunnerPod
 from bramley.runners.staging import StagingState
 from tests.unit.example_counts import examples
 from tests.unit.runners.builders import (
+    NAMESPACE,
     NEW,
     NEWER,
     NOW,
@@ -90,6 +92,27 @@ def test_pool_without_staging_requests_nothing() -> None:
         "h0": (),
         "h1": (),
     }
+
+
+def secrets(*names: str) -> dict[str, Any]:
+    return {"image_pull_secrets": [LocalObjectReference(name=name) for name in names]}
+
+
+def test_request_has_the_pull_secrets_of_the_pools_whose_images_it_names() -> None:
+    first = a_state("a", began=90, spec=secrets("one", "both"))
+    second = a_state("b", target=NEWER, pods=(), spec=secrets("both", "two"))
+    unrelated = a_state("c", target=image(7), last_good=image(8), pods=(), spec=secrets("other"))
+
+    plan = staging.plan([second, unrelated, first], [a_host("h0", NEW, NEWER), a_host("h1", NEW)])
+
+    assert (plan["h0"].namespace, plan["h0"].pull_secrets) == (NAMESPACE, ("one", "both", "two"))
+    assert plan["h1"].pull_secrets == ("one", "both")
+
+
+def test_request_of_pools_without_pull_secrets_reads_as_before() -> None:
+    plan = staging.plan([a_state()], hosts(1, OLD))
+
+    assert plan["h0"].text() == f'{{"images":["{NEW}","{OLD}"]}}'
 
 
 def test_host_that_takes_no_pods_gets_no_request() -> None:
@@ -211,6 +234,35 @@ def test_image_that_three_hosts_cannot_pull_is_not_requested_from_more() -> None
     assert staging.host_states(a_state(), fleet).is_unavailable
     assert NEW not in requested(fleet, a_state())["h3"]
     assert not staging.host_states(a_state(), [*failed[:2], a_host("h2")]).is_unavailable
+
+
+def without_access(name: str) -> Host:
+    return reporting(a_host(name, OLD, requested=(NEW, OLD)), NEW, f"{NO_ACCESS}: set a file")
+
+
+def test_hosts_that_may_not_read_the_pull_secret_do_not_keep_others_from_pulling() -> None:
+    fleet = [*map(without_access, ("h0", "h1", "h2", "h3")), a_host("h4", OLD)]
+
+    states = staging.host_states(a_state(), fleet)
+
+    assert states.no_access == set(states.failed or ()) == {"h0", "h1", "h2", "h3"}
+    assert not states.is_unavailable
+    assert requested(fleet, a_state(replicas=20))["h4"] == (NEW, OLD)
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("BestEffort", {"h0"}), ("Required", set())])
+def test_host_whose_pods_refer_to_other_secrets_is_drained_without_the_image(
+    mode: StagingMode, expected: set[str]
+) -> None:
+    """Its next Pod refers to the Secret; a host without a Pod of the pool can wait for one."""
+    fleet = [without_access("h0"), without_access("h1")]
+    state = a_state(pods=(a_pod("old", node="h0"),), staging=Staging(mode=mode))
+
+    found = staging.cold_hosts(state, staging.host_states(state, fleet), [a_state("a", began=99)])
+
+    assert found == expected
+    # There is room for both images.
+    assert requested(fleet, state) == {"h0": (NEW, OLD), "h1": (NEW, OLD)}
 
 
 @pytest.mark.parametrize(

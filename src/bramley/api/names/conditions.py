@@ -18,6 +18,8 @@ STAGING_BLOCKED = "StagingBlocked"
 PODS_FAILING = "PodsFailing"
 LABEL_CONFLICT = "LabelConflict"
 SUPPORTED = "Supported"
+# The reason of RolledOut while a roll makes no progress; the word of Deployments for it.
+PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
 
 # Of a Mac's Node, in addition to Ready.
 DISK_PRESSURE = "DiskPressure"

@@ -142,14 +142,6 @@ def observed_host(node: Node, now: datetime) -> Host:
     return dataclasses.replace(host, unusable="")
 
 
-def fleet_selector_of(node: Node) -> str | None:
-    """Return the fleet of a Node that can run macOS runners, or None."""
-    found = node.metadata.labels
-    is_mac = found.get(labels.OS) == labels.DARWIN
-    has_tart = found.get(labels.RUNTIME) == labels.RUNTIME_TART
-    return found.get(labels.FLEET) if is_mac and has_tart else None
-
-
 def _fixed_replicas(pool: RunnerPool) -> int:
     # A pool that is being deleted keeps only the runners that have a job.
     return pool.status.busy_replicas if pool.deleting else pool.spec.replicas

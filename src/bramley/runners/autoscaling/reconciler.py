@@ -36,12 +36,12 @@ from bramley.runners.autoscaling.decision import (
 from bramley.runners.autoscaling.fleet import (
     RecentSignals,
     SignalSettings,
-    fleet_selector_of,
     is_autoscaled,
     observed_host,
     sharing_pools,
 )
 from bramley.runners.dispatch_client import ScalingSignals, Signals
+from bramley.runners.hosts import fleet_of
 from bramley.runtime.cache import Cache
 from bramley.runtime.client import Selection
 from bramley.runtime.controller import Controller, ControllerSettings
@@ -297,7 +297,7 @@ def add(
     pools.index(
         BY_FLEET, lambda pool: [pool.spec.fleet_selector] if pool.spec.os == labels.DARWIN else []
     )
-    nodes.index(BY_FLEET, lambda node: [fleet_selector_of(node)])
+    nodes.index(BY_FLEET, lambda node: [fleet_of(node)])
     reconciler = AutoscalerReconciler(
         kube=manager.kube,
         pools=pools,

@@ -14,6 +14,8 @@ from bramley.runners.hosts import NOT_READY, UNSCHEDULABLE, Host
 
 TAKES_PODS = "takes Pods"
 HAS_IMAGE = "has the image"
+# Of a Pod's host whose Node was deleted, or moved to another fleet.
+NOT_A_HOST = "is not a host of the fleet any more"
 _UNUSABLE = {UNSCHEDULABLE: "is cordoned or being deleted", NOT_READY: "is not Ready"}
 
 
@@ -76,7 +78,10 @@ def avoided_hosts(pool: RunnerPool, now: datetime) -> dict[str, str]:
 def pulling(hosts: Iterable[Host], names: Iterable[str], image: str) -> list[str]:
     """Return the hosts with these names and how far their pull is."""
     by_name = {host.name: host for host in hosts}
-    return [f"{name} {image_state(by_name[name], image)}" for name in sorted(names)]
+    return [
+        f"{name} {image_state(by_name[name], image) if name in by_name else NOT_A_HOST}"
+        for name in sorted(names)
+    ]
 
 
 def listed(names: Sequence[str], *, most: int = 5) -> str:

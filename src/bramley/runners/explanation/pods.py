@@ -12,7 +12,7 @@ from bramley.api.names import agent, finalizers, labels
 from bramley.api.names import events as reasons
 from bramley.api.pod import Pod, Quantity
 from bramley.api.runner_pool import RunnerPool
-from bramley.runners import pod_plan, rollout
+from bramley.runners import pod_timeouts, rollout
 from bramley.runners.explanation import hosts as host_states
 from bramley.runners.explanation.values import EventNote, Explanation, HostNote, PodNote, length
 from bramley.runners.hosts import Host, host_of
@@ -106,10 +106,10 @@ def _starting(pod: Pod, runner: RunnerPod) -> _Found:
     scheduled = conditions.find(pod.status.conditions, "PodScheduled")
     bound_at = (scheduled.last_transition_time if scheduled else None) or runner.created_at
     if not runner.node:
-        then = _replaced(pod_plan.UNSCHEDULED_TIMEOUT, "the scheduler binds it")
+        then = _replaced(pod_timeouts.UNSCHEDULED_TIMEOUT, "the scheduler binds it")
         return "waits for a host", runner.created_at, then
     if runner.phase == "Running":
-        then = _replaced(pod_plan.SILENT_TIMEOUT, "it becomes ready")
+        then = _replaced(pod_timeouts.SILENT_TIMEOUT, "it becomes ready")
         return "boots", runner.started_at, then
     if runner.waiting == agent.AWAITING_SLOT:
         return "waits for a VM slot", bound_at, "the agent starts it when another VM has ended"
@@ -117,9 +117,9 @@ def _starting(pod: Pod, runner: RunnerPod) -> _Found:
         then = "the agent clones the image and starts the VM; a pull has no limit"
         return _message("pulls the image", runner), bound_at, then
     if runner.waiting == reasons.CREATE_FAILED:
-        then = _replaced(pod_plan.FAILING_TIMEOUT, "the agent tries again")
+        then = _replaced(pod_timeouts.FAILING_TIMEOUT, "the agent tries again")
         return _message("cannot start", runner), bound_at, then
-    then = _replaced(pod_plan.START_TIMEOUT, "the VM starts")
+    then = _replaced(pod_timeouts.START_TIMEOUT, "the VM starts")
     return _message("starts", runner), bound_at, then
 
 

@@ -18,7 +18,7 @@ from bramley.runners.explanation import hosts as host_states
 from bramley.runners.explanation.hosts import host_notes, listed
 from bramley.runners.explanation.pods import pod_note
 from bramley.runners.explanation.values import EventNote, Explanation, PodNote, Problem, length
-from bramley.runners.hosts import host_of
+from bramley.runners.hosts import fleet_of, host_of
 from bramley.runners.judgement import SETTLE
 from bramley.runners.pods import RunnerPod, view
 from bramley.runners.roll import RollState
@@ -27,6 +27,7 @@ from bramley.runners.roll import RollState
 _PROBLEMS = {
     types.SUPPORTED: "False",
     types.AVAILABLE: "False",
+    types.ROLLED_OUT: "False",
     types.CAPACITY_SHORT: "True",
     types.STAGING_BLOCKED: "True",
     types.PODS_FAILING: "True",
@@ -53,7 +54,7 @@ class PoolFacts:
             for each in self.pools
             if each.spec.fleet_selector == selector and each.spec.os == labels.DARWIN
         ]
-        hosts = [each for each in self.nodes if each.metadata.labels.get(labels.FLEET) == selector]
+        hosts = [each for each in self.nodes if fleet_of(each) == selector]
         return Fleet(
             pools=tuple(PoolView(each, self.views(each)) for each in shared or [self.pool]),
             hosts=tuple(map(host_of, hosts)),
@@ -157,7 +158,7 @@ def _phase(context: _Context) -> _Phase:
             context.described(busy),
             "idle Pods are deleted at once, Pods with a job when it has ended",
         )
-    if not pool.status.roll_phase or pool.status.observed_generation < pool.metadata.generation:
+    if not pool.status.roll_phase or not rollout.is_observed(pool):
         return _Phase(
             "the controller has not acted on the last change",
             waits_for=("the pool controller: check that bramley runners runs and leads",),
@@ -197,11 +198,13 @@ def _canary(context: _Context) -> _Phase:
     waits_for = context.described(canaries or state.drained)
     then = (
         f"a canary is good once it has polled, or without polls has been ready for {length(SETTLE)}; then at most "
-        f"{state.cap} of {pool.spec.replicas} runners are replaced at a time. After {limit} the image is rejected"
+        f"{state.cap} of {pool.spec.replicas} runners are replaced at a time. A canary that takes longer than {limit} "
+        "after its pull rejects the image"
     )
+    clocks = [each.started_at for each in pool.status.canaries]
     return _Phase(
         f"image {state.target} is on trial; {pool.status.target_failures} of its Pods have failed",
-        pool.status.canary_started_at or pool.status.roll_started_at,
+        min(clocks, default=pool.status.roll_started_at),
         waits_for or ("a place for a canary",),
         then,
     )
@@ -268,7 +271,10 @@ _PHASES: Mapping[str, Callable[[_Context], _Phase]] = {
 def _problems(pool: RunnerPool) -> Iterator[Problem]:
     for type, status in _PROBLEMS.items():
         found = conditions.find(pool.status.conditions, type)
-        if found is not None and found.status == status:
+        if found is None or found.status != status:
+            continue
+        # A roll is no problem unless it makes no progress.
+        if type != types.ROLLED_OUT or found.reason == types.PROGRESS_DEADLINE_EXCEEDED:
             yield Problem(
                 type=type,
                 status=status,

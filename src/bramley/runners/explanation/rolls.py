@@ -77,5 +77,5 @@ def progress(pool: RunnerPool, *, hosts: int) -> RollProgress:
         staged_hosts=status.staged_hosts,
         hosts=hosts,
         started_at=status.roll_started_at,
-        is_observed=status.observed_generation >= pool.metadata.generation,
+        is_observed=rollout.is_observed(pool),
     )

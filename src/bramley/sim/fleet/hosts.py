@@ -85,6 +85,10 @@ class ModelledHost:
     # The uids of Pods that a crash of the host has ended.
     crashed: set[str] = field(default_factory=set)
 
+    def secrets(self) -> set[str]:
+        """Return the pull secrets that the Pods on the host refer to."""
+        return {each.name for vm in self.vms.values() for each in vm.pod.spec.image_pull_secrets}
+
     def notify(self) -> None:
         """Notify staging and VMs of the host that its images have changed."""
         self.staging.notify()
@@ -191,6 +195,7 @@ class ModelledHosts:
         block, last = divmod(number, _ADDRESSES_PER_BLOCK)
         host = ModelledHost(name, f"10.0.{block}.{last + 1}", images, staging)
         images.on_change = host.notify
+        staging.secrets = host.secrets
         return host
 
     async def _register(self, host: ModelledHost) -> None:

@@ -27,6 +27,8 @@ class ImageModel:
     # From the address until the first poll.
     poll_delay_seconds: float = 23.0
     exists: bool = True
+    # The Secret that has the credentials for it; empty if it is public.
+    pull_secret: str = ""
     is_ready: bool = True
     polls: bool = True
     # The guest exits with code 1 this long after the VM was started.

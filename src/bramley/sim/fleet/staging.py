@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
+from bramley.agent.images.credentials import SecretForbidden
 from bramley.agent.images.staging import failed_image
 from bramley.api import names
 from bramley.api.core import Node
@@ -55,6 +57,8 @@ class HostStaging:
     _: KW_ONLY
     images: HostImages
     settings: StagingSettings = field(default_factory=StagingSettings)
+    # Returns the Secrets that Pods on this host refer to: those that its agent may read.
+    secrets: Callable[[], Collection[str]] = tuple
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     # None until the Node was read.
     _observed: Node | None = None
@@ -137,6 +141,7 @@ class HostStaging:
         try:
             if self._pull is not None and self._pull.error is not None:
                 raise self._pull.error
+            self._check_access(request, image)
             self._pull = self.images.pull(image, _OWNER, limit=_limit(request))
         except errors.BramleyError as error:
             self._pull = None
@@ -145,6 +150,14 @@ class HostStaging:
                 self._finished[image] = status
             return status
         return StagedImage(image, State.PULLING, percent=self.images.percent(image))
+
+    def _check_access(self, request: StagingRequest, image: str) -> None:
+        model = self.images.models.get(image)
+        secret = model.pull_secret if model is not None else ""
+        if secret and secret not in request.pull_secrets:
+            raise errors.Unavailable(f"the registry refused the pull of {image}")
+        if secret and secret not in self.secrets():
+            raise SecretForbidden(f"no Pod on this host refers to Secret {secret}")
 
     async def _publish(self, node: Node, report: StagingReport | None) -> float | None:
         """Write what has changed, and return when to check again."""
