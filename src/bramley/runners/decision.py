@@ -148,6 +148,7 @@ def decide(view: PoolView, fleet: Fleet, inputs: Inputs) -> Decision:
             unreachable_hosts=_unreachable_hosts(fleet),
             owed=_owed(view, fleet, places),
             deletes_drained=not inputs.has_dispatch,
+            silent_pods=_silent_pods(view, inputs.signals),
             tried_image=new.target if is_tried else "",
             waiting_since=inputs.waiting_since,
             now=inputs.now,
@@ -220,6 +221,12 @@ def _target_slots(
     unbound = sum(p.is_alive and not p.node and p.image == state.target for p in state.pods)
     waiting = unbound + len(state.announced)
     return max(0, sum(places.free.get(host, 0) for host in hosts) - waiting)
+
+
+def _silent_pods(view: PoolView, signals: RollSignals | None) -> frozenset[str]:
+    if signals is None or signals.is_awaited:
+        return frozenset()
+    return frozenset(pod.name for pod in view.pods if pod.name not in signals.first_polls)
 
 
 def _unreachable_hosts(fleet: Fleet) -> frozenset[str]:

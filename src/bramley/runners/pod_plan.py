@@ -61,6 +61,8 @@ class PodState:
     # How many Pods beyond its share of the places the pool gives up for its siblings.
     owed: int
     deletes_drained: bool
+    # Pods that have never polled, as dispatch reports: they cannot have a job.
+    silent_pods: frozenset[str]
     # The image whose canaries are judged: their own timeout applies to them.
     tried_image: str
     # Since when Pods wait for the same thing, by name.
@@ -349,7 +351,8 @@ def _drained(
         and (
             state.deletes_drained
             or not pod.has_started
-            or state.now - since[pod.name] >= pod_timeouts.drain_timeout(pod)
+            or state.now - since[pod.name]
+            >= pod_timeouts.drain_timeout(pod, has_polled=pod.name not in state.silent_pods)
         )
     ]
 

@@ -14,8 +14,8 @@ UNSCHEDULED_TIMEOUT = timedelta(minutes=5)
 START_TIMEOUT = timedelta(minutes=15)
 FAILING_TIMEOUT = timedelta(minutes=5)
 SILENT_TIMEOUT = timedelta(minutes=5)
-# A marked Pod leaves at its next poll; one that does not is deleted. One that is Ready may have a job whose owner another
-# dispatch server could not stamp, so it gets the time of a long job.
+# A marked Pod leaves at its next poll; one that does not is deleted. One that is Ready and has polled may have a job whose owner
+# another dispatch server could not stamp, so it gets the time of a long job.
 DRAIN_TIMEOUT = timedelta(minutes=5)
 READY_DRAIN_TIMEOUT = timedelta(hours=6)
 
@@ -50,9 +50,9 @@ def timeout(pod: RunnerPod) -> tuple[timedelta | None, Why]:
     return START_TIMEOUT, Why.START_TIMED_OUT
 
 
-def drain_timeout(pod: RunnerPod) -> timedelta:
+def drain_timeout(pod: RunnerPod, *, has_polled: bool) -> timedelta:
     """Return after how long a marked Pod that does not leave is deleted."""
-    return READY_DRAIN_TIMEOUT if pod.is_ready else DRAIN_TIMEOUT
+    return READY_DRAIN_TIMEOUT if pod.is_ready and has_polled else DRAIN_TIMEOUT
 
 
 def waiting_since(

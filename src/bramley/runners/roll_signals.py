@@ -50,7 +50,7 @@ class RollSignalsPoller:
     async def run(self) -> NoReturn:
         """Fetch signals until cancelled."""
         while True:
-            rolling = [pool for pool in self.pools.all() if pool.status.roll_phase in _PHASES]
+            rolling = [pool for pool in self.pools.all() if _needs_signals(pool)]
             for name in self._answers.keys() - {pool.name for pool in rolling}:
                 del self._answers[name]
             async with asyncio.TaskGroup() as group:
@@ -84,3 +84,8 @@ class RollSignalsPoller:
                 for image, each in answer.images.items()
             },
         )
+
+
+def _needs_signals(pool: RunnerPool) -> bool:
+    # Also while the canaries of a rejected image are drained: one that has never polled will not leave by itself.
+    return pool.status.roll_phase in _PHASES or bool(pool.status.draining)

@@ -113,7 +113,8 @@ async def try_image(world: World, new: str, good: str) -> str:
     world.invariants.start_recording()
     await world.patch({"image": new})
     pool = await world.until(lambda pool: _has_ended(pool, new), within=36_000)
-    await world.until_settled(good if pool.status.roll_phase == "Rejected" else new)
+    # Soon: the canaries of a rejected image must not keep their places for hours.
+    await world.until_settled(good if pool.status.roll_phase == "Rejected" else new, within=1800)
     # The cap is one Pod.
     assert world.invariants.fewest_ready["macos"] >= HOSTS - 1
     condition = conditions.find((await world.pool()).status.conditions, types.ROLLED_OUT)

@@ -55,6 +55,7 @@ def _defaults(pods: Sequence[RunnerPod]) -> dict[str, Any]:
         "unreachable_hosts": frozenset(),
         "owed": 0,
         "deletes_drained": False,
+        "silent_pods": frozenset(),
         "tried_image": "",
         "waiting_since": {},
         "now": NOW,

@@ -110,6 +110,12 @@ def test_mark_of_a_pod_that_is_no_longer_stale_is_removed() -> None:
         ),
         pytest.param(
             a_pod("a", is_marked=True),
+            {"tickets": [ticket("a", NOW - seconds(300))], "silent_pods": frozenset({"a"})},
+            [("a", Why.DRAINED)],
+            id="is Ready and has never polled",
+        ),
+        pytest.param(
+            a_pod("a", is_marked=True),
             {"tickets": [ticket("a", NOW - seconds(6 * 3600))]},
             [("a", Why.DRAINED)],
             id="did not leave for longer than a job takes",

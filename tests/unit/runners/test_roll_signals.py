@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from bramley.api.runner_pool import RunnerPool
+from bramley.api.runner_pool_status import DrainTicket
 from bramley.base import errors
 from bramley.runners import judgement
 from bramley.runners.dispatch_client import PodSignals, RollSignals, ScalingSignals
@@ -51,9 +52,9 @@ class Polled:
     poller: RollSignalsPoller
     enqueued: list[str] = field(default_factory=list)
 
-    def put(self, phase: str) -> None:
+    def put(self, phase: str, *draining: DrainTicket) -> None:
         pool = rolling()
-        status = msgspec.structs.replace(pool.status, roll_phase=phase)
+        status = msgspec.structs.replace(pool.status, roll_phase=phase, draining=list(draining))
         self.pools.put(Key(NAMESPACE, POOL), msgspec.structs.replace(pool, status=status))
 
 
@@ -118,3 +119,14 @@ async def test_signals_are_awaited_again_in_the_next_roll() -> None:
         assert polled.poller.find(POOL) == AWAITED
         await asyncio.sleep(10)
         assert polled.poller.find(POOL) == POLLED
+
+
+async def test_signals_are_fetched_until_the_canaries_of_a_rejected_image_are_gone() -> None:
+    async with polling(ANSWER) as polled:
+        polled.put("Rejected", DrainTicket(pod="canary", since=NOW))
+        await asyncio.sleep(300)
+        assert polled.poller.find(POOL) == POLLED
+
+        polled.put("Rejected")
+        await asyncio.sleep(10)
+        assert polled.poller.find(POOL) == AWAITED
