@@ -38,7 +38,7 @@ check: $(READY) ## Check lint, format, lengths, types, layers and generated file
 fmt: $(READY) ## Format the code and apply ruff's fixes
 	@$(VENV)/bin/ruff check --fix --quiet . ; $(VENV)/bin/ruff format .
 
-bench: $(READY) ## Run the benchmarks and write bench/RESULTS.md
+bench: $(READY) ## Run the benchmarks and write bench/RESULTS.md and the chart of the docs
 	@$(PYTHON_IN) -m bench all
 
 mutants: $(READY) ## Apply every known mutant and check that its test fails

@@ -1,4 +1,4 @@
-"""The command line: `python -m bench NAME [options]`; `all` runs every benchmark and writes bench/RESULTS.md."""
+"""The command line: `python -m bench NAME [options]`; `all` runs every benchmark and writes bench/RESULTS.md and the chart."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ BENCHES: Mapping[str, str] = {
     "runtime": "bench.runtime.run",
     "streaming": "bench.streaming.run",
 }
+# What `all` adds: the chart of the docs is from the same run as the results page.
+OPTIONS: Mapping[str, Sequence[str]] = {"roll": ["--plot"]}
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
@@ -44,8 +46,9 @@ def run(name: str, arguments: Sequence[str]) -> Report | None:
 
 
 def run_all(arguments: Sequence[str]) -> int:
-    """Run every benchmark and write the results page."""
-    reports = [report for name in BENCHES if (report := run(name, arguments)) is not None]
+    """Run every benchmark and write the results page and the chart."""
+    found = (run(name, [*arguments, *OPTIONS.get(name, ())]) for name in BENCHES)
+    reports = [report for report in found if report is not None]
     today = datetime.now(UTC).date()
     RESULTS.write_text(results.document(reports, today, results.versions()))
     for report in reports:
