@@ -3,6 +3,7 @@
 BramleyError
 ├── Unavailable              an external system is down; retried with backoff
 │   ├── ApiUnavailable       the Kubernetes API did not answer, or answered 5xx
+│   ├── GitHubUnavailable    GitHub did not answer, or answered 5xx
 │   ├── TimedOut             a deadline passed before the response
 │   ├── LeaseLost            another process holds the lease
 │   └── HostUnreachable      no connection to a Mac, or it broke; the result of the last command is unknown
@@ -70,6 +71,10 @@ class Unavailable(BramleyError):
 
 class ApiUnavailable(Unavailable):
     """The Kubernetes API did not answer, or answered 5xx."""
+
+
+class GitHubUnavailable(Unavailable):
+    """GitHub did not answer, or answered 5xx."""
 
 
 class TimedOut(Unavailable):

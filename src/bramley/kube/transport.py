@@ -25,8 +25,8 @@ class Request:
     content_type: str | None = None
     accept: str = "application/json"
     deadline: timedelta = timedelta(seconds=30)
-    # In addition to those of the transport, such as impersonation.
-    headers: tuple[tuple[str, str], ...] = ()
+    # In addition to those of the transport, such as impersonation. Without a repr: one of them may be a credential.
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
