@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bramley.cli import sim_mac
+from bramley.cli import sim_github, sim_mac
 
 HOME = Path("~/.bramley/tart")
 
@@ -65,3 +65,4 @@ def tart(
 
 
 app.command("mac")(sim_mac.mac)
+app.command("github")(sim_github.github)

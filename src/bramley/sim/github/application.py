@@ -1,0 +1,200 @@
+"""The simulated GitHub over HTTP, as an ASGI application: GitHub's calls, and those of guests and people under `/sim`.
+
+Every handler is asynchronous, since Starlette runs others in threads, which virtual time refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from email.utils import format_datetime
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+
+from bramley.sim.github import calls
+from bramley.sim.github.access import Caller
+from bramley.sim.github.calls import Answer
+from bramley.sim.github.faults import Fault
+from bramley.sim.github.github import SimulatedGitHub
+from bramley.sim.github.records import Refusal
+
+T = TypeVar("T")
+
+ENTERPRISE_PREFIX = "/api/v3"
+_MAX_BODY_BYTES = 1024 * 1024
+
+Handler = Callable[[SimulatedGitHub, Caller, Request], Awaitable[Answer]]
+
+
+class NewJob(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A job to queue: `POST /sim/jobs`."""
+
+    repository: str
+    labels: list[str]
+    seconds: float = 10.0
+    name: str = "build"
+    outcome: str = "success"
+
+
+class StartedRunner(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A runner that starts: `POST /sim/runners`."""
+
+    encoded_jit_config: str
+
+
+def application(github: SimulatedGitHub) -> Starlette:
+    """Return the application; GitHub's calls are served with and without the prefix of GitHub Enterprise."""
+    routes = [
+        Route(path, _endpoint(github, handler), methods=[method])
+        for method, path, handler in calls.CALLS
+    ]
+    own = [
+        Route("/jobs", _own(github, _queue_job), methods=["POST"]),
+        Route("/jobs/{job:int}", _own(github, _show_job), methods=["GET"]),
+        Route("/runners", _own(github, _run_runner), methods=["POST"]),
+        Route("/faults", _own(github, _add_fault), methods=["POST"]),
+    ]
+    return Starlette(
+        routes=[Mount("/sim", routes=own), Mount(ENTERPRISE_PREFIX, routes=routes), *routes]
+    )
+
+
+def _endpoint(
+    github: SimulatedGitHub, handler: Handler
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        path = request.url.path.removeprefix(ENTERPRISE_PREFIX)
+        fault = github.faults.take(request.method, path)
+        try:
+            return await _with_fault(github, request, handler, fault)
+        except Refusal as refusal:
+            return _refused(github, refusal)
+
+    return endpoint
+
+
+async def _with_fault(
+    github: SimulatedGitHub, request: Request, handler: Handler, fault: Fault | None
+) -> Response:
+    if fault is None:
+        return await _called(github, request, handler)
+    if fault.kind == "latency":
+        await asyncio.sleep(fault.seconds)
+    refusal = fault.refusal()
+    if refusal is None or fault.is_processed:
+        response = await _called(github, request, handler)
+        if refusal is None:
+            return response
+    raise refusal
+
+
+async def _called(github: SimulatedGitHub, request: Request, handler: Handler) -> Response:
+    caller = github.access.authenticate(request.headers)
+    who = f"installation ID {caller.account.installation_id}" if caller.account else "the App"
+    caller.budget.check(github.clock.now(), who)
+    answer = await handler(github, caller, request)
+    body = b"" if answer.status == 204 else msgspec.json.encode(answer.body)
+    etag = f'W/"{hashlib.sha256(body).hexdigest()}"'
+    is_known = request.method == "GET" and request.headers.get("if-none-match") == etag
+    if not is_known:
+        # A response of 304 does not count.
+        caller.budget.used += 1
+    headers = {**caller.budget.headers(), **answer.headers}
+    if request.method == "GET":
+        headers["etag"] = etag
+    if is_known:
+        return _response(github, 304, b"", headers)
+    return _response(github, answer.status, body, headers)
+
+
+def _own(
+    github: SimulatedGitHub,
+    handler: Callable[[SimulatedGitHub, Request], Awaitable[Any]],
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint of a call that GitHub does not have; it needs no credential."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            body = await handler(github, request)
+        except Refusal as refusal:
+            return _refused(github, refusal)
+        return _response(github, 200, msgspec.json.encode(body), {})
+
+    return endpoint
+
+
+async def _queue_job(github: SimulatedGitHub, request: Request) -> Any:
+    wanted = await decoded(request, NewJob)
+    owner, _, name = wanted.repository.partition("/")
+    repository = calls.repository_of(github, owner, name)
+    job = github.actions.queue_job(
+        repository,
+        labels=wanted.labels,
+        duration=timedelta(seconds=wanted.seconds),
+        name=wanted.name,
+        outcome=wanted.outcome,
+    )
+    return job.json()
+
+
+async def _show_job(github: SimulatedGitHub, request: Request) -> Any:
+    job = github.actions.jobs.get(request.path_params["job"])
+    if job is None:
+        raise Refusal(404, "Not Found")
+    return job.json()
+
+
+async def _run_runner(github: SimulatedGitHub, request: Request) -> Any:
+    """Run a runner until its job ends; a client that disconnects is a runner that was lost."""
+    started = await decoded(request, StartedRunner)
+    runner = github.actions.connect(started.encoded_jit_config)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(github.actions.run_job(runner))
+        watching = group.create_task(_disconnected(request))
+        done, _ = await asyncio.wait({running, watching}, return_when=asyncio.FIRST_COMPLETED)
+        (watching if running in done else running).cancel()
+    job = None if running.cancelled() else running.result()
+    return {"job": None if job is None else job.json()}
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _add_fault(github: SimulatedGitHub, request: Request) -> Any:
+    github.faults.add(await decoded(request, Fault))
+    return {}
+
+
+async def decoded(request: Request, kind: type[T]) -> T:
+    """Return the body of a request as this type; a Refusal if it is too large or something else."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MAX_BODY_BYTES:
+            raise Refusal(413, "Request Entity Too Large")
+    try:
+        return msgspec.json.decode(bytes(body), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Refusal(422, f"Invalid request: {error}") from None
+
+
+def _refused(github: SimulatedGitHub, refusal: Refusal) -> Response:
+    body = {"message": refusal.message, "status": str(refusal.status)}
+    return _response(github, refusal.status, msgspec.json.encode(body), refusal.headers)
+
+
+def _response(
+    github: SimulatedGitHub, status: int, body: bytes, headers: dict[str, str]
+) -> Response:
+    date = format_datetime(github.clock.now(), usegmt=True)
+    all_headers = {"content-type": "application/json; charset=utf-8", "date": date, **headers}
+    return Response(body, status, all_headers)

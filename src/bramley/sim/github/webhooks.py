@@ -1,0 +1,189 @@
+"""Webhooks of the simulated GitHub: signed, sent with a random delay, recorded, and redelivered on request.
+
+A seed decides delays, losses and duplicates. A lost webhook is recorded as failed, as one whose receiver was down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from bramley.base import errors
+from bramley.base.clock import Clock
+from bramley.base.secret import Secret
+from bramley.github import webhook_signatures
+from bramley.github.client import Transport
+from bramley.kube.transport import Request
+from bramley.sim.github.records import Refusal
+
+# GitHub waits this long for an answer.
+DEADLINE = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """Where webhooks are sent, and the secret that signs them."""
+
+    transport: Transport
+    path: str
+    secret: Secret
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySettings:
+    """Delays in seconds, and the share of webhooks that are lost or sent twice."""
+
+    min_delay: float = 0.0
+    max_delay: float = 0.0
+    loss: float = 0.0
+    duplicates: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """One attempt to deliver a webhook."""
+
+    id: int
+    guid: str
+    event: str
+    action: str
+    installation_id: int
+    body: bytes = field(repr=False)
+    delivered_at: datetime
+    is_redelivery: bool = False
+    status_code: int = 0
+    status: str = "pending"
+
+    def json(self) -> dict[str, Any]:
+        """Return the delivery as GitHub lists it."""
+        return {
+            "id": self.id,
+            "guid": self.guid,
+            "delivered_at": self.delivered_at,
+            "redelivery": self.is_redelivery,
+            "duration": 0.0,
+            "status": self.status,
+            "status_code": self.status_code,
+            "event": self.event,
+            "action": self.action,
+            "installation_id": self.installation_id,
+            "repository_id": None,
+        }
+
+
+class Webhooks:
+    """Sends webhooks while `running`; without a hook nothing is sent or recorded."""
+
+    def __init__(
+        self, hook: Hook | None, clock: Clock, rng: random.Random, settings: DeliverySettings
+    ) -> None:
+        self.hook = hook
+        self.settings = settings
+        # In the order of their ids; those whose sending is delayed included.
+        self.deliveries: list[Delivery] = []
+        self._clock = clock
+        self._rng = rng
+        self._group = asyncio.TaskGroup()
+        self._sending: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Send webhooks while the context lasts; those not sent at its end are dropped."""
+        async with asyncio.TaskGroup() as self._group:
+            try:
+                yield
+            finally:
+                for task in self._sending:
+                    task.cancel()
+
+    def emit(self, event: str, payload: dict[str, Any]) -> None:
+        """Send an event to the hook, perhaps late, twice, or not at all."""
+        if self.hook is None:
+            return
+        guid = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+        copies = 2 if self._rng.random() < self.settings.duplicates else 1
+        for _ in range(copies):
+            delivery = Delivery(
+                len(self.deliveries) + 1,
+                guid,
+                event,
+                payload["action"],
+                payload["installation"]["id"],
+                msgspec.json.encode(payload),
+                self._clock.now(),
+            )
+            self._start(delivery, is_lost=self._rng.random() < self.settings.loss)
+
+    def redeliver(self, delivery_id: int) -> None:
+        """Send a delivery again, with the same GUID and body."""
+        found = next((each for each in self.deliveries if each.id == delivery_id), None)
+        if found is None:
+            raise Refusal(404, "Not Found")
+        again = Delivery(
+            len(self.deliveries) + 1,
+            found.guid,
+            found.event,
+            found.action,
+            found.installation_id,
+            found.body,
+            self._clock.now(),
+            is_redelivery=True,
+        )
+        self._start(again, is_lost=False)
+
+    def _start(self, delivery: Delivery, *, is_lost: bool) -> None:
+        self.deliveries.append(delivery)
+        delay = self._rng.uniform(self.settings.min_delay, self.settings.max_delay)
+        if is_lost:
+            delivery.status_code, delivery.status = 502, "failed to connect to host"
+        else:
+            task = self._group.create_task(self._deliver(delivery, delay))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _deliver(self, delivery: Delivery, delay: float) -> None:
+        await asyncio.sleep(delay)
+        delivery.delivered_at = self._clock.now()
+        try:
+            delivery.status_code = await self._sent(delivery)
+        except errors.TimedOut:
+            delivery.status_code, delivery.status = 504, "timed out"
+        except errors.Unavailable:
+            delivery.status_code, delivery.status = 502, "failed to connect to host"
+        else:
+            is_success = 200 <= delivery.status_code < 300
+            delivery.status = (
+                "OK" if is_success else f"Invalid HTTP Response: {delivery.status_code}"
+            )
+
+    async def _sent(self, delivery: Delivery) -> int:
+        hook = self.hook
+        if hook is None:
+            raise errors.Unavailable("the hook was removed")
+        request = Request(
+            "POST",
+            hook.path,
+            body=delivery.body,
+            content_type="application/json",
+            accept="*/*",
+            deadline=DEADLINE,
+            headers=(
+                ("User-Agent", "GitHub-Hookshot/simulated"),
+                ("X-GitHub-Event", delivery.event),
+                ("X-GitHub-Delivery", delivery.guid),
+                ("X-GitHub-Hook-Installation-Target-Type", "integration"),
+                (
+                    webhook_signatures.HEADER,
+                    webhook_signatures.signature(delivery.body, hook.secret),
+                ),
+            ),
+        )
+        return (await hook.transport.send(request)).status
