@@ -43,7 +43,6 @@ _OTHER_BLOCKS = {
 # Content without a whole PEM block, by a pattern that the beginning matches.
 _NO_BLOCK = (
     (re.compile(r"\Z"), "an empty file"),
-    (re.compile(r"-----BEGIN [A-Z0-9 ]+-----\s*(\\n|\\r)"), 'a PEM block with literal "\\n"'),
     (re.compile(r"-----BEGIN "), "a PEM block without its end"),
     (re.compile(r"(ssh|ecdsa)-"), "an OpenSSH public key"),
     (re.compile(r"LS0tLS1CRUdJTi"), "a PEM file in base64; decode it first"),
@@ -105,6 +104,8 @@ def load(content: bytes, source: str = "private key") -> AppKey:
         raise _unexpected(source, _OTHER_BLOCKS.get(label, "a PEM block of another type"))
     if "ENCRYPTED" in blocks[0][2]:
         raise _unexpected(source, _OTHER_BLOCKS["ENCRYPTED PRIVATE KEY"])
+    if "\\n" in blocks[0][2]:
+        raise _unexpected(source, 'a PEM block with literal "\\n" instead of line ends')
     return _parsed(blocks[0][0], label, source)
 
 
