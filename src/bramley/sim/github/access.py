@@ -105,6 +105,10 @@ class Access:
         self._tokens[token] = account, self.clock.now() + TOKEN_LIFETIME
         return self._visible(token)
 
+    def valid_tokens(self) -> list[str]:
+        """Return the tokens that have not been revoked."""
+        return list(self._tokens)
+
     def revoke_tokens(self) -> None:
         """Make all tokens invalid before they expire."""
         self._tokens.clear()

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import asyncio
+import traceback
+from datetime import timedelta
+
+import pytest
+
+from bramley.base import errors
+from bramley.github.http import HttpTransport, checked_url
+from bramley.kube.transport import Request
+from tests.unit.kube.http_servers import Handler, ReceivedRequest, plain, serving
+
+pytestmark = pytest.mark.real_time
+
+SECRET = ("Authorization", "Bearer ghs_canary")
+
+
+def answering(body: bytes, status: str = "200 OK", head: str = "") -> Handler:
+    async def handler(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        if head:
+            writer.write(f"HTTP/1.1 {status}\r\n{head}\r\nContent-Length: 0\r\n\r\n".encode())
+        else:
+            plain(writer, body, status)
+
+    return handler
+
+
+def a_request(path: str = "/orgs/acme/installation", **query: str) -> Request:
+    return Request("GET", path, query=query, headers=(SECRET,), deadline=timedelta(seconds=5))
+
+
+async def test_path_and_query_follow_the_base_url_of_an_enterprise() -> None:
+    async with (
+        serving(answering(b"{}")) as server,
+        HttpTransport(f"{server.url}/api/v3/") as transport,
+    ):
+        response = await transport.send(a_request(name="a b"))
+
+    assert (response.status, response.body) == (200, b"{}")
+    assert server.received[0].line == "GET /api/v3/orgs/acme/installation?name=a+b HTTP/1.1"
+
+
+async def test_redirect_is_not_followed() -> None:
+    head = "Location: http://127.0.0.1:1/elsewhere"
+    async with (
+        serving(answering(b"", "301 Moved Permanently", head)) as server,
+        HttpTransport(server.url) as transport,
+    ):
+        assert (await transport.send(a_request())).status == 301
+
+    assert len(server.received) == 1
+
+
+async def test_large_success_is_an_error_and_a_large_error_is_cut() -> None:
+    body = b"x" * 200_000
+    async with (
+        serving(answering(body)) as server,
+        HttpTransport(server.url, max_response_bytes=1000) as transport,
+    ):
+        with pytest.raises(errors.GitHubUnavailable, match="exceeds the size limit"):
+            await transport.send(a_request())
+        server.handler = answering(body, "500 Oops")
+        assert len((await transport.send(a_request())).body) == 64 * 1024
+
+
+async def test_failures_are_translated_without_headers() -> None:
+    async def hang(_received: ReceivedRequest, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(60)
+
+    async def hang_up(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with serving(hang) as server, HttpTransport(server.url) as transport:
+        late = Request("GET", "/", headers=(SECRET,), deadline=timedelta(milliseconds=50))
+        with pytest.raises(errors.TimedOut):
+            await transport.send(late)
+        server.handler = hang_up
+        with pytest.raises(errors.GitHubUnavailable) as raised:
+            await transport.send(a_request())
+
+    assert "canary" not in "".join(traceback.format_exception(raised.value))
+
+
+async def test_refused_connection_and_closed_transport_are_unavailable() -> None:
+    transport = HttpTransport("http://127.0.0.1:1")
+    with pytest.raises(errors.GitHubUnavailable, match="is closed"):
+        await transport.send(a_request())
+
+    async with transport:
+        with pytest.raises(errors.GitHubUnavailable):
+            await transport.send(a_request())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://api.github.com",
+        "https://github.example.com/api/v3/",
+        "http://127.0.0.1:8088",
+        "http://[::1]:1",
+    ],
+)
+def test_usable_url_is_accepted(text: str) -> None:
+    assert str(checked_url(text)) == text.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "api.github.com",
+        "http://api.github.com",
+        "ftp://127.0.0.1",
+        "https://user:canary@api.github.com",
+        "https://api.github.com/?token=canary",
+        "https://[",
+    ],
+)
+def test_url_that_would_expose_tokens_is_refused(text: str) -> None:
+    with pytest.raises(errors.BadConfiguration) as raised:
+        checked_url(text)
+
+    assert "canary" not in str(raised.value)
