@@ -34,10 +34,13 @@ ENDED = pytest.StashKey[Ends]()
 MARKERS = (
     "side_by_side: coroutines that mostly wait and share their fixtures; those of one module run concurrently",
     "soak: thousands of seeded runs, and long rolls; only `make soak` selects it",
+    "live_github: calls the real GitHub with credentials of the environment; only `pytest -m live_github` selects it",
     "long: every case of a test that has a short form beside it; `make test-fast` deselects it",
     # Declared here as well, because mutants run with pytest's plugins off.
     "flaky(reruns): how often a failed test is run again",
 )
+# Markers of tests that run only when they are selected by name.
+OPT_IN = ("soak", "live_github")
 # Tests of real processes share the machine with two other workers, so a failure there gets one rerun, which the summary counts.
 RERUN_TIERS = {"process", "cluster"}
 # Workers wait most of the time in the first two groups: tests of one control plane must not run at once. First match wins.
@@ -124,11 +127,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         selected = tiers.selected(os.environ.get("TIERS", ""))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
-    soaks = "soak" in config.option.markexpr
+    left_out = [name for name in OPT_IN if name not in config.option.markexpr]
     chosen = [
         item
         for item in items
-        if tier_of(item) in selected and (soaks or item.get_closest_marker("soak") is None)
+        if tier_of(item) in selected and not any(map(item.get_closest_marker, left_out))
     ]
     if len(chosen) < len(items):
         kept = set(chosen)

@@ -89,6 +89,8 @@ async def _serve(settings: Settings, on_serving: Callable[[Served], None]) -> No
 @asynccontextmanager
 async def serving(served: Application, bound: socket.socket) -> AsyncIterator[None]:
     """Serve an application over HTTP on a socket while the context lasts."""
+    # uvicorn writes head and body separately; connections inherit this, so the body does not wait for an acknowledgement.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     config = uvicorn.Config(
         served,
