@@ -43,16 +43,26 @@ class RateLimits:
         self._clock = clock
         self._budgets: dict[str, Budget] = {}
         self._waits: dict[str, datetime] = {}
-        name = "bramley_github_rate_limit"
-        self._limit = metrics.gauge(registry, name, "Requests per hour", "scope")
+        self._limit = metrics.gauge(
+            registry, "bramley_github_rate_limit", "Requests per hour", "scope"
+        )
         self._remaining = metrics.gauge(
-            registry, f"{name}_remaining", "Requests that are left until the reset", "scope"
+            registry,
+            "bramley_github_rate_limit_remaining",
+            "Requests that are left until the reset",
+            "scope",
         )
         self._reset = metrics.gauge(
-            registry, f"{name}_reset_timestamp_seconds", "Time of the reset", "scope"
+            registry,
+            "bramley_github_rate_limit_reset_timestamp_seconds",
+            "Time of the reset",
+            "scope",
         )
         self._limited = metrics.counter(
-            registry, f"{name}ed_total", "Responses that requested a wait", "scope"
+            registry,
+            "bramley_github_rate_limited_total",
+            "Responses that requested a wait",
+            "scope",
         )
 
     def budget(self, scope: str) -> Budget | None:

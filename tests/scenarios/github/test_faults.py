@@ -87,9 +87,20 @@ async def test_tokens_are_renewed_for_a_day_without_a_refusal() -> None:
         await installation.runner_groups(ACME)
         await asyncio.sleep(600)
 
-    budget = target.github.access.budget(0)
-    # An hour's token is used for 55 minutes, so five calls ten minutes apart.
-    assert budget.used <= 2
+    # An hour's token is used for 55 minutes, by six calls ten minutes apart.
+    assert len(target.github.access.valid_tokens()) == 24
+
+
+async def test_expired_token_of_a_wrong_clock_is_refused() -> None:
+    target = a_peer()
+    installation = target.installation()
+    await installation.runner_groups(ACME)
+    # The clock of the client stands still, so it does not renew the token by itself.
+    target.clock.offset = -timedelta(hours=2)
+    await asyncio.sleep(timedelta(hours=2).total_seconds())
+
+    with pytest.raises(errors.Unauthorized, match="differs from GitHub's by -7200 s"):
+        await installation.runner_groups(ACME)
 
 
 @pytest.fixture
