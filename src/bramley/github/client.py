@@ -59,15 +59,14 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Limits of calls: one attempt, all attempts of a call, retries, pages of a list, stored ETags."""
+    """Limits of calls: one attempt, all attempts of a call, retries, pages of a list, responses stored for their ETag."""
 
     attempt_deadline: timedelta = timedelta(seconds=5)
     deadline: timedelta = timedelta(seconds=10)
     retries: int = 3
     backoff: Backoff = _BACKOFF
     max_pages: int = 200
-    max_etags: int = 512
-    max_etag_bytes: int = 256 * 1024
+    max_stored_bytes: int = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +97,9 @@ Send = Callable[[Call], Awaitable[Response]]
 class Etags:
     """The last responses with an ETag, by scope and call; the least recently used are dropped."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._responses: OrderedDict[tuple[str, ...], Response] = OrderedDict()
 
     def find(self, scope: str, call: Call) -> Response | None:
@@ -111,14 +111,15 @@ class Etags:
         return self._responses[key]
 
     def store(self, scope: str, call: Call, response: Response) -> None:
-        """Store a response of a GET that has an ETag and is not large."""
+        """Store a response of a GET that has an ETag."""
         if call.method != "GET" or response.status != 200 or "etag" not in response.headers:
             return
-        if len(response.body) > self._settings.max_etag_bytes:
-            return
-        self._responses[_etag_key(scope, call)] = response
-        if len(self._responses) > self._settings.max_etags:
-            self._responses.popitem(last=False)
+        key = _etag_key(scope, call)
+        replaced = self._responses.pop(key, None)
+        self._bytes += _size(response) - (0 if replaced is None else _size(replaced))
+        self._responses[key] = response
+        while self._bytes > self._max_bytes:
+            self._bytes -= _size(self._responses.popitem(last=False)[1])
 
 
 class GitHubClient:
@@ -137,7 +138,7 @@ class GitHubClient:
         self._clock = clock
         self._rng = rng or random.Random()
         self._settings = settings or Settings()
-        self._etags = Etags(self._settings)
+        self._etags = Etags(self._settings.max_stored_bytes)
         self._requests = metrics.counter(
             registry, "bramley_github_requests_total", "Requests", "method", "status"
         )
@@ -247,6 +248,11 @@ def _redacted(text: str, token: Secret) -> str:
 def _etag_key(scope: str, call: Call) -> tuple[str, ...]:
     query = (f"{name}={value}" for name, value in sorted(call.query.items()))
     return scope, call.method, call.path, *query
+
+
+def _size(response: Response) -> int:
+    # An estimate of the headers, so that empty bodies are bounded too.
+    return len(response.body) + 1024
 
 
 def _next_query(response: Response) -> dict[str, str] | None:

@@ -67,7 +67,10 @@ async def test_runner_of_a_repository_gets_only_its_jobs() -> None:
 async def test_jit_configuration_works_once() -> None:
     github = simulated_github(virtual_time.clock())
     jit = a_runner(github, "r-1", "macos")
-    github.actions.connect(jit)
+    async with asyncio.TaskGroup() as group:
+        lost = group.create_task(github.actions.run_runner(jit))
+        await asyncio.sleep(1)
+        lost.cancel()
 
     for used, status in ((jit, 409), ("bm9uc2Vuc2U=", 400), ("%", 400)):
         with pytest.raises(Refusal) as raised:

@@ -153,21 +153,29 @@ async def test_etag_of_another_installation_or_query_is_not_sent() -> None:
     assert sent == [None, None, None]
 
 
-async def test_stored_etags_are_bounded_in_number_and_size() -> None:
-    settings = Settings(max_etags=2, max_etag_bytes=10)
-    client, transport = a_client(answer(body=b"small", etag='"1"'), settings=settings)
-    calls = [Call("GET", f"/{number}") for number in range(3)]
+async def test_stored_responses_are_bounded_and_the_least_recently_used_are_dropped() -> None:
+    settings = Settings(max_stored_bytes=3000)
+    client, transport = a_client(answer(body=b"x" * 300, etag='"1"'), settings=settings)
+    calls = [Call("GET", f"/{number}") for number in (1, 2, 1, 3)]
     for call in calls:
         await client.send(call, CREDENTIAL)
-    transport.replies = [answer(body=b"much too large", etag='"2"')]
-    await client.send(Call("GET", "/large"), CREDENTIAL)
     transport.requests.clear()
 
-    for call in (*calls, Call("GET", "/large")):
-        await client.send(call, CREDENTIAL)
+    for path in ("/1", "/3", "/2"):
+        await client.send(Call("GET", path), CREDENTIAL)
 
     sent = [dict(request.headers).get("If-None-Match") for request in transport.requests]
-    assert sent == [None, '"1"', '"1"', None]
+    assert sent == ['"1"', '"1"', None]
+
+
+async def test_response_larger_than_the_store_is_not_stored() -> None:
+    settings = Settings(max_stored_bytes=3000)
+    client, transport = a_client(answer(body=b"x" * 3000, etag='"1"'), settings=settings)
+
+    for _ in range(2):
+        await client.send(READ, CREDENTIAL)
+
+    assert "If-None-Match" not in dict(transport.requests[1].headers)
 
 
 async def test_next_page_is_read_from_the_same_server_whatever_its_link_says() -> None:

@@ -47,18 +47,25 @@ class DeliverySettings:
     duplicates: float = 0.0
 
 
-@dataclass(slots=True, eq=False)
-class Delivery:
-    """One attempt to deliver a webhook."""
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What is delivered, once or several times."""
 
-    id: int
     guid: str
-    event: str
+    name: str
     action: str
     installation_id: int
     body: bytes = field(repr=False)
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """One attempt to deliver an event."""
+
+    id: int
+    event: Event
     delivered_at: datetime
-    is_redelivery: bool = False
+    is_redelivery: bool
     status_code: int = 0
     status: str = "pending"
 
@@ -66,15 +73,15 @@ class Delivery:
         """Return the delivery as GitHub lists it."""
         return {
             "id": self.id,
-            "guid": self.guid,
+            "guid": self.event.guid,
             "delivered_at": self.delivered_at,
             "redelivery": self.is_redelivery,
             "duration": 0.0,
             "status": self.status,
             "status_code": self.status_code,
-            "event": self.event,
-            "action": self.action,
-            "installation_id": self.installation_id,
+            "event": self.event.name,
+            "action": self.event.action,
+            "installation_id": self.event.installation_id,
             "repository_id": None,
         }
 
@@ -87,7 +94,7 @@ class Webhooks:
     ) -> None:
         self.hook = hook
         self.settings = settings
-        # In the order of their ids; those whose sending is delayed included.
+        # In the order in which they were sent, which is that of their ids.
         self.deliveries: list[Delivery] = []
         self._clock = clock
         self._rng = rng
@@ -104,85 +111,66 @@ class Webhooks:
                 for task in self._sending:
                     task.cancel()
 
-    def emit(self, event: str, payload: dict[str, Any]) -> None:
+    def emit(self, name: str, payload: dict[str, Any]) -> None:
         """Send an event to the hook, perhaps late, twice, or not at all."""
         if self.hook is None:
             return
         guid = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+        body = msgspec.json.encode(payload)
+        event = Event(guid, name, payload["action"], payload["installation"]["id"], body)
         copies = 2 if self._rng.random() < self.settings.duplicates else 1
         for _ in range(copies):
-            delivery = Delivery(
-                len(self.deliveries) + 1,
-                guid,
-                event,
-                payload["action"],
-                payload["installation"]["id"],
-                msgspec.json.encode(payload),
-                self._clock.now(),
-            )
-            self._start(delivery, is_lost=self._rng.random() < self.settings.loss)
+            self._start(event, is_lost=self._rng.random() < self.settings.loss)
 
     def redeliver(self, delivery_id: int) -> None:
-        """Send a delivery again, with the same GUID and body."""
+        """Send the event of a delivery again, with the same GUID and body."""
         found = next((each for each in self.deliveries if each.id == delivery_id), None)
         if found is None:
             raise Refusal(404, "Not Found")
-        again = Delivery(
-            len(self.deliveries) + 1,
-            found.guid,
-            found.event,
-            found.action,
-            found.installation_id,
-            found.body,
-            self._clock.now(),
-            is_redelivery=True,
-        )
-        self._start(again, is_lost=False)
+        self._start(found.event, is_redelivery=True)
 
-    def _start(self, delivery: Delivery, *, is_lost: bool) -> None:
-        self.deliveries.append(delivery)
+    def _start(self, event: Event, *, is_lost: bool = False, is_redelivery: bool = False) -> None:
         delay = self._rng.uniform(self.settings.min_delay, self.settings.max_delay)
-        if is_lost:
-            delivery.status_code, delivery.status = 502, "failed to connect to host"
-        else:
-            task = self._group.create_task(self._deliver(delivery, delay))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
+        delivering = self._deliver(event, delay, is_lost=is_lost, is_redelivery=is_redelivery)
+        task = self._group.create_task(delivering)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
 
-    async def _deliver(self, delivery: Delivery, delay: float) -> None:
+    async def _deliver(
+        self, event: Event, delay: float, *, is_lost: bool, is_redelivery: bool
+    ) -> None:
         await asyncio.sleep(delay)
-        delivery.delivered_at = self._clock.now()
+        delivery = Delivery(len(self.deliveries) + 1, event, self._clock.now(), is_redelivery)
+        self.deliveries.append(delivery)
         try:
-            delivery.status_code = await self._sent(delivery)
+            delivery.status_code = await self._sent(event, is_lost=is_lost)
         except errors.TimedOut:
             delivery.status_code, delivery.status = 504, "timed out"
         except errors.Unavailable:
             delivery.status_code, delivery.status = 502, "failed to connect to host"
         else:
             is_success = 200 <= delivery.status_code < 300
-            delivery.status = (
-                "OK" if is_success else f"Invalid HTTP Response: {delivery.status_code}"
-            )
+            delivery.status = "OK" if is_success else "Invalid HTTP Response"
 
-    async def _sent(self, delivery: Delivery) -> int:
+    async def _sent(self, event: Event, *, is_lost: bool) -> int:
         hook = self.hook
-        if hook is None:
-            raise errors.Unavailable("the hook was removed")
+        if hook is None or is_lost:
+            raise errors.Unavailable("the receiver is down")
         request = Request(
             "POST",
             hook.path,
-            body=delivery.body,
+            body=event.body,
             content_type="application/json",
             accept="*/*",
             deadline=DEADLINE,
             headers=(
                 ("User-Agent", "GitHub-Hookshot/simulated"),
-                ("X-GitHub-Event", delivery.event),
-                ("X-GitHub-Delivery", delivery.guid),
+                ("X-GitHub-Event", event.name),
+                ("X-GitHub-Delivery", event.guid),
                 ("X-GitHub-Hook-Installation-Target-Type", "integration"),
                 (
                     webhook_signatures.HEADER,
-                    webhook_signatures.signature(delivery.body, hook.secret),
+                    webhook_signatures.signature(event.body, hook.secret),
                 ),
             ),
         )
