@@ -1,4 +1,4 @@
-"""The process of `bramley sim github`: a simulated GitHub behind an HTTP server, with one organisation and one repository."""
+"""The process of `bramley sim github`: a simulated GitHub behind an HTTP server, with one App."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _KEY_BITS = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Address, App and repository of a simulated GitHub, and where its webhooks are sent."""
+    """Address, App and repositories of a simulated GitHub, and where its webhooks are sent."""
 
     listen: Address
     private_key_file: Path
     app_id: str = "1"
-    repository: str = "acme/app"
+    repositories: tuple[str, ...] = ("acme/app",)
     webhook_url: str = ""
     webhook_secret_file: Path | None = None
 
@@ -54,7 +54,8 @@ class Served:
 
     url: str
     settings: Settings
-    installation_id: int
+    # By the organisation.
+    installations: dict[str, int]
 
 
 def run(settings: Settings, on_serving: Callable[[Served], None]) -> None:
@@ -67,7 +68,7 @@ async def _serve(settings: Settings, on_serving: Callable[[Served], None]) -> No
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     key = public_key(settings.private_key_file)
-    repository = _repository(settings.repository)
+    repositories = [_repository(each) for each in settings.repositories]
     async with AsyncExitStack() as stack:
         hook = await _hook(settings, stack)
         github = SimulatedGitHub(
@@ -76,13 +77,12 @@ async def _serve(settings: Settings, on_serving: Callable[[Served], None]) -> No
             hook=hook,
             settings=simulated.Settings(app_id=settings.app_id, seed=secrets.randbits(64)),
         )
-        account = github.add_account(repository.owner)
-        github.add_repository(repository.owner, repository.name)
+        installations = _add_repositories(github, repositories)
         bound = bind(settings.listen)
         await stack.enter_async_context(github.running())
         await stack.enter_async_context(serving(application(github), bound))
         address = bound_address(settings.listen, bound)
-        on_serving(Served(f"http://{address}", settings, account.installation_id))
+        on_serving(Served(f"http://{address}", settings, installations))
         await stop.wait()
 
 
@@ -132,6 +132,15 @@ def public_key(file: Path) -> RSAPublicKey:
         return app_keys.load(file.read_bytes(), str(file)).public_key()
     except OSError as error:
         raise BadConfiguration(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _add_repositories(github: SimulatedGitHub, repositories: list[Repository]) -> dict[str, int]:
+    """Add repositories and their organisations; return the installation of each organisation."""
+    for each in repositories:
+        if each.owner.lower() not in github.accounts:
+            github.add_account(each.owner)
+        github.add_repository(each.owner, each.name)
+    return {each.login: each.installation_id for each in github.accounts.values()}
 
 
 def _repository(text: str) -> Repository:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bramley.app.sim_github import Served
 
 LISTEN = "127.0.0.1:8088"
+REPOSITORIES = ["acme/app"]
 
 
 Listen = Annotated[
@@ -32,12 +33,12 @@ PrivateKeyFile = Annotated[
     ),
 ]
 AppId = Annotated[str, typer.Option("--app-id", help="ID of the GitHub App.", metavar="ID")]
-Repository = Annotated[
-    str,
+Repositories = Annotated[
+    list[str],
     typer.Option(
         "--repository",
-        help="The repository of the organisation that has installed the App.",
-        metavar="OWNER/NAME",
+        help="A repository of an organisation that has installed the App; may be repeated.",
+        metavar="ORGANISATION/NAME",
     ),
 ]
 WebhookUrl = Annotated[
@@ -65,13 +66,13 @@ def github(
     private_key_file: PrivateKeyFile,
     listen: Listen = LISTEN,
     app_id: AppId = "1",
-    repository: Repository = "acme/app",
+    repository: Repositories = REPOSITORIES,
     webhook_url: WebhookUrl = "",
     webhook_secret_file: WebhookSecretFile = None,
     log_level: Level = LogLevel.WARNING,
     log_format: Format = LogFormat.AUTO,
 ) -> None:
-    """Serve a simulated GitHub with one App, one organisation and one repository.
+    """Serve a simulated GitHub with one App, and organisations that have installed it.
 
     It verifies JWTs and tokens, registers runners, runs simulated jobs on any runner with matching labels, and sends signed webhooks. Its own calls under /sim need no credential: queue a job, start a runner, add a fault.
 
@@ -90,7 +91,7 @@ def github(
         listen=Address.parse(listen),
         private_key_file=private_key_file.expanduser(),
         app_id=app_id,
-        repository=repository,
+        repositories=tuple(repository),
         webhook_url=webhook_url,
         webhook_secret_file=webhook_secret_file and webhook_secret_file.expanduser(),
     )
@@ -99,11 +100,13 @@ def github(
 
 def _print(served: Served) -> None:
     settings = served.settings
+    installed = ", ".join(f"{number} in {name}" for name, number in served.installations.items())
     typer.echo(
         f"Simulated GitHub is running at {served.url}\n"
-        f"  App            {settings.app_id}, installation {served.installation_id}\n"
+        f"  App            {settings.app_id}\n"
+        f"  installation   {installed}\n"
         f"  private key    in {settings.private_key_file}\n"
-        f"  repository     {settings.repository}\n"
+        f"  repository     {', '.join(settings.repositories)}\n"
         f"  webhooks       {settings.webhook_url or 'none'}\n"
         f"  queue a job    POST {served.url}/sim/jobs\n"
         "Stop it with Ctrl-C."

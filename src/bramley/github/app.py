@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import datetime
 
+from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.github.app_keys import AppCredentials
 from bramley.github.client import Call, Credential, GitHubClient
@@ -66,4 +67,8 @@ class GitHubApp:
 
     async def _send(self, call: Call) -> Response:
         credential = Credential(SCOPE, self._credentials.token(self._clock.now()))
-        return await self._client.send(call, credential)
+        try:
+            return await self._client.send(call, credential)
+        except errors.Unauthorized as error:
+            app_id, key = self._credentials.app_id, self._credentials.key.fingerprint
+            raise errors.Unauthorized(f"{error}; sent by App {app_id} with key {key}") from None

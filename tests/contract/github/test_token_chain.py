@@ -10,7 +10,7 @@ import pytest
 from bramley.base import errors
 from bramley.github.owners import Organisation
 from bramley.sim.github.faults import Fault
-from tests.github_keys import rsa_key
+from tests.github_keys import app_key, rsa_key
 from tests.github_peer import ACME, APP, DOTFILES, Peer
 
 
@@ -64,8 +64,9 @@ async def test_revoked_key_is_unauthorized_and_its_successor_works(peer: Peer) -
 
     del peer.github.access.keys["first"]
 
-    with pytest.raises(errors.Unauthorized, match="could not be decoded"):
+    with pytest.raises(errors.Unauthorized, match="could not be decoded") as raised:
         await peer.app("first").installation_of(ACME)
+    assert app_key("first").fingerprint in str(raised.value)
     assert (await peer.app("second").installation_of(ACME)).id
 
 

@@ -28,6 +28,7 @@ from bramley.github.app_keys import AppCredentials
 from bramley.github.client import GitHubClient
 from bramley.github.http import HttpTransport
 from bramley.github.installation import Installation, RunnerSpec
+from bramley.github.owners import Organisation
 from bramley.kube.transport import Request
 from tests.github_peer import ACME, APP
 from tests.unit.kube.http_servers import ReceivedRequest, plain, serving
@@ -126,12 +127,17 @@ async def test_guest_that_disconnects_is_a_lost_runner_and_faults_apply(tmp_path
             await acme.create_jit_runner(APP, RunnerSpec("r-2", ["macos"]))
 
 
-async def test_restart_keeps_the_key(tmp_path: Path) -> None:
+async def test_restart_keeps_the_key_and_organisations_have_their_own_installations(
+    tmp_path: Path,
+) -> None:
     key = tmp_path / "app.pem"
     async with started(key):
         content = key.read_bytes()
 
-    async with started(key) as (_, url), HttpTransport(url) as transport:
+    flags = ("--repository", "acme/app", "--repository", "globex/app")
+    async with started(key, *flags) as (_, url), HttpTransport(url) as transport:
         assert (await installation(key, transport).registration_token(ACME)).token
+        with pytest.raises(errors.NotFound):
+            await installation(key, transport).registration_token(Organisation("globex"))
 
     assert key.read_bytes() == content

@@ -16,8 +16,8 @@ from tests import github_keys
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"repository": "acme"}, "--repository 'acme' is not OWNER/NAME"),
-        ({"repository": "acme/../x"}, "is not a valid name"),
+        ({"repositories": ("acme",)}, "--repository 'acme' is not OWNER/NAME"),
+        ({"repositories": ("acme/app", "acme/../x")}, "is not a valid name"),
         ({"webhook_url": "http://127.0.0.1:1/x"}, "--webhook-url needs --webhook-secret-file"),
         (
             {"webhook_url": "http://example.com", "webhook_secret_file": "secret"},

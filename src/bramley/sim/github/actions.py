@@ -53,6 +53,10 @@ class Actions:
         self._rng = rng
         self._on_change = on_change
         self._last_id = 1000
+        # Only these are searched, so that thousands of jobs and runners stay cheap.
+        self._queued: dict[int, Job] = {}
+        self._idle: dict[int, Runner] = {}
+        self._names: set[tuple[str, str]] = set()
 
     def queue_job(
         self,
@@ -80,8 +84,11 @@ class Actions:
         )
         run.jobs.append(job)
         self.jobs[job.id] = job
+        self._queued[job.id] = job
         self._on_change(job, QUEUED)
-        self._assign()
+        idle = (each for each in self._idle.values() if each.matches(job))
+        if runner := next(idle, None):
+            self._start(job, runner)
         return job
 
     def cancel_job(self, job: Job) -> None:
@@ -94,11 +101,12 @@ class Actions:
         wanted = tuple(labels)
         if not name or len(name) > _NAME_LENGTH or not wanted:
             raise Refusal(422, "Validation Failed")
-        if any(each.owner == owner and each.name == name for each in self.runners.values()):
+        if (owner, name) in self._names:
             raise Refusal(409, "Already exists - A runner with the name already exists")
         secret = f"{self._rng.getrandbits(128):032x}"
         runner = Runner(self._next_id(), name, owner, wanted, group_id, secret)
         self.runners[runner.id] = runner
+        self._names.add((owner, name))
         return runner
 
     def jit_config(self, runner: Runner) -> str:
@@ -127,7 +135,11 @@ class Actions:
         if runner.was_online:
             raise Refusal(409, "A session for this runner already exists")
         runner.is_online = runner.was_online = True
-        self._assign()
+        self._idle[runner.id] = runner
+        # Whichever job this runner was registered for.
+        queued = [job for job in self._queued.values() if runner.matches(job)]
+        if queued:
+            self._start(self._rng.choice(queued) if self.picks_randomly else queued[0], runner)
         return runner
 
     async def run_job(self, runner: Runner) -> Job | None:
@@ -148,18 +160,8 @@ class Actions:
             self._complete(job, job.outcome)
         return job
 
-    def _assign(self) -> None:
-        """Give queued jobs to idle runners, whichever job a runner was registered for."""
-        for runner in list(self.runners.values()):
-            if not runner.is_online or runner.job is not None:
-                continue
-            queued = [
-                job for job in self.jobs.values() if job.status == QUEUED and runner.matches(job)
-            ]
-            if queued:
-                self._start(self._rng.choice(queued) if self.picks_randomly else queued[0], runner)
-
     def _start(self, job: Job, runner: Runner) -> None:
+        del self._queued[job.id], self._idle[runner.id]
         runner.job = job
         job.status, job.started_at = IN_PROGRESS, self._clock.now()
         job.runner_id, job.runner_name = runner.id, runner.name
@@ -167,6 +169,7 @@ class Actions:
         self._on_change(job, IN_PROGRESS)
 
     def _complete(self, job: Job, conclusion: str) -> None:
+        self._queued.pop(job.id, None)
         job.status, job.conclusion = COMPLETED, conclusion
         job.completed_at = self._clock.now()
         job.ended.set()
@@ -176,6 +179,7 @@ class Actions:
 
     def _lose(self, runner: Runner) -> None:
         runner.is_online = False
+        self._idle.pop(runner.id, None)
         job = runner.job
         if job is not None and job.status == IN_PROGRESS:
             loop = asyncio.get_running_loop()
@@ -187,6 +191,8 @@ class Actions:
 
     def _forget(self, runner: Runner) -> None:
         self.runners.pop(runner.id, None)
+        self._idle.pop(runner.id, None)
+        self._names.discard((runner.owner, runner.name))
         runner.is_online = False
         runner.job = None
         runner.assigned.set()

@@ -34,6 +34,11 @@ class Repository:
         """Return `owner/name`."""
         return f"{self.owner}/{self.name}"
 
+    @property
+    def runner_owners(self) -> tuple[str, str]:
+        """Return the owners whose runners may run its jobs."""
+        return f"/orgs/{self.owner}", f"/repos/{self.full_name}"
+
 
 @dataclass(slots=True, eq=False)
 class Account:
@@ -108,12 +113,14 @@ class Runner:
     job: Job | None = None
     # Set when it got a job or was removed.
     assigned: asyncio.Event = field(default_factory=asyncio.Event)
+    keys: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keys = _lowered(self.labels)
 
     def matches(self, job: Job) -> bool:
         """Return whether this runner may run a job: same owner, and all its labels."""
-        repository = job.run.repository
-        owners = (f"/orgs/{repository.owner}", f"/repos/{repository.full_name}")
-        return self.owner in owners and _lowered(job.labels) <= _lowered(self.labels)
+        return self.owner in job.run.repository.runner_owners and job.keys <= self.keys
 
     def json(self) -> dict[str, Any]:
         """Return the runner as GitHub shows it."""
@@ -147,6 +154,10 @@ class Job:
     started_at: datetime | None = None
     completed_at: datetime | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    keys: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keys = _lowered(self.labels)
 
     def json(self) -> dict[str, Any]:
         """Return the job as GitHub shows it."""
@@ -171,6 +182,6 @@ class Job:
         }
 
 
-def _lowered(labels: tuple[str, ...]) -> set[str]:
+def _lowered(labels: tuple[str, ...]) -> frozenset[str]:
     # GitHub compares labels without regard to case.
-    return {label.lower() for label in labels}
+    return frozenset(label.lower() for label in labels)

@@ -124,10 +124,9 @@ class Webhooks:
 
     def redeliver(self, delivery_id: int) -> None:
         """Send the event of a delivery again, with the same GUID and body."""
-        found = next((each for each in self.deliveries if each.id == delivery_id), None)
-        if found is None:
+        if not 1 <= delivery_id <= len(self.deliveries):
             raise Refusal(404, "Not Found")
-        self._start(found.event, is_redelivery=True)
+        self._start(self.deliveries[delivery_id - 1].event, is_redelivery=True)
 
     def _start(self, event: Event, *, is_lost: bool = False, is_redelivery: bool = False) -> None:
         delay = self._rng.uniform(self.settings.min_delay, self.settings.max_delay)
