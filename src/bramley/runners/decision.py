@@ -132,12 +132,11 @@ def decide(view: PoolView, fleet: Fleet, inputs: Inputs) -> Decision:
     avoid = _avoided(failures, fleet)
     share = _shares(fleet, places)[view.pool.name]
     drainable = drainable_hosts(staged, others, fleet)
-    status = view.pool.status
     plan = pod_plan.plan(
         PodState(
             roll=state,
-            slots=status.slots,
-            tickets=status.draining,
+            slots=view.pool.status.slots,
+            tickets=view.pool.status.draining,
             last_good=new.last_good,
             room=room,
             free=_free(view, fleet, places, share),
