@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import traceback
 from datetime import timedelta
 from email.utils import format_datetime
@@ -105,6 +106,7 @@ async def test_status_decides_the_error(status: int, kind: type[errors.BramleyEr
         "ghp_" + "other" * 8,
         "github_pat_" + "x1" * 30,
         "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiIxIn0.c2lnbmF0dXJl",
+        "eyJydW5uZXJfaWQiOjEsInNlY3JldCI6ImNhbmFyeSJ9/+==",
         "-----BEGIN RSA PRIVATE KEY-----\nMIIEcanary\n-----END RSA PRIVATE KEY-----",
     ],
 )
@@ -122,6 +124,17 @@ async def test_credentials_in_a_body_are_hidden(
     assert "[hidden]" in shown
     assert canary[:20] not in shown
     assert len(str(raised.value)) < 700
+
+
+@pytest.mark.parametrize("body", [b"eyJ-" * 16_000, b"-----BEGIN a" * 5_000, b"ghs_" * 16_000])
+async def test_hostile_body_is_redacted_quickly(body: bytes) -> None:
+    client, _ = a_client(answer(403, body))
+    began = time.perf_counter()
+
+    with pytest.raises(errors.Forbidden):
+        await client.send(WRITE, CREDENTIAL)
+
+    assert time.perf_counter() - began < 1
 
 
 async def test_unauthorized_names_a_difference_of_the_clocks() -> None:
