@@ -38,6 +38,7 @@ def pem(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, form: str = "pkcs1"
     return key.private_bytes(Encoding.PEM, PRIVATE_FORMATS[form], NoEncryption())
 
 
+@functools.cache
 def app_key(name: str = "first", form: str = "pkcs1") -> AppKey:
     return app_keys.load(pem(rsa_key(name), form))
 
