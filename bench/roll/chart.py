@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,12 +137,14 @@ def write(chart: Chart, folder: Path, name: str) -> Mapping[str, Path]:
     files = {"svg": folder / f"{name}.svg"}
     files["svg"].write_text(chart.svg())
     converter = shutil.which("rsvg-convert")
-    if converter is not None:
-        files["png"] = folder / f"{name}.png"
-        size = ("--zoom", "2")
-        subprocess.run(
-            [converter, *size, "--output", str(files["png"]), str(files["svg"])],
-            check=True,
-            timeout=60,
-        )
+    if converter is None:
+        print(f"{name}.png is not updated: rsvg-convert (librsvg2-bin) is missing", file=sys.stderr)
+        return files
+    files["png"] = folder / f"{name}.png"
+    size = ("--zoom", "2")
+    subprocess.run(
+        [converter, *size, "--output", str(files["png"]), str(files["svg"])],
+        check=True,
+        timeout=60,
+    )
     return files
