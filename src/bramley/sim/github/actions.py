@@ -98,13 +98,13 @@ class Actions:
 
     def register(self, owner: str, name: str, labels: Iterable[str], group_id: int) -> Runner:
         """Register a runner; a Refusal if the name is taken or not valid."""
-        wanted = tuple(labels)
-        if not name or len(name) > _NAME_LENGTH or not wanted:
+        requested = tuple(labels)
+        if not name or len(name) > _NAME_LENGTH or not requested:
             raise Refusal(422, "Validation Failed")
         if (owner, name) in self._names:
             raise Refusal(409, "Already exists - A runner with the name already exists")
         secret = f"{self._rng.getrandbits(128):032x}"
-        runner = Runner(self._next_id(), name, owner, wanted, group_id, secret)
+        runner = Runner(self._next_id(), name, owner, requested, group_id, secret)
         self.runners[runner.id] = runner
         self._names.add((owner, name))
         return runner

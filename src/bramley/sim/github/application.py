@@ -131,15 +131,15 @@ def _own(
 
 
 async def _queue_job(github: SimulatedGitHub, request: Request) -> Any:
-    wanted = await decoded(request, NewJob)
-    owner, _, name = wanted.repository.partition("/")
+    requested = await decoded(request, NewJob)
+    owner, _, name = requested.repository.partition("/")
     repository = calls.repository_of(github, owner, name)
     job = github.actions.queue_job(
         repository,
-        labels=wanted.labels,
-        duration=timedelta(seconds=wanted.seconds),
-        name=wanted.name,
-        outcome=wanted.outcome,
+        labels=requested.labels,
+        duration=timedelta(seconds=requested.seconds),
+        name=requested.name,
+        outcome=requested.outcome,
     )
     return job.json()
 

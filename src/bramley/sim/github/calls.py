@@ -54,8 +54,8 @@ async def _installation(github: SimulatedGitHub, caller: Caller, request: Reques
 
 async def _access_token(github: SimulatedGitHub, caller: Caller, request: Request) -> Answer:
     _require_app(caller)
-    wanted = request.path_params["installation"]
-    found = [each for each in github.accounts.values() if each.installation_id == wanted]
+    requested = request.path_params["installation"]
+    found = [each for each in github.accounts.values() if each.installation_id == requested]
     if not found:
         raise Refusal(404, "Not Found")
     token, expires_at = github.access.create_token(found[0])
@@ -72,14 +72,14 @@ async def _registration_token(github: SimulatedGitHub, caller: Caller, request: 
 async def _jit_config(github: SimulatedGitHub, caller: Caller, request: Request) -> Answer:
     owner = _owner(github, caller, request)
     try:
-        wanted = msgspec.json.decode(await request.body(), type=NewRunner)
+        requested = msgspec.json.decode(await request.body(), type=NewRunner)
     except msgspec.DecodeError as error:
         raise Refusal(422, f"Invalid request: {error}") from None
     groups = _account(github, request).groups
-    if not 1 <= wanted.runner_group_id <= len(groups):
+    if not 1 <= requested.runner_group_id <= len(groups):
         raise Refusal(422, "Runner group does not exist")
     actions = github.actions
-    runner = actions.register(owner, wanted.name, wanted.labels, wanted.runner_group_id)
+    runner = actions.register(owner, requested.name, requested.labels, requested.runner_group_id)
     body = {"runner": runner.json(), "encoded_jit_config": actions.jit_config(runner)}
     return Answer(201, body)
 
