@@ -16,7 +16,7 @@ from bramley.sim.github.faults import Fault
 from bramley.sim.github.github import Settings
 from tests import github_keys, virtual_time
 from tests.github_peer import ACME, APP, Peer, peer, simulated_github
-from tests.hook_receiver import HookReceiver
+from tests.hook_receiver import SECRET, HookReceiver
 
 
 def a_peer(settings: Settings | None = None) -> Peer:
@@ -122,6 +122,11 @@ async def test_no_credential_appears_in_errors_or_logs(logged: io.StringIO) -> N
     installation, access = target.installation(), target.github.access
     shown = []
     created = await installation.create_jit_runner(APP, RunnerSpec("r-1", ["macos"]))
+    registration = await installation.registration_token(ACME)
+    async with target.github.running():
+        repository = target.github.accounts[APP.owner].repositories[APP.name]
+        target.github.actions.queue_job(repository, labels=["macos"])
+        await receiver.wait_for(1)
     for status in (400, 401, 403, 404, 409, 418, 422, 500):
         target.github.faults.add(Fault(kind="status", status=status, path="*/runners", times=9))
         with pytest.raises(errors.BramleyError) as raised:
@@ -133,9 +138,10 @@ async def test_no_credential_appears_in_errors_or_logs(logged: io.StringIO) -> N
         await target.app().installation_of(ACME)
     shown += traceback.format_exception(raised_unauthorized.value)
 
-    text = "".join(shown) + logged.getvalue() + repr(created) + repr(target.app())
+    text = "".join(shown) + logged.getvalue() + repr([created, registration, target.app()])
 
     pem = github_keys.pem(github_keys.rsa_key()).decode().splitlines()[1:-1]
-    canaries = [*access.valid_tokens(), created.jit_config.reveal(), "webhook-canary", *pem, "eyJ"]
+    secrets = [created.jit_config, registration.token, SECRET]
+    canaries = [*access.valid_tokens(), *(each.reveal() for each in secrets), *pem, "eyJ"]
     assert len(canaries) > 20
     assert [each for each in canaries if each in text] == []

@@ -129,12 +129,12 @@ async def test_credentials_in_a_body_are_hidden(
 @pytest.mark.parametrize("body", [b"eyJ-" * 16_000, b"-----BEGIN a" * 5_000, b"ghs_" * 16_000])
 async def test_hostile_body_is_redacted_quickly(body: bytes) -> None:
     client, _ = a_client(answer(403, body))
-    began = time.perf_counter()
+    began = time.process_time()
 
     with pytest.raises(errors.Forbidden):
         await client.send(WRITE, CREDENTIAL)
 
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 async def test_unauthorized_names_a_difference_of_the_clocks() -> None:
