@@ -10,7 +10,7 @@ compile() {
         --no-header --no-emit-index-url --no-emit-find-links "$@"
 }
 
-compile --group test --group lint --group build pyproject.toml -o requirements/dev.txt
+compile --extra postgres --group test --group lint --group build pyproject.toml -o requirements/dev.txt
 compile --group bench -c requirements/dev.txt pyproject.toml -o requirements/bench.txt
 compile --group pyproject.toml:go -o requirements/go.txt
 # The agent's archive holds what its tests ran with.

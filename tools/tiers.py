@@ -10,6 +10,7 @@ import functools
 import shutil
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 NAMES = ("unit", "meta", "scenarios", "contract", "process", "cluster", "mutants")
 
@@ -20,11 +21,24 @@ class Program:
 
     name: str
     package: str
+    folders: str = ""  # a pattern of folders that Debian does not put on the PATH
+
+    @property
+    def path(self) -> Path | None:
+        """Return the program on the PATH, else the newest one in the folders, or None."""
+        if on_path := shutil.which(self.name):
+            return Path(on_path)
+        found = (
+            sorted(Path("/").glob(f"{self.folders.lstrip('/')}/{self.name}"))
+            if self.folders
+            else []
+        )
+        return found[-1] if found else None
 
     @property
     def found(self) -> bool:
-        """Return whether the program is on the PATH."""
-        return shutil.which(self.name) is not None
+        """Return whether the program is installed."""
+        return self.path is not None
 
 
 # Makes the certificate of an agent that is given none; macOS and nearly every Debian have it.
@@ -37,12 +51,16 @@ _SIMULATED_MAC = (
     Program("sshd", "openssh-server"),
     Program("shellcheck", "shellcheck"),
 )
+# The queue of dispatch for several replicas.
+POSTGRES = Program("postgres", "postgresql", "/usr/lib/postgresql/*/bin")
 _WITH_AGENTS = frozenset({"contract", "process", "cluster"})
 
 
 def programs_of(tier: str) -> tuple[Program, ...]:
     """Return the system programs that the tier needs on this kind of machine."""
     needed = [OPENSSL, CURL] if tier in _WITH_AGENTS else []
+    if tier == "contract":
+        needed.append(POSTGRES)
     if tier == "process" and sys.platform == "linux":
         # Shows in which order a server writes, syncs and answers; macOS has nothing alike.
         needed.append(Program("strace", "strace"))

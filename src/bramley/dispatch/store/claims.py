@@ -1,0 +1,176 @@
+"""Operations on claims: a job is claimed for a Pod, the Pod is stamped, the JIT config is stored, the runner comes online.
+
+Each step is a compare-and-set by the claim's handle and returns False if the claim has moved on. A crash between two steps leaves
+a claim that the same Pod finds again, or that is released by its handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from bramley.base.errors import Gone
+from bramley.base.secret import Secret
+from bramley.dispatch import fair_share
+from bramley.dispatch.fair_share import Candidate, Policy
+from bramley.dispatch.store import sql
+from bramley.dispatch.store.job_updates import requeue
+from bramley.dispatch.store.operations import Operation, first, rows
+from bramley.dispatch.store.records import Claim, Pod, Row, claim_of, milliseconds
+
+
+def claim(pod: Pod, pool: str, policy: Policy, now: datetime) -> Operation[Claim | None]:
+    """Return the Pod's claim, a new one if it has none, or None without a job; raise Gone if the Pod has had its runner."""
+    known = yield from _of_pod(pod)
+    # Nothing is written for a poll that finds no job.
+    if known is not None or not (yield from first(sql.HAS_QUEUED, pool=pool)):
+        return known
+    yield from rows(sql.ADD_POOL, pool=pool)
+    locked = yield from first(sql.LOCK_POOL, pool=pool)
+    # Read again under the lock: another request of this Pod may have been first.
+    known = yield from _of_pod(pod)
+    if known is not None:
+        return known
+    turns = int(locked["turns"]) if locked else 0
+    found = yield from rows(sql.CANDIDATES, pool=pool)
+    for account in fair_share.order(_candidates(found, turns), policy):
+        new = yield from _claim_for(account, pod, pool, policy, now)
+        if new is not None:
+            yield from rows(sql.NEXT_TURN, pool=pool)
+            yield from rows(sql.SERVED, pool=pool, account=account, turn=turns + 1)
+            return new
+    return None
+
+
+def _of_pod(pod: Pod) -> Operation[Claim | None]:
+    row = yield from first(sql.CLAIM_OF_POD, pod_uid=pod.uid)
+    if row is None:
+        return None
+    if row["ended_at"] is None:
+        return claim_of(row)
+    if row["minted_at"] is not None or row["outcome"] == STOPPED:
+        raise Gone(f"Pod {pod.name} has had its runner")
+    return None
+
+
+def _candidates(found: Sequence[Row], turns: int) -> list[Candidate]:
+    return [
+        Candidate(
+            account=row["account"],
+            active=row["active"],
+            active_everywhere=row["active_everywhere"],
+            rank=row["rank"],
+            turns_waited=max(turns - max(row["turn"], row["served_turn"]), 0),
+            served_turn=row["served_turn"],
+        )
+        for row in found
+    ]
+
+
+def _claim_for(
+    account: str, pod: Pod, pool: str, policy: Policy, now: datetime
+) -> Operation[Claim | None]:
+    if not (yield from _within_limit(account, policy)):
+        return None
+    job = yield from first(sql.TAKE_JOB, pool=pool, account=account, now=milliseconds(now))
+    if job is None:
+        return None
+    row = yield from first(
+        sql.ADD_CLAIM,
+        job_id=job["id"],
+        generation=job["generation"],
+        pod_name=pod.name,
+        pod_uid=pod.uid,
+        host=pod.host,
+        image=pod.image,
+        pool=pool,
+        account=account,
+        now=milliseconds(now),
+    )
+    return claim_of(row) if row else None
+
+
+def _within_limit(account: str, policy: Policy) -> Operation[bool]:
+    if account not in policy.limits:
+        return True
+    # The limit holds over all pools, and claims of other pools are not serialized by the lock of this pool.
+    yield from rows(sql.ADD_ACCOUNT, account=account)
+    yield from rows(sql.LOCK_ACCOUNT, account=account)
+    row = yield from first(sql.COUNT_ACTIVE, account=account)
+    return policy.headroom(account, row["active"] if row else 0) != 0
+
+
+def stamp(handle: int, runner_name: str, now: datetime) -> Operation[bool]:
+    """Record that the Pod has its owner label, and the name of its runner before GitHub is asked for one."""
+    done = yield from first(
+        sql.STAMP, handle=handle, runner_name=runner_name, now=milliseconds(now)
+    )
+    return done is not None
+
+
+def mint(handle: int, jit: Secret, runner_id: int, now: datetime) -> Operation[bool]:
+    """Store the JIT config of a stamped claim, so that the Pod gets the same one when it asks again."""
+    done = yield from first(
+        sql.MINT, handle=handle, jit=jit.reveal(), runner_id=runner_id, now=milliseconds(now)
+    )
+    return done is not None
+
+
+def runner_online(handle: int, now: datetime) -> Operation[bool]:
+    """Record that GitHub sees the runner, and delete its JIT config."""
+    done = yield from first(sql.RUNNER_ONLINE, handle=handle, now=milliseconds(now))
+    return done is not None
+
+
+def release(handle: int, outcome: str, now: datetime) -> Operation[bool]:
+    """Return a claim's job to the queue and end the claim; False if the claim is finished."""
+    row = yield from first(sql.READ_CLAIM, handle=handle)
+    if row is None:
+        return False
+    # The job first, as everywhere, so that a release and a report cannot wait for each other.
+    yield from rows(sql.LOCK_JOB, id=row["job_id"])
+    done = yield from first(sql.FINISH_CLAIM, handle=handle, outcome=outcome, now=milliseconds(now))
+    if done is None:
+        return False
+    yield from rows(sql.END_CLAIM, handle=handle, now=milliseconds(now))
+    yield from requeue(row["job_id"], now)
+    return True
+
+
+STOPPED = "stopped"
+
+
+def pod_stopped(pod_name: str, ended_at: datetime, now: datetime) -> Operation[tuple[Claim, ...]]:
+    """End the claims of a Pod that stopped; return those whose job may have started, which only GitHub knows.
+
+    A job whose Pod had no runner yet returns to the queue at once. A repeated report can only bring the end forward.
+    """
+    ended = milliseconds(min(ended_at, now))
+    found = yield from rows(
+        sql.CLAIMS_OF_POD_NAME, pod_name=pod_name, ended_at=ended, now=milliseconds(now)
+    )
+    doubtful = []
+    for row in found:
+        if row["finished_at"] is None and row["minted_at"] is None:
+            yield from release(row["handle"], STOPPED, now)
+        yield from rows(sql.STOP_CLAIM, handle=row["handle"], ended_at=ended)
+        if row["finished_at"] is None and row["minted_at"] is not None:
+            doubtful.append(claim_of(row))
+    yield from rows(sql.DELETE_POD, pod_name=pod_name, now=milliseconds(now))
+    return tuple(doubtful)
+
+
+def first_poll(pod: Pod, pool: str, now: datetime) -> Operation[bool]:
+    """Record the first poll of a Pod; later polls write nothing."""
+    if (yield from first(sql.FIND_POD, pod_uid=pod.uid)) is not None:
+        return False
+    added = yield from first(
+        sql.ADD_POD, pod_uid=pod.uid, pod_name=pod.name, pool=pool, now=milliseconds(now)
+    )
+    return added is not None
+
+
+def find_claim(pod_uid: str) -> Operation[Claim | None]:
+    """Return the newest claim of a Pod, also one that ended."""
+    row = yield from first(sql.CLAIM_OF_POD, pod_uid=pod_uid)
+    return claim_of(row) if row else None

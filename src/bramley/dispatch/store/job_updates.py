@@ -1,0 +1,153 @@
+"""Operations that apply GitHub's reports to jobs, and to the claims and executions that belong to them.
+
+GitHub gives a queued job to any runner with matching labels, so the runner that executes a job may be another one than the claim's.
+A row of a job is locked before the rows of its claims, in every operation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from bramley.dispatch import fair_share
+from bramley.dispatch.jobs import TERMINAL, Phase, Report, State, merge, next_state
+from bramley.dispatch.pool_matching import Route
+from bramley.dispatch.store import sql
+from bramley.dispatch.store.operations import Operation, first, rows, wake
+from bramley.dispatch.store.records import (
+    Row,
+    milliseconds,
+    optional_milliseconds,
+    report_of,
+    report_values,
+)
+
+
+def apply_report(report: Report, route: Route, now: datetime) -> Operation[State]:
+    """Merge a report into its job, which is added if it is new, and return the job's state."""
+    # Without a time of GitHub's the job has waited since now; the merge keeps the earliest.
+    report = replace(report, queued_at=report.queued_at or now)
+    yield from rows(sql.ADD_JOB, **report_values(report), now=milliseconds(now))
+    row = yield from first(sql.LOCK_JOB, id=report.job_id)
+    if row is None:
+        raise LookupError(f"job {report.job_id} vanished inside its transaction")
+    before = State(row["state"])
+    facts = merge(report_of(row), report)
+    # The account is part of the queue's order and of every claim, so it never changes.
+    facts = replace(facts, account=row["account"])
+    state = next_state(before, facts)
+    pool = yield from _store(row, facts, state, route, now)
+    if facts.phase >= Phase.IN_PROGRESS:
+        yield from _record_execution(facts, now)
+    # A job that people cancelled ended before GitHub reported its end.
+    if state in TERMINAL and (before not in TERMINAL or row["phase"] < facts.phase):
+        yield from _finish(facts, now)
+    if state == State.QUEUED and pool:
+        yield from wake(pool)
+    return state
+
+
+def _store(row: Row, facts: Report, state: State, route: Route, now: datetime) -> Operation[str]:
+    # The first pool stays: a job must not be in the queues of two pools while labels of pools change.
+    is_routed = bool(row["pool"])
+    pool = row["pool"] or route.pool
+    priority = row["priority"] if is_routed else route.priority
+    turn = row["turn"]
+    if state == State.QUEUED and row["state"] != State.QUEUED:
+        turns = yield from first(sql.READ_TURNS, pool=pool)
+        turn = turns["turns"] if turns else 0
+    yield from rows(
+        sql.UPDATE_JOB,
+        **{name: value for name, value in report_values(facts).items() if name != "account"},
+        state=state.value,
+        pool=pool,
+        problem="" if pool else route.problem,
+        priority=priority,
+        rank=fair_share.rank(facts.queued_at or now, priority),
+        turn=turn,
+        now=milliseconds(now),
+    )
+    return pool
+
+
+def _record_execution(facts: Report, now: datetime) -> Operation[None]:
+    if not facts.runner_name:
+        return
+    claim = yield from first(
+        sql.CLAIM_OF_RUNNER, runner_name=facts.runner_name, account=facts.account
+    )
+    yield from rows(
+        sql.ADD_EXECUTION,
+        job_id=facts.job_id,
+        runner_name=facts.runner_name,
+        handle=claim["handle"] if claim else None,
+        started_at=optional_milliseconds(facts.started_at),
+    )
+    if claim is not None and claim["job_id"] != facts.job_id:
+        yield from _exchange(claim, facts.job_id, now)
+
+
+def _exchange(executing: Row, job_id: int, now: datetime) -> Operation[None]:
+    """Give the claim of the executing runner this job, and its own job to the claim that held this one, or to the queue."""
+    displaced = executing["job_id"] if executing["finished_at"] is None else None
+    holding = yield from first(sql.CLAIM_HOLDING, job_id=job_id)
+    # A job has at most one unfinished claim at every moment, so the claims are emptied before they are filled.
+    if holding is not None:
+        yield from rows(
+            sql.FINISH_CLAIM, handle=holding["handle"], outcome="displaced", now=milliseconds(now)
+        )
+    yield from rows(sql.SET_CLAIMED_JOB, handle=executing["handle"], job_id=job_id)
+    is_claimed = displaced is not None and (yield from _is_claimed(displaced))
+    if holding is not None and is_claimed:
+        yield from rows(sql.SET_CLAIMED_JOB, handle=holding["handle"], job_id=displaced)
+    elif is_claimed:
+        yield from requeue(int(displaced or 0), now)
+    elif holding is not None and holding["minted_at"] is None:
+        yield from rows(sql.END_CLAIM, handle=holding["handle"], now=milliseconds(now))
+
+
+def _is_claimed(job_id: int) -> Operation[bool]:
+    row = yield from first(sql.LOCK_JOB, id=job_id)
+    return row is not None and row["state"] == State.CLAIMED
+
+
+def _finish(facts: Report, now: datetime) -> Operation[None]:
+    """End the execution of a job that ended, and the claim that holds it."""
+    yield from rows(
+        sql.END_EXECUTION,
+        job_id=facts.job_id,
+        ended_at=milliseconds(facts.completed_at or now),
+        conclusion=facts.conclusion,
+    )
+    yield from finish_claim(facts.job_id, facts.conclusion or "completed", now)
+
+
+def finish_claim(job_id: int, outcome: str, now: datetime) -> Operation[None]:
+    """Finish the claim that holds a job; a Pod that has no runner yet is free again."""
+    claim = yield from first(sql.CLAIM_HOLDING, job_id=job_id)
+    if claim is None:
+        return
+    yield from rows(
+        sql.FINISH_CLAIM, handle=claim["handle"], outcome=outcome, now=milliseconds(now)
+    )
+    # A Pod with a runner may still get another job from GitHub, so it is occupied until it stops.
+    if claim["minted_at"] is None:
+        yield from rows(sql.END_CLAIM, handle=claim["handle"], now=milliseconds(now))
+
+
+def requeue(job_id: int, now: datetime) -> Operation[bool]:
+    """Return a claimed or running job to the queue under a new generation; False if it is neither."""
+    row = yield from first(sql.REQUEUE_JOB, id=job_id, now=milliseconds(now))
+    if row is None:
+        return False
+    yield from wake(row["pool"])
+    return True
+
+
+def cancel(job_id: int, now: datetime) -> Operation[bool]:
+    """Cancel a job that has not ended; its claim is finished."""
+    row = yield from first(sql.CANCEL_JOB, id=job_id, now=milliseconds(now))
+    if row is None:
+        return False
+    yield from finish_claim(job_id, "cancelled", now)
+    return True

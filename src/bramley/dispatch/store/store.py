@@ -1,0 +1,152 @@
+"""The store of dispatch: every operation by name, with its inputs checked.
+
+Contract: a call that returns has been committed durably, one that raises has changed nothing, except that after Unavailable the
+result is unknown and the call may be repeated. Every call may be made by several replicas at once on PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from bramley.base.errors import BadRequest
+from bramley.base.secret import Secret
+from bramley.dispatch.fair_share import NO_POLICY, Policy
+from bramley.dispatch.jobs import Report, State
+from bramley.dispatch.pool_matching import Route
+from bramley.dispatch.store import claims, inbox, job_updates, reports
+from bramley.dispatch.store.operations import Database
+from bramley.dispatch.store.records import (
+    Claim,
+    Delivery,
+    Job,
+    JobFilter,
+    Pod,
+    RollSignals,
+    ScalingSignals,
+    Timeline,
+)
+from bramley.dispatch.wakeups import Wakeups
+from bramley.dispatch.webhook_payload import MAX_BODY_BYTES, identifier, shown
+
+MAX_JIT_CHARACTERS = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The queue of jobs on a database."""
+
+    database: Database
+
+    @property
+    def wakeups(self) -> Wakeups:
+        """Return the waiting polls of this process, which are woken when jobs are queued."""
+        return self.database.wakeups
+
+    async def receive(self, guid: str, event: str, body: bytes, now: datetime) -> bool:
+        """Store a webhook delivery; return False if it, or one with the same content, is known."""
+        if len(body) > MAX_BODY_BYTES:
+            raise BadRequest(f"body has {len(body)} bytes, the limit is {MAX_BODY_BYTES}")
+        identifier("delivery guid", guid)
+        identifier("event", event)
+        return await self.database.run(partial(inbox.receive, guid, event, body, now))
+
+    async def pending_deliveries(self, limit: int = 100) -> tuple[Delivery, ...]:
+        """Return the oldest deliveries that are not processed."""
+        return await self.database.run(partial(inbox.pending, limit))
+
+    async def process(
+        self, delivery_id: int, report: Report, route: Route, now: datetime
+    ) -> State | None:
+        """Apply a delivery's report exactly once; return the job's state, or None if it was processed before."""
+        return await self.database.run(partial(inbox.process, delivery_id, report, route, now))
+
+    async def skip(self, delivery_id: int, outcome: str, now: datetime) -> bool:
+        """Mark a delivery that concerns no job."""
+        return await self.database.run(partial(inbox.skip, delivery_id, shown(outcome), now))
+
+    async def apply_report(self, report: Report, route: Route, now: datetime) -> State:
+        """Apply what a query of GitHub returned; return the job's state."""
+        return await self.database.run(partial(job_updates.apply_report, report, route, now))
+
+    async def claim(
+        self, pod: Pod, pool: str, now: datetime, *, policy: Policy = NO_POLICY
+    ) -> Claim | None:
+        """Return the Pod's claim, a new one if it has none, or None without a job; raise Gone if the Pod has had its runner."""
+        _check_pod(pod, pool)
+        return await self.database.run(partial(claims.claim, pod, pool, policy, now))
+
+    async def find_claim(self, pod_uid: str) -> Claim | None:
+        """Return the newest claim of a Pod, also one that ended."""
+        return await self.database.run(partial(claims.find_claim, pod_uid))
+
+    async def stamp(self, handle: int, runner_name: str, now: datetime) -> bool:
+        """Record that the Pod has its owner label, and the runner's name; False if the claim has moved on."""
+        identifier("runner name", runner_name)
+        return await self.database.run(partial(claims.stamp, handle, runner_name, now))
+
+    async def mint(self, handle: int, jit: Secret, runner_id: int, now: datetime) -> bool:
+        """Store the JIT config of a stamped claim; False if the claim has moved on."""
+        if not 0 < len(jit.reveal()) <= MAX_JIT_CHARACTERS or not jit.reveal().isascii():
+            raise BadRequest("the JIT config is empty, too long or not ASCII")
+        return await self.database.run(partial(claims.mint, handle, jit, runner_id, now))
+
+    async def runner_online(self, handle: int, now: datetime) -> bool:
+        """Record that GitHub sees the runner, and delete its JIT config; False if that was done before."""
+        return await self.database.run(partial(claims.runner_online, handle, now))
+
+    async def release(self, handle: int, outcome: str, now: datetime) -> bool:
+        """Return a claim's job to the queue and end the claim; False if the claim has moved on."""
+        return await self.database.run(partial(claims.release, handle, shown(outcome), now))
+
+    async def pod_stopped(
+        self, pod_name: str, ended_at: datetime, now: datetime
+    ) -> tuple[Claim, ...]:
+        """End the claims of a Pod; return those whose job may have started, to be checked with GitHub."""
+        identifier("Pod name", pod_name)
+        return await self.database.run(partial(claims.pod_stopped, pod_name, ended_at, now))
+
+    async def first_poll(self, pod: Pod, pool: str, now: datetime) -> bool:
+        """Record the first poll of a Pod; False for later ones, which write nothing."""
+        _check_pod(pod, pool)
+        return await self.database.run(partial(claims.first_poll, pod, pool, now))
+
+    async def cancel(self, job_id: int, now: datetime) -> bool:
+        """Cancel a job that has not ended."""
+        return await self.database.run(partial(job_updates.cancel, job_id, now))
+
+    async def jobs(self, selection: JobFilter) -> tuple[Job, ...]:
+        """Return the selected jobs, those with the highest ids first."""
+        return await self.database.run(partial(reports.jobs, selection))
+
+    async def timeline(self, job_id: int) -> Timeline:
+        """Return everything about a job; raise NotFound for an unknown one."""
+        return await self.database.run(partial(reports.timeline, job_id))
+
+    async def scaling_signals(
+        self, pool: str, now: datetime, *, policy: Policy = NO_POLICY
+    ) -> ScalingSignals:
+        """Return the demand for a pool."""
+        return await self.database.run(partial(reports.scaling_signals, pool, policy, now))
+
+    async def roll_signals(self, pool: str, since: datetime) -> RollSignals:
+        """Return the first polls of a pool's Pods, and the jobs that ended since a time, by image."""
+        return await self.database.run(partial(reports.roll_signals, pool, since))
+
+    async def delete_expired(self, now: datetime) -> int:
+        """Delete a batch of what is older than the retention; call again until it returns 0."""
+        return await self.database.run(partial(reports.delete_expired, now))
+
+    async def close(self) -> None:
+        """Close the database."""
+        await self.database.close()
+
+
+def _check_pod(pod: Pod, pool: str) -> None:
+    identifier("Pod name", pod.name)
+    identifier("Pod uid", pod.uid)
+    identifier("pool", pool)
+    for field, text in (("host", pod.host), ("image", pod.image)):
+        if text:
+            identifier(field, text)
