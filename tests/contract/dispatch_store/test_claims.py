@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
-from bramley.base.errors import BadRequest, Gone
+from bramley.base.errors import BadRequest, Conflict, Gone
 from bramley.base.secret import Secret
 from bramley.dispatch.fair_share import Policy
 from bramley.dispatch.jobs import Phase, State
+from bramley.dispatch.store import job_updates, sql
+from bramley.dispatch.store.operations import rows
 from bramley.dispatch.store.records import Pod
 from bramley.dispatch.store.store import Store
 from tests.contract.dispatch_store.builders import (
@@ -107,6 +110,45 @@ async def test_a_completed_job_is_never_queued_again(store: Store) -> None:
     assert not await store.release(claim.handle, "late", NOW)
     assert await state_of(store, 1) == State.COMPLETED
     assert await store.claim(a_pod(2), "macos", NOW) is None
+
+
+async def test_a_release_after_a_cancellation_does_not_queue_the_job(store: Store) -> None:
+    await enqueue(store, 1)
+    await store.cancel(1, NOW)
+
+    assert not await store.database.run(partial(job_updates.requeue, 1, NOW))
+    assert await state_of(store, 1) == State.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("job_id", "pod", "index"),
+    [
+        (1, Pod("other", "other"), "job"),
+        (2, Pod("runner-1", "other"), "pod_name"),
+        (2, Pod("other", "uid-1"), "pod"),
+    ],
+)
+async def test_the_database_refuses_a_second_claim_of_a_pod_or_a_job(
+    store: Store, job_id: int, pod: Pod, index: str
+) -> None:
+    await enqueue(store, 1)
+    await claimed(store, 1)
+    second = partial(
+        rows,
+        sql.ADD_CLAIM,
+        job_id=job_id,
+        generation=9,
+        pod_name=pod.name,
+        pod_uid=pod.uid,
+        host="",
+        image="",
+        pool="macos",
+        account="acme",
+        now=0,
+    )
+
+    with pytest.raises(Conflict, match=index):
+        await store.database.run(second)
 
 
 async def test_a_job_that_ended_while_it_is_claimed_frees_its_pod(store: Store) -> None:

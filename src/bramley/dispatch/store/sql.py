@@ -107,7 +107,7 @@ ADD_VERSION = "INSERT INTO schema_version (version) VALUES (:version)"
 # Webhook deliveries.
 
 COUNT_PENDING = """SELECT COUNT(*) AS pending FROM
-    (SELECT 1 FROM deliveries WHERE processed_at IS NULL LIMIT :max) AS some"""
+    (SELECT 1 FROM deliveries WHERE processed_at IS NULL LIMIT :max) AS waiting"""
 # Both constraints count: a redelivery has the same guid, a repeated event the same content.
 ADD_DELIVERY = """INSERT INTO deliveries (guid, content_hash, event, body, received_at)
     VALUES (:guid, :content_hash, :event, :body, :now) ON CONFLICT DO NOTHING RETURNING id"""
