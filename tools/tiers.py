@@ -21,19 +21,15 @@ class Program:
 
     name: str
     package: str
-    folders: str = ""  # a pattern of folders that Debian does not put on the PATH
+    folders: tuple[str, ...] = ()  # patterns of folders that are not on the PATH
 
     @property
     def path(self) -> Path | None:
-        """Return the program on the PATH, else the newest one in the folders, or None."""
+        """Return the program on the PATH, else the one in the last of the folders, or None."""
         if on_path := shutil.which(self.name):
             return Path(on_path)
-        found = (
-            sorted(Path("/").glob(f"{self.folders.lstrip('/')}/{self.name}"))
-            if self.folders
-            else []
-        )
-        return found[-1] if found else None
+        found = [path for each in self.folders for path in Path("/").glob(f"{each}/{self.name}")]
+        return max(found, default=None)
 
     @property
     def found(self) -> bool:
@@ -52,7 +48,9 @@ _SIMULATED_MAC = (
     Program("shellcheck", "shellcheck"),
 )
 # The queue of dispatch for several replicas.
-POSTGRES = Program("postgres", "postgresql", "/usr/lib/postgresql/*/bin")
+POSTGRES = Program(
+    "postgres", "postgresql", ("usr/lib/postgresql/*/bin", "opt/homebrew/opt/postgresql@*/bin")
+)
 _WITH_AGENTS = frozenset({"contract", "process", "cluster"})
 
 
