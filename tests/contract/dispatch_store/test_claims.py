@@ -266,6 +266,50 @@ async def test_a_queued_job_wakes_a_waiting_poll(store: Store) -> None:
     assert (await claimed(store, 1)).job_id == 1
 
 
+async def test_a_job_that_waited_for_a_limit_wakes_a_poll_when_another_ends(store: Store) -> None:
+    policy = Policy(limits={"acme": 1})
+    await enqueue(store, 1, 2)
+    await minted(store, 1)
+
+    with store.wakeups.waiting("macos") as waiter:
+        assert await store.claim(a_pod(2), "macos", NOW, policy=policy) is None
+        waiter.reset()
+        await store.apply_report(a_report(1, Phase.COMPLETED, runner_name="gh-1"), POOL, NOW)
+        await asyncio.wait_for(waiter.wait(), 10)
+
+    assert (await claimed(store, 2, policy=policy)).job_id == 2
+
+
+async def test_reports_and_releases_of_the_same_jobs_leave_no_job_without_an_owner(
+    store: Store,
+) -> None:
+    """Runners get each other's jobs while claims are released: every job is queued, held or running."""
+    numbers = range(1, 13)
+    await enqueue(store, *numbers)
+    claims = {number: await minted(store, number) for number in numbers}
+    started = [
+        a_report(number, Phase.IN_PROGRESS, runner_name=f"gh-{number % 12 + 1}")
+        for number in numbers
+        if number % 2
+    ]
+
+    await asyncio.gather(
+        *(store.apply_report(report, POOL, NOW) for report in started),
+        *(store.release(claims[number].handle, "test", NOW) for number in numbers if number % 3),
+    )
+
+    for number in numbers:
+        found = await store.timeline(number)
+        held = [claim for claim in found.claims if claim.finished_at is None]
+        if found.job.state == State.CLAIMED:
+            assert len(held) == 1
+        if found.job.state == State.QUEUED:
+            assert held == []
+    free = [await store.claim(a_pod(100 + number), "macos", NOW) for number in numbers]
+    given = [claim.job_id for claim in free if claim is not None]
+    assert len(given) == len(set(given))
+
+
 @pytest.mark.parametrize("pod", [Pod("a\nb", "uid"), Pod("name", ""), Pod("name", "u" * 300)])
 async def test_invalid_pods_are_refused(store: Store, pod: Pod) -> None:
     with pytest.raises(BadRequest, match="Pod"):

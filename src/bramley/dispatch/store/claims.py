@@ -133,7 +133,8 @@ def release(handle: int, outcome: str, now: datetime) -> Operation[bool]:
     if done is None:
         return False
     yield from rows(sql.END_CLAIM, handle=handle, now=milliseconds(now))
-    yield from requeue(row["job_id"], now)
+    # The job of this moment: the claim may have exchanged jobs with another one since it was read.
+    yield from requeue(done["job_id"], now)
     return True
 
 

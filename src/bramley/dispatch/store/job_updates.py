@@ -89,7 +89,7 @@ def _record_execution(facts: Report, now: datetime) -> Operation[None]:
 
 def _exchange(executing: Row, job_id: int, now: datetime) -> Operation[None]:
     """Give the claim of the executing runner this job, and its own job to the claim that held this one, or to the queue."""
-    displaced = executing["job_id"] if executing["finished_at"] is None else None
+    displaced = yield from _job_to_return(executing)
     holding = yield from first(sql.CLAIM_HOLDING, job_id=job_id)
     # A job has at most one unfinished claim at every moment, so the claims are emptied before they are filled.
     if holding is not None:
@@ -97,18 +97,24 @@ def _exchange(executing: Row, job_id: int, now: datetime) -> Operation[None]:
             sql.FINISH_CLAIM, handle=holding["handle"], outcome="displaced", now=milliseconds(now)
         )
     yield from rows(sql.SET_CLAIMED_JOB, handle=executing["handle"], job_id=job_id)
-    is_claimed = displaced is not None and (yield from _is_claimed(displaced))
-    if holding is not None and is_claimed:
+    if holding is not None and displaced is not None:
         yield from rows(sql.SET_CLAIMED_JOB, handle=holding["handle"], job_id=displaced)
-    elif is_claimed:
-        yield from requeue(int(displaced or 0), now)
+    elif displaced is not None:
+        yield from requeue(displaced, now)
     elif holding is not None and holding["minted_at"] is None:
         yield from rows(sql.END_CLAIM, handle=holding["handle"], now=milliseconds(now))
 
 
-def _is_claimed(job_id: int) -> Operation[bool]:
-    row = yield from first(sql.LOCK_JOB, id=job_id)
-    return row is not None and row["state"] == State.CLAIMED
+def _job_to_return(executing: Row) -> Operation[int | None]:
+    """Return the job that the claim of the executing runner holds and that has not started, locked."""
+    if executing["job_id"] is None or executing["finished_at"] is not None:
+        return None
+    row = yield from first(sql.LOCK_JOB, id=executing["job_id"])
+    # Read under the lock: the job may have been released, and claimed by another Pod, meanwhile.
+    holding = yield from first(sql.CLAIM_HOLDING, job_id=executing["job_id"])
+    is_held = holding is not None and holding["handle"] == executing["handle"]
+    is_claimed = row is not None and row["state"] == State.CLAIMED
+    return int(executing["job_id"]) if is_held and is_claimed else None
 
 
 def _finish(facts: Report, now: datetime) -> Operation[None]:
@@ -133,6 +139,9 @@ def finish_claim(job_id: int, outcome: str, now: datetime) -> Operation[None]:
     # A Pod with a runner may still get another job from GitHub, so it is occupied until it stops.
     if claim["minted_at"] is None:
         yield from rows(sql.END_CLAIM, handle=claim["handle"], now=milliseconds(now))
+    # Jobs of this account may have waited for its limit, in any pool.
+    for row in (yield from rows(sql.QUEUES_OF_ACCOUNT, account=claim["account"])):
+        yield from wake(row["pool"])
 
 
 def requeue(job_id: int, now: datetime) -> Operation[bool]:

@@ -151,6 +151,8 @@ LIST_JOBS = """SELECT * FROM jobs
 # Claims.
 
 HAS_QUEUED = "SELECT 1 AS found FROM jobs WHERE pool = :pool AND state = 'queued' LIMIT 1"
+QUEUES_OF_ACCOUNT = """SELECT pool FROM pools WHERE EXISTS (SELECT 1 FROM jobs
+    WHERE jobs.pool = pools.pool AND jobs.account = :account AND jobs.state = 'queued')"""
 ADD_POOL = "INSERT INTO pools (pool, turns) VALUES (:pool, 0) ON CONFLICT DO NOTHING"
 LOCK_POOL = "SELECT turns FROM pools WHERE pool = :pool {lock}"
 READ_TURNS = "SELECT turns FROM pools WHERE pool = :pool"
@@ -201,7 +203,7 @@ MINT = """UPDATE claims SET minted_at = :now, jit = :jit, runner_id = :runner_id
 RUNNER_ONLINE = """UPDATE claims SET online_at = :now, jit = NULL
     WHERE handle = :handle AND minted_at IS NOT NULL AND online_at IS NULL RETURNING handle"""
 FINISH_CLAIM = """UPDATE claims SET finished_at = :now, outcome = :outcome
-    WHERE handle = :handle AND finished_at IS NULL RETURNING handle"""
+    WHERE handle = :handle AND finished_at IS NULL RETURNING job_id"""
 END_CLAIM = """UPDATE claims SET ended_at = COALESCE(ended_at, :now), jit = NULL
     WHERE handle = :handle"""
 SET_CLAIMED_JOB = """UPDATE claims SET job_id = :job_id, finished_at = NULL, outcome = ''
