@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from functools import partial
 
 import pytest
 
-from bramley.dispatch.fair_share import NO_POLICY, Policy
+from bramley.dispatch.fair_share import Policy
 from bramley.dispatch.jobs import Phase
 from bramley.dispatch.pool_matching import Route
-from bramley.dispatch.store import claims
-from bramley.dispatch.store.operations import Operation, Query, Wake
-from bramley.dispatch.store.records import Claim
+from bramley.dispatch.store import sql
+from bramley.dispatch.store.operations import rows
+from bramley.dispatch.store.sqlite import SqliteDatabase
 from bramley.dispatch.store.store import Store
 from tests.contract.dispatch_store.builders import (
     NOW,
@@ -47,25 +49,25 @@ async def test_the_single_job_of_a_second_account_gets_the_next_pod(store: Store
     assert (await claimed(store, 11)).account == "flood"
 
 
-async def test_a_claim_reads_one_row_for_each_account(store: Store) -> None:
-    """The number of queued jobs does not matter for the rows that a claim reads."""
+@pytest.mark.parametrize("statement", [sql.CANDIDATES, sql.TAKE_JOB])
+async def test_a_claim_reads_only_the_first_job_of_each_account(
+    store: Store, statement: str
+) -> None:
+    """The length of the queue does not matter: both databases search its index."""
     await flood(store, 500)
     await enqueue(store, 90_000, account="single")
-    read: list[int] = []
+    is_sqlite = isinstance(store.database, SqliteDatabase)
+    prefix = "EXPLAIN QUERY PLAN " if is_sqlite else "EXPLAIN ANALYZE "
 
-    def counted() -> Operation[Claim | None]:
-        operation = claims.claim(a_pod(1), "macos", NO_POLICY, NOW)
-        step: Query | Wake = next(operation)
-        while True:
-            rows = yield step
-            read.append(len(rows))
-            try:
-                step = operation.send(rows)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+    plan = await store.database.run(
+        partial(rows, prefix + statement, pool="macos", account="flood", now=0)
+    )
 
-    assert await store.database.run(counted) is not None
-    assert max(read) == 2
+    text = "\n".join(str(list(dict(row).values())) for row in plan)
+    assert "jobs_queue" in text
+    assert "SCAN jobs" not in text
+    assert "TEMP B-TREE" not in text
+    assert max((int(count) for count in re.findall(r"rows=(\d+) loops", text)), default=0) <= 3
 
 
 async def test_accounts_without_pods_take_turns(store: Store) -> None:

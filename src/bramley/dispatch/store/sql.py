@@ -157,23 +157,27 @@ ADD_POOL = "INSERT INTO pools (pool, turns) VALUES (:pool, 0) ON CONFLICT DO NOT
 LOCK_POOL = "SELECT turns FROM pools WHERE pool = :pool {lock}"
 READ_TURNS = "SELECT turns FROM pools WHERE pool = :pool"
 NEXT_TURN = "UPDATE pools SET turns = turns + 1 WHERE pool = :pool"
-# Jumps from account to account in the index and reads one job of each, whatever the number of queued jobs.
+# Jumps from account to account in the index and reads the first job of each, whatever the number of queued jobs. Without
+# MIN and joins, for which PostgreSQL reads the whole queue as long as it has no statistics of a new table.
 CANDIDATES = """WITH RECURSIVE waiting(account) AS (
-        SELECT MIN(account) FROM jobs WHERE pool = :pool AND state = 'queued'
+        SELECT (SELECT account FROM jobs WHERE pool = :pool AND state = 'queued'
+            ORDER BY account LIMIT 1)
         UNION ALL
-        SELECT (SELECT MIN(jobs.account) FROM jobs WHERE jobs.pool = :pool
-            AND jobs.state = 'queued' AND jobs.account > waiting.account)
+        SELECT (SELECT jobs.account FROM jobs WHERE jobs.pool = :pool AND jobs.state = 'queued'
+            AND jobs.account > waiting.account ORDER BY jobs.account LIMIT 1)
         FROM waiting WHERE waiting.account IS NOT NULL)
-    SELECT waiting.account, head.rank, head.turn,
+    SELECT account,
+        (SELECT jobs.rank FROM jobs WHERE jobs.pool = :pool AND jobs.state = 'queued'
+            AND jobs.account = waiting.account ORDER BY jobs.rank, jobs.id LIMIT 1) AS rank,
+        (SELECT jobs.turn FROM jobs WHERE jobs.pool = :pool AND jobs.state = 'queued'
+            AND jobs.account = waiting.account ORDER BY jobs.rank, jobs.id LIMIT 1) AS turn,
         (SELECT COUNT(*) FROM claims WHERE claims.account = waiting.account
             AND claims.pool = :pool AND claims.finished_at IS NULL) AS active,
         (SELECT COUNT(*) FROM claims WHERE claims.account = waiting.account
             AND claims.finished_at IS NULL) AS active_everywhere,
         COALESCE((SELECT served_turn FROM shares WHERE shares.pool = :pool
             AND shares.account = waiting.account), -1) AS served_turn
-    FROM waiting JOIN jobs AS head ON head.id = (
-        SELECT first.id FROM jobs AS first WHERE first.pool = :pool AND first.state = 'queued'
-            AND first.account = waiting.account ORDER BY first.rank, first.id LIMIT 1)"""
+    FROM waiting WHERE account IS NOT NULL"""
 ADD_ACCOUNT = "INSERT INTO accounts (account) VALUES (:account) ON CONFLICT DO NOTHING"
 LOCK_ACCOUNT = "SELECT account FROM accounts WHERE account = :account {lock}"
 COUNT_ACTIVE = """SELECT COUNT(*) AS active FROM claims
