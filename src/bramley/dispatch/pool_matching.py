@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PoolLabels:
-    """The labels of one pool: those that select it, and those that jobs may have besides."""
+    """The labels of one pool: those that select it, and those that jobs may have in addition."""
 
     pool: str
     dispatch_label: str
@@ -38,24 +38,24 @@ class Route:
 
 def route(labels: Sequence[str], pools: Sequence[PoolLabels], *, priority: int = 0) -> Route:
     """Return the only pool that accepts a job with these labels, or the reason why there is none."""
-    wanted = _lower(labels)
-    matching = sorted(pool.pool for pool in pools if pool.accepts(wanted))
+    requested = _lower(labels)
+    matching = sorted(pool.pool for pool in pools if pool.accepts(requested))
     if len(matching) == 1:
         return Route(matching[0], priority=priority)
     if matching:
         return Route("", f"the pools {' and '.join(matching)} both match; change a dispatchLabel")
-    return Route("", _mismatch(wanted, pools))
+    return Route("", _mismatch(requested, pools))
 
 
-def _mismatch(wanted: frozenset[str], pools: Sequence[PoolLabels]) -> str:
+def _mismatch(requested: frozenset[str], pools: Sequence[PoolLabels]) -> str:
     for pool in sorted(pools, key=lambda pool: pool.pool):
-        if wanted & pool.selectors:
-            unknown = sorted(wanted - pool.selectors - _lower(pool.runner_labels))
+        if requested & pool.selectors:
+            unknown = sorted(requested - pool.selectors - _lower(pool.runner_labels))
             hint = _suggestion(unknown, _lower(pool.runner_labels))
             return f"pool {pool.pool} does not have the label {', '.join(unknown)}{hint}"
     selectors = frozenset[str]().union(*(pool.selectors for pool in pools))
-    hint = _suggestion(sorted(wanted), selectors)
-    return f"no pool has a dispatchLabel among {', '.join(sorted(wanted)) or 'no labels'}{hint}"
+    hint = _suggestion(sorted(requested), selectors)
+    return f"no pool has a dispatchLabel among {', '.join(sorted(requested)) or 'no labels'}{hint}"
 
 
 def _suggestion(unknown: Iterable[str], known: Iterable[str]) -> str:

@@ -127,7 +127,7 @@ class SqliteDatabase:
             if group:
                 self._run_group(group)
             for request in group:
-                # The loop is closed if the process is ending; then nobody waits for the result.
+                # The loop is closed if the process is ending; then no caller waits for the result.
                 with contextlib.suppress(RuntimeError):
                     request.loop.call_soon_threadsafe(self._report, request)
 
