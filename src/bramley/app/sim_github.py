@@ -101,7 +101,7 @@ async def serving(served: Application, bound: socket.socket) -> AsyncIterator[No
         log_config=None,
         access_log=False,
         server_header=False,
-        # The application sends the date of its own clock.
+        # The application sends the date of the simulated clock.
         date_header=False,
         timeout_graceful_shutdown=1,
     )

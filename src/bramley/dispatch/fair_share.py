@@ -2,7 +2,7 @@
 
 An account's share is the number of its Pods, with one more, divided by its weight; the smallest share is served first: one job of a second
 account gets the next Pod, however many jobs another account has queued. Time alone does not change that order. An account that
-waits while others are served gains one Pod for each `TURNS_PER_POD` claims, so a stream of new accounts starves nobody.
+waits while others are served gains one Pod for each `TURNS_PER_POD` claims, so a stream of new accounts starves no account.
 
 Within an account, jobs are ordered by `rank`: the time they were queued, earlier by `PRIORITY_STEP` for each level of priority.
 A job of low priority is therefore delayed by a bounded time only, and the order can be read from an index.

@@ -2,7 +2,7 @@
 
 A report is a `workflow_job` event or what a query of GitHub returned. Reports arrive in any order, repeated or not at all, so
 `merge` is commutative, associative and idempotent: the same set of reports always gives the same facts. A job is identified by
-GitHub's workflow job id; another attempt of a run has jobs with ids of its own.
+GitHub's workflow job id; another attempt of a run has jobs with other ids.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ MIN_KEY_BITS = 2048
 
 _EXPECTED = "expected the RSA private key of a GitHub App (PKCS#1 or PKCS#8 PEM)"
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]{1,40})-----(.*?)-----END \1-----", re.DOTALL)
-# OpenSSL writes the curve in a block of its own before the key.
+# OpenSSL writes the curve in a separate block before the key.
 _SKIPPED_BLOCKS = {"EC PARAMETERS"}
 _RSA_BLOCKS = {"RSA PRIVATE KEY", "PRIVATE KEY"}
 _OTHER_BLOCKS = {

@@ -75,7 +75,7 @@ class RollSignals:
 
     first_polls: Mapping[str, datetime] = field(default_factory=dict)
     jobs: Mapping[str, JobCounts] = field(default_factory=dict)
-    # Whether dispatch has not been asked yet, so that nothing is known; this is not the same as signals that are missing.
+    # Whether the first request to dispatch has not ended yet, so that nothing is known; this is not the same as signals that are missing.
     is_awaited: bool = False
 
 
@@ -103,7 +103,7 @@ def judge_canaries(trial: Trial) -> Judgement:
     if trial.failures >= EXITS_TO_REJECT:
         return Judgement(Verdict.EXITED, _exits(trial))
     if trial.signals is not None and trial.signals.is_awaited:
-        return Judgement(Verdict.PENDING, "dispatch was not asked yet which runners have polled")
+        return Judgement(Verdict.PENDING, "waiting for the first report of dispatch about polls")
     good = [pod for pod in trial.pods if _is_good(pod, trial)]
     result = Judgement(Verdict.PENDING)
     if len(good) >= trial.count:

@@ -346,7 +346,7 @@ def _with_boots(rollout: Rollout, observed: Observed) -> Rollout:
         is_counted = pod.is_alive and pod.image == rollout.last_good and not is_recorded
         if is_counted and measured is not None and pod.ready_changed_at is not None:
             boots.append((pod.ready_changed_at, measured))
-    # Nobody would wait for a longer one: the Pod was not Ready in between, before the controller saw it.
+    # No canary may take longer: the Pod was not Ready in between, before the controller saw it.
     longest = pool.spec.rollout.canary.timeout_seconds
     new = [seconds for _, seconds in sorted(boots) if seconds <= longest]
     kept = (*(() if is_new else rollout.boots), *new)

@@ -284,7 +284,7 @@ class ImageManager:
             await self.puller.fetch(spec)
         except (errors.BramleyError, asyncio.CancelledError) as error:
             self.store.drop_pending(pull.image)
-            # A subclass has a cause of its own, such as a full disk.
+            # A subclass names another cause, such as a full disk.
             if forbidden is not None and type(error) is TartFailed:
                 raise SecretForbidden(f"{forbidden}. Without credentials: {error}") from error
             raise

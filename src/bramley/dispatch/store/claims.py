@@ -101,7 +101,7 @@ def _within_limit(account: str, policy: Policy) -> Operation[bool]:
 
 
 def stamp(handle: int, runner_name: str, now: datetime) -> Operation[bool]:
-    """Record that the Pod has its owner label, and the name of its runner before GitHub is asked for one."""
+    """Record that the Pod has its owner label, and the name of its runner before it is requested from GitHub."""
     done = yield from first(
         sql.STAMP, handle=handle, runner_name=runner_name, now=milliseconds(now)
     )

@@ -1,6 +1,6 @@
 """The store's database in PostgreSQL, for several replicas.
 
-A few connections run operations, each in a transaction of its own; one more listens for the wake-ups of all replicas. Every
+A few connections run operations, each in its transaction; one more listens for the wake-ups of all replicas. Every
 statement has a timeout. Lost connections are opened again with backoff; a transaction is repeated only if PostgreSQL reports that
 it was rolled back.
 """

@@ -122,7 +122,7 @@ def roll_signals(pool: str, since: datetime) -> Operation[RollSignals]:
 
 
 def delete_expired(now: datetime, *, batch: int = 1000) -> Operation[int]:
-    """Delete a batch of jobs that ended before the retention, and what is older besides; return the number of jobs."""
+    """Delete a batch of jobs that ended before the retention, and other rows of that age; return the number of jobs."""
     before = milliseconds(now - RETENTION)
     expired = yield from rows(sql.EXPIRED_JOBS, before=before, max=batch)
     for row in expired:

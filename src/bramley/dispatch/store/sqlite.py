@@ -1,6 +1,6 @@
 """The store's database in one SQLite file, for one process.
 
-One thread has the only writing connection. Operations that wait are committed together, each in a savepoint of its own, so that
+One thread has the only writing connection. Operations that wait are committed together, each in its savepoint, so that
 one `fsync` serves many and a failed operation undoes only itself. The file holds JIT configs and is readable by its owner only.
 """
 
@@ -233,7 +233,7 @@ def _back_up(source: Path, target: Path) -> None:
     unfinished.unlink(missing_ok=True)
     os.close(os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     try:
-        # A read transaction of its own: the copy is one state of the database, and writers go on.
+        # In a separate read transaction: the copy is one state of the database, and writers continue.
         with (
             contextlib.closing(
                 sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True)
