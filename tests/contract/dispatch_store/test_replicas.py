@@ -52,8 +52,9 @@ async def test_a_store_continues_after_a_crash_of_postgresql(postgres: PostgresS
         await enqueue(store, 1, 2)
         first = await claimed(store, 1)
         with store.wakeups.waiting("macos") as waiter:
-            await asyncio.to_thread(postgres.restart)
+            # Before the restart: the listener may connect again before the command that restarts the server returns.
             waiter.reset()
+            await asyncio.to_thread(postgres.restart)
             # The listener connects again and wakes all polls, since notifications may have been lost.
             await asyncio.wait_for(waiter.wait(), 20)
 
