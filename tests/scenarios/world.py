@@ -21,6 +21,7 @@ from bramley.api.meta import ObjectMeta, OwnerReference
 from bramley.api.names import labels
 from bramley.api.runner_pool import RunnerPool, RunnerPoolSpec
 from bramley.app import embedded
+from bramley.base.secret import Secret
 from bramley.kube.client import Client
 from bramley.runtime.cache import Cache
 from bramley.runtime.controller import Controller
@@ -91,6 +92,8 @@ class World:
     api: embedded.Api
     kube: Client
     client: Callable[[], Client]
+    # Of an administrator.
+    token: Secret
 
     async def pool(self, name: str, *, replicas: int) -> RunnerPool:
         spec = RunnerPoolSpec(
@@ -141,7 +144,7 @@ async def a_world(seed: int = 0) -> AsyncIterator[World]:
         async with client() as kube:
             for manifest in crds.manifests():
                 await kube.create_wire(CustomResourceDefinition.resource, manifest)
-            yield World(api, kube, client)
+            yield World(api, kube, client, token)
 
 
 @asynccontextmanager

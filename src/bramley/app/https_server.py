@@ -131,14 +131,14 @@ def _is_stream(scope: Message) -> bool:
 
 
 class HttpsServer:
-    """Serves one application on one socket."""
+    """Serves one application on one socket; without a context over plain HTTP, for servers behind an Ingress."""
 
     def __init__(
         self,
         application: Application,
         *,
         bound: socket.socket,
-        context: ssl.SSLContext,
+        context: ssl.SSLContext | None,
         drain: timedelta,
         bounds: ConnectionBounds | None = None,
     ) -> None:
@@ -197,7 +197,9 @@ class HttpsServer:
         self._server.force_exit = True
 
 
-def _config(application: Application, context: ssl.SSLContext, drain: timedelta) -> uvicorn.Config:
+def _config(
+    application: Application, context: ssl.SSLContext | None, drain: timedelta
+) -> uvicorn.Config:
     # uvicorn's start and stop messages duplicate ours.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     return uvicorn.Config(
@@ -213,5 +215,5 @@ def _config(application: Application, context: ssl.SSLContext, drain: timedelta)
         server_header=False,
         timeout_keep_alive=int(KEEP_ALIVE.total_seconds()),
         timeout_graceful_shutdown=max(1, int(drain.total_seconds())),
-        ssl_context_factory=lambda _config, _default: context,
+        ssl_context_factory=None if context is None else lambda _config, _default: context,
     )

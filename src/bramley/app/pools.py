@@ -1,6 +1,6 @@
 """The pool controllers of `bramley up`: they run in its process, on a sample pool that uses the simulated Macs.
 
-There is no dispatch server yet, so runners get no jobs, and the controller itself deletes the idle Pods that a roll drains.
+They use the dispatch server of the same process, if there is one: it drains the idle Pods of a roll.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
 from bramley.runners import controllers
+from bramley.runners.dispatch_client import DispatchClient, DispatchSettings
+from bramley.runners.pod_template import TemplateSettings
 from bramley.runtime.manager import Manager, ManagerSettings
 
 logger = log.get(__name__)
@@ -68,6 +70,9 @@ class PoolControllers:
     # How many runners the sample pool gets, and the file that records that it was created; 0 creates none.
     sample_replicas: int = 0
     sample_mark: Path | None = None
+    # Where guests and controllers reach the dispatch server.
+    dispatch_url: str = ""
+    dispatch: DispatchSettings = field(default_factory=DispatchSettings)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     _stopping: bool = False
     _manager: Manager | None = None
@@ -95,7 +100,7 @@ class PoolControllers:
                 await asyncio.sleep(pause.total_seconds())
 
     async def _run(self) -> None:
-        async with self.connect() as kube:
+        async with self.connect() as kube, DispatchClient(self.dispatch) as dispatch:
             await install_definitions(kube)
             await self._create_sample(kube)
             registry = CollectorRegistry()
@@ -107,7 +112,12 @@ class PoolControllers:
                 settings=ManagerSettings(drain=_DRAIN, tune_gc=False),
             )
             controllers.add(
-                manager, controllers.Settings(NAMESPACE), clock=self.clock, registry=registry
+                manager,
+                controllers.Settings(NAMESPACE, TemplateSettings(self.dispatch_url)),
+                clock=self.clock,
+                registry=registry,
+                signals=dispatch if self.dispatch.scaling_signals_url else None,
+                sessions=dispatch if self.dispatch.sessions_url else None,
             )
             # `stop` may have been called before there was a manager to stop.
             if self._stopping:

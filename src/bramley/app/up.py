@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bramley.api.names import dispatch as names
 from bramley.app import apiserver
 from bramley.app.https_server import Stop
 from bramley.app.listen_address import Address
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from bramley.app.bootstrapped_macs import BootstrappedMacs
     from bramley.app.macs import Macs
     from bramley.app.pools import PoolControllers
+    from bramley.app.sample_dispatch import SampleDispatch
+    from bramley.kube.client import Client
 
 # Its file in the data folder records that the sample pool was created.
 _SAMPLE_MARK = ".sample-pool"
@@ -78,6 +81,8 @@ class Settings:
 
     server: apiserver.Settings
     macs: MacSettings
+    # Whether sample jobs are queued at the simulated GitHub.
+    sample_jobs: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +152,7 @@ async def serve(
     stop: Stop,
     clock: Clock,
 ) -> None:
-    """Serve until a stop is requested: pools and Macs stop first, then the server; a second request kills everything."""
+    """Serve until a stop is requested: pools, Macs and dispatch stop first, then the server; a second request kills everything."""
     server_stop, serving = Stop(), asyncio.Event()
 
     def started(address: Address) -> None:
@@ -171,14 +176,16 @@ async def serve(
 
 @dataclass(slots=True)
 class _Clients:
-    """What runs beside the server: the pool controllers, and the Macs unless there is nothing to start or remove."""
+    """What runs beside the server: pool controllers, dispatch, and the Macs unless there is nothing to start or remove."""
 
     pools: PoolControllers
+    dispatch: SampleDispatch
     macs: Macs | BootstrappedMacs | None
     _reconciling: asyncio.Task[None] | None = None
 
     async def run(self, stop: Stop, on_progress: Callable[[Progress], None]) -> None:
         async with asyncio.TaskGroup() as group:
+            dispatching = group.create_task(self.dispatch.run())
             self._reconciling = group.create_task(self.pools.run())
             if self.macs is not None:
                 group.create_task(self.macs.run(on_progress))
@@ -188,8 +195,12 @@ class _Clients:
             await asyncio.wait((self._reconciling,))
             if self.macs is not None:
                 self.macs.stop()
+            self.dispatch.stop()
+            await asyncio.wait((dispatching,))
 
     def kill(self) -> None:
+        self.dispatch.stop()
+        self.dispatch.stop()
         if self._reconciling is not None:
             self._reconciling.cancel()
         if self.macs is not None:
@@ -197,17 +208,29 @@ class _Clients:
 
 
 def _clients(settings: Settings, clock: Clock) -> _Clients:
+    from bramley.app import sample_dispatch
     from bramley.app.pools import PoolControllers
     from bramley.kube import config_loader
 
+    def connect() -> Client:
+        return config_loader.connect(settings.server.kubeconfig, clock=clock)
+
+    folder = settings.server.data_dir / sample_dispatch.FOLDER
+    addresses = sample_dispatch.reserve(folder, settings.server.kubeconfig)
+    dispatch = sample_dispatch.SampleDispatch(
+        folder, addresses, connect, clock, random.Random(), samples=settings.sample_jobs
+    )
     pools = PoolControllers(
-        lambda: config_loader.connect(settings.server.kubeconfig, clock=clock),
+        connect,
         clock,
         random.Random(),
         sample_replicas=settings.macs.count,
         sample_mark=settings.server.data_dir / _SAMPLE_MARK,
+        dispatch_url=addresses.dispatch_url + names.DISPATCH_PATH,
+        dispatch=addresses.client_settings(),
     )
-    return _Clients(pools, _macs(settings, clock) if settings.macs.has_work else None)
+    macs = _macs(settings, clock) if settings.macs.has_work else None
+    return _Clients(pools, dispatch, macs)
 
 
 def _macs(settings: Settings, clock: Clock) -> Macs | BootstrappedMacs:

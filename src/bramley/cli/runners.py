@@ -219,13 +219,13 @@ def _settings(values: Mapping[str, Any]) -> Settings:
             sessions_url=values["sessions_url"],
             token_file=values["token_file"] or (of_pod if of_pod.exists() else None),
         ),
-        probes=tuple(_probes(values)),
+        probes=tuple(probes(values)),
         leader_elect=values["leader_elect"],
         lease_namespace=values["leader_election_namespace"],
     )
 
 
-def _probes(values: Mapping[str, Any]) -> Iterator[ProbeSettings]:
+def probes(values: Mapping[str, Any]) -> Iterator[ProbeSettings]:
     """Yield the endpoints; metrics and health on the same address are one of them."""
     from bramley.runtime.probes import ProbeSettings
 

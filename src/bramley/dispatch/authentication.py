@@ -1,0 +1,214 @@
+"""Who calls: runner Pods by tokens with dispatch's audience, controllers and people by tokens of the API server.
+
+Tokens are reviewed by the API server. The result of a Pod's token is cached until the token expires, because the Pod and its
+ServiceAccount are looked up for each request; others are cached for a minute. Only hashes of tokens are kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+import msgspec
+
+from bramley.api.auth import TokenReview, TokenReviewSpec, TokenReviewStatus, UserInfo
+from bramley.api.authorization import (
+    ResourceAttributes,
+    SubjectAccessReview,
+    SubjectAccessReviewSpec,
+)
+from bramley.api.meta import to_wire
+from bramley.api.names import dispatch
+from bramley.api.runner_pool import RunnerPool
+from bramley.base import errors, jwt_claims
+from bramley.base.clock import Clock
+from bramley.base.secret import Secret
+from bramley.kube.client import Client
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+MAX_TOKEN_CHARACTERS = 8 * 1024
+_MAX_CACHED = 20_000
+_CALLER_LIFE = timedelta(minutes=1)
+# A refused token is not reviewed again for this long: a guest that repeats it must not cost a review per request.
+_REFUSAL_LIFE = timedelta(seconds=10)
+_SERVICE_ACCOUNT = "system:serviceaccount:"
+_POD_NAME, _POD_UID = (
+    "authentication.kubernetes.io/pod-name",
+    "authentication.kubernetes.io/pod-uid",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerIdentity:
+    """The Pod that a token is bound to; its ServiceAccount has the same name."""
+
+    namespace: str
+    pod_name: str
+    pod_uid: str
+
+
+class _Claims(msgspec.Struct):
+    exp: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    until: datetime
+    runner: RunnerIdentity | None = None
+    user: UserInfo | None = None
+
+
+@dataclass(slots=True)
+class Authentication:
+    """Authenticates and authorizes callers. Errors: Unauthorized, Forbidden, or Unavailable if the API server does not answer."""
+
+    kube: Client
+    namespace: str
+    clock: Clock
+    deadline: timedelta = timedelta(seconds=3)
+    _entries: OrderedDict[tuple[str, bytes], _Entry] = field(default_factory=OrderedDict)
+    _rights: OrderedDict[tuple[str, str, str], tuple[datetime, bool]] = field(
+        default_factory=OrderedDict
+    )
+
+    async def runner(self, header: str | None) -> RunnerIdentity:
+        """Return the runner Pod of an Authorization header."""
+        token = bearer(header)
+        entry = self._cached("runner", token)
+        if entry is None:
+            status = await self._review(token, [dispatch.TOKEN_AUDIENCE])
+            identity = self._runner_of(status)
+            until = self._until(token) if identity else self.clock.now() + _REFUSAL_LIFE
+            entry = self._remember("runner", token, _Entry(until, runner=identity))
+        if entry.runner is None:
+            raise errors.Unauthorized("the token is not one of a runner Pod")
+        return entry.runner
+
+    def refuse(self, header: str | None) -> None:
+        """Refuse a runner's token for a while without a review, because its Pod or ServiceAccount does not exist."""
+        try:
+            token = bearer(header)
+        except errors.Unauthorized:
+            return
+        self._remember("runner", token, _Entry(self.clock.now() + _REFUSAL_LIFE))
+
+    async def caller(self, header: str | None, verb: str, subresource: str = "") -> UserInfo:
+        """Return the user of an Authorization header who may use this verb on the RunnerPools of the namespace."""
+        token = bearer(header)
+        entry = self._cached("user", token)
+        if entry is None:
+            status = await self._review(token, [])
+            user = status.user if status.authenticated else None
+            life = _CALLER_LIFE if user else _REFUSAL_LIFE
+            until = min(self._until(token), self.clock.now() + life)
+            entry = self._remember("user", token, _Entry(until, user=user))
+        if entry.user is None:
+            raise errors.Unauthorized("the token is not valid for the API server")
+        if not await self._is_allowed(entry.user, verb, subresource):
+            resource = f"runnerpools/{subresource}" if subresource else "runnerpools"
+            raise errors.Forbidden(
+                f"{entry.user.username} may not {verb} {resource} in namespace {self.namespace}"
+            )
+        return entry.user
+
+    def _runner_of(self, status: TokenReviewStatus) -> RunnerIdentity | None:
+        if not status.authenticated or status.error:
+            return None
+        # A server that does not know audiences returns none; such a token could be one for the API server itself.
+        if dispatch.TOKEN_AUDIENCE not in status.audiences:
+            return None
+        user = status.user
+        namespace, _, name = user.username.removeprefix(_SERVICE_ACCOUNT).partition(":")
+        pod_name, pod_uid = _first(user, _POD_NAME), _first(user, _POD_UID)
+        is_runner = user.username.startswith(_SERVICE_ACCOUNT) and namespace == self.namespace
+        if not is_runner or pod_name != name or not pod_uid:
+            return None
+        return RunnerIdentity(namespace, pod_name, pod_uid)
+
+    async def _review(self, token: Secret, audiences: list[str]) -> TokenReviewStatus:
+        review = TokenReview(spec=TokenReviewSpec(token=token.reveal(), audiences=audiences))
+        body = to_wire(review)
+        created = await self.kube.within(self.deadline).create_wire(TokenReview.resource, body)
+        return msgspec.convert(created.get("status", {}), TokenReviewStatus)
+
+    async def _is_allowed(self, user: UserInfo, verb: str, subresource: str) -> bool:
+        key = (user.username, verb, subresource)
+        now = self.clock.now()
+        known = self._rights.get(key)
+        if known is not None and known[0] > now:
+            return known[1]
+        attributes = ResourceAttributes(
+            verb=verb,
+            group=RunnerPool.resource.group,
+            resource=RunnerPool.resource.plural,
+            subresource=subresource,
+            namespace=self.namespace,
+        )
+        extra = {name: values or [] for name, values in user.extra.items()}
+        spec = SubjectAccessReviewSpec(
+            user=user.username,
+            groups=user.groups,
+            uid=user.uid,
+            extra=extra,
+            resource_attributes=attributes,
+        )
+        body = to_wire(SubjectAccessReview(spec=spec))
+        created = await self.kube.within(self.deadline).create_wire(
+            SubjectAccessReview.resource, body
+        )
+        allowed = bool(created.get("status", {}).get("allowed"))
+        _put(self._rights, key, (now + _CALLER_LIFE, allowed))
+        return allowed
+
+    def _cached(self, kind: str, token: Secret) -> _Entry | None:
+        key = (kind, _digest(token))
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if entry.until <= self.clock.now():
+            del self._entries[key]
+            return None
+        self._entries.move_to_end(key)
+        return entry
+
+    def _remember(self, kind: str, token: Secret, entry: _Entry) -> _Entry:
+        _put(self._entries, (kind, _digest(token)), entry)
+        return entry
+
+    def _until(self, token: Secret) -> datetime:
+        claims = jwt_claims.decode(token.reveal(), _Claims)
+        now = self.clock.now()
+        # A token without an expiry is reviewed again every minute.
+        if claims is None or not 0 < claims.exp < 2**40:
+            return now + _CALLER_LIFE
+        return datetime.fromtimestamp(claims.exp, tz=UTC)
+
+
+def bearer(header: str | None) -> Secret:
+    """Return the token of an Authorization header; existing pollers also write `bearer`."""
+    scheme, _, token = (header or "").partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise errors.Unauthorized("the request has no bearer token")
+    if len(token) > MAX_TOKEN_CHARACTERS:
+        raise errors.Unauthorized("the token is too long")
+    return Secret(token)
+
+
+def _digest(token: Secret) -> bytes:
+    return hashlib.sha256(token.reveal().encode()).digest()
+
+
+def _first(user: UserInfo, name: str) -> str:
+    values = user.extra.get(name) or []
+    return values[0] if values else ""
+
+
+def _put(entries: OrderedDict[K, V], key: K, value: V) -> None:
+    entries[key] = value
+    while len(entries) > _MAX_CACHED:
+        entries.popitem(last=False)
