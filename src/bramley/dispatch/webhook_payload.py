@@ -106,7 +106,7 @@ def identifier(field: str, text: str) -> str:
         raise BadRequest(f"{field} is empty")
     if len(text) > MAX_IDENTIFIER:
         raise BadRequest(f"{field} has {len(text)} characters, the limit is {MAX_IDENTIFIER}")
-    if any(_is_control(character) for character in text):
+    if any(is_control(character) for character in text):
         raise BadRequest(f"{field} has control characters")
     return text
 
@@ -114,13 +114,14 @@ def identifier(field: str, text: str) -> str:
 def shown(text: str | None) -> str:
     """Return the text cut to the limit, with control characters replaced."""
     cut = (text or "")[:MAX_SHOWN]
-    return "".join("\ufffd" if _is_control(character) else character for character in cut)
+    return "".join("\ufffd" if is_control(character) else character for character in cut)
 
 
 def _optional(field: str, text: str | None) -> str:
     return identifier(field, text) if text else ""
 
 
-def _is_control(character: str) -> bool:
+def is_control(character: str) -> bool:
+    """Return whether a character changes how text is shown, instead of being shown."""
     # Also format characters, which reverse the direction of text, and surrogates, which no database stores.
     return unicodedata.category(character) in {"Cc", "Cf", "Cs"}

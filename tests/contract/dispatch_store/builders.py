@@ -60,7 +60,9 @@ async def minted(store: Store, number: int, *, image: str = "image:1") -> Claim:
     claim = await store.claim(a_pod(number, image), "macos", NOW)
     assert claim is not None
     assert await store.stamp(claim.handle, f"gh-{number}", NOW)
-    assert await store.mint(claim.handle, Secret(f"jit-{number}"), 100 + number, NOW)
+    assert await store.mint(
+        claim.handle, f"gh-{number}", Secret(f"jit-{number}"), 100 + number, NOW
+    )
     return claim
 
 

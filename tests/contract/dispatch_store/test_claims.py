@@ -59,20 +59,30 @@ async def test_the_jit_config_is_deleted_when_the_runner_is_online(store: Store)
     assert await store.runner_online(claim.handle, NOW)
     assert not await store.runner_online(claim.handle, NOW)
 
-    again = await claimed(store, 1)
-    assert again.jit is None
-    assert again.online_at == NOW
+    found = await store.find_claim("uid-1")
+    assert found is not None
+    assert found.jit is None
+    assert found.online_at == NOW
+
+
+async def test_a_pod_whose_runner_was_online_is_gone(store: Store) -> None:
+    await enqueue(store, 1, 2)
+    claim = await minted(store, 1)
+    await store.runner_online(claim.handle, NOW)
+
+    with pytest.raises(Gone, match="runner-1"):
+        await store.claim(a_pod(1), "macos", NOW)
 
 
 async def test_no_jit_config_is_stored_before_the_stamp_or_twice(store: Store) -> None:
     await enqueue(store, 1)
     claim = await claimed(store, 1)
 
-    assert not await store.mint(claim.handle, Secret("early"), 1, NOW)
+    assert not await store.mint(claim.handle, "", Secret("early"), 1, NOW)
     assert await store.stamp(claim.handle, "gh-1", NOW)
     assert not await store.stamp(claim.handle, "gh-2", NOW)
-    assert await store.mint(claim.handle, Secret("jit"), 1, NOW)
-    assert not await store.mint(claim.handle, Secret("late"), 1, NOW)
+    assert await store.mint(claim.handle, "gh-1", Secret("jit"), 1, NOW)
+    assert not await store.mint(claim.handle, "gh-1", Secret("late"), 1, NOW)
 
 
 async def test_a_stale_handle_changes_nothing(store: Store) -> None:
@@ -84,7 +94,7 @@ async def test_a_stale_handle_changes_nothing(store: Store) -> None:
     assert new.job_id == old.job_id
     assert new.generation > old.generation
     assert not await store.stamp(old.handle, "gh-1", NOW)
-    assert not await store.mint(old.handle, Secret("late"), 1, NOW)
+    assert not await store.mint(old.handle, "gh-1", Secret("late"), 1, NOW)
     assert not await store.release(old.handle, "again", NOW)
     assert await state_of(store, 1) == State.CLAIMED
     assert await store.stamp(new.handle, "gh-2", NOW)

@@ -62,6 +62,11 @@ async def poll(store: Store, number: int, handed_out: dict[str, set[int | None]]
     try:
         claim = await store.claim(a_pod(number), "macos", NOW)
     except Gone:
+        # Its runner was online, and runs its job whatever happens to the server.
+        online = await store.find_claim(a_pod(number).uid)
+        assert online is not None
+        if online.ended_at is None:
+            await run_job(store, online)
         return
     if claim is None:
         return
@@ -79,7 +84,7 @@ async def serve(store: Store, claim: Claim) -> None:
     if claim.stamped_at is None:
         assert await store.stamp(claim.handle, f"gh-{claim.pod.name}", NOW)
     if claim.minted_at is None:
-        assert await store.mint(claim.handle, Secret("jit"), 1, NOW)
+        assert await store.mint(claim.handle, f"gh-{claim.pod.name}", Secret("jit"), 1, NOW)
 
 
 async def run_job(store: Store, claim: Claim) -> None:

@@ -7,8 +7,8 @@ import pytest
 from bramley.base.errors import NotFound
 from bramley.dispatch.fair_share import Policy
 from bramley.dispatch.jobs import Phase, State
-from bramley.dispatch.store.records import ImageJobs, JobFilter, ScalingSignals
-from bramley.dispatch.store.reports import MAX_LISTED, RETENTION, p95_concurrency
+from bramley.dispatch.store.records import MAX_LISTED, ImageJobs, JobFilter, ScalingSignals
+from bramley.dispatch.store.reports import RETENTION, p95_concurrency
 from bramley.dispatch.store.store import Store
 from tests.contract.dispatch_store.builders import (
     NOW,

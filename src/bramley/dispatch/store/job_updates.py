@@ -53,9 +53,8 @@ def _store(row: Row, facts: Report, state: State, route: Route, now: datetime) -
     pool = row["pool"] or route.pool
     priority = row["priority"] if is_routed else route.priority
     turn = row["turn"]
-    if state == State.QUEUED and row["state"] != State.QUEUED:
-        turns = yield from first(sql.READ_TURNS, pool=pool)
-        turn = turns["turns"] if turns else 0
+    if state == State.QUEUED and (row["state"] != State.QUEUED or not is_routed):
+        turn = yield from _turns(pool)
     yield from rows(
         sql.UPDATE_JOB,
         **{name: value for name, value in report_values(facts).items() if name != "account"},
@@ -68,6 +67,38 @@ def _store(row: Row, facts: Report, state: State, route: Route, now: datetime) -
         now=milliseconds(now),
     )
     return pool
+
+
+def _turns(pool: str) -> Operation[int]:
+    row = yield from first(sql.READ_TURNS, pool=pool)
+    return int(row["turns"]) if row else 0
+
+
+def reroute(job_id: int, route: Route, now: datetime) -> Operation[State | None]:
+    """Give a job without a pool the pool of a route; return its state, or None if it ended, has a pool or gets none."""
+    row = yield from first(sql.LOCK_JOB, id=job_id)
+    if row is None or row["pool"] or State(row["state"]) in TERMINAL:
+        return None
+    yield from rows(
+        sql.ROUTE_JOB,
+        id=job_id,
+        pool=route.pool,
+        problem="" if route.pool else route.problem,
+        priority=route.priority,
+        rank=fair_share.rank(report_of(row).queued_at or now, route.priority),
+        turn=(yield from _turns(route.pool)),
+        now=milliseconds(now),
+    )
+    if not route.pool:
+        return None
+    if row["state"] == State.QUEUED:
+        yield from wake(route.pool)
+    return State(row["state"])
+
+
+def touch_job(job_id: int, now: datetime) -> Operation[None]:
+    """Record that a job which has not ended was compared with GitHub."""
+    yield from rows(sql.TOUCH_JOB, id=job_id, now=milliseconds(now))
 
 
 def _record_execution(facts: Report, now: datetime) -> Operation[None]:
@@ -85,6 +116,10 @@ def _record_execution(facts: Report, now: datetime) -> Operation[None]:
     )
     if claim is not None and claim["job_id"] != facts.job_id:
         yield from _exchange(claim, facts.job_id, now)
+    if claim is not None:
+        # Last, because the exchange locks another job, and jobs are locked before claims.
+        online_at = min(facts.started_at or now, now)
+        yield from rows(sql.RUNNER_ONLINE, handle=claim["handle"], now=milliseconds(online_at))
 
 
 def _exchange(executing: Row, job_id: int, now: datetime) -> Operation[None]:
@@ -139,8 +174,12 @@ def finish_claim(job_id: int, outcome: str, now: datetime) -> Operation[None]:
     # A Pod with a runner may still get another job from GitHub, so it is occupied until it stops.
     if claim["minted_at"] is None:
         yield from rows(sql.END_CLAIM, handle=claim["handle"], now=milliseconds(now))
-    # Jobs of this account may have waited for its limit, in any pool.
-    for row in (yield from rows(sql.QUEUES_OF_ACCOUNT, account=claim["account"])):
+    yield from wake_account(claim["account"])
+
+
+def wake_account(account: str) -> Operation[None]:
+    """Wake a poll of each pool where jobs of this account may have waited for its limit."""
+    for row in (yield from rows(sql.QUEUES_OF_ACCOUNT, account=account)):
         yield from wake(row["pool"])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from bramley.base.secret import Secret
 from bramley.dispatch.jobs import Phase, Report, State
 
 Row = Mapping[str, Any]
+MAX_LISTED = 1000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -100,6 +101,36 @@ class Timeline:
     execution: Execution | None
 
 
+@dataclass(frozen=True, slots=True)
+class LiveClaim:
+    """A claim whose job or Pod has not ended, and its job unless that is deleted."""
+
+    claim: Claim
+    job: Job | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolStats:
+    """The jobs of one pool; `queued` does not include those `withheld` by the limit of their account."""
+
+    pool: str
+    queued: int
+    oldest_queued_at: datetime | None  # of all queued jobs, also those withheld
+    withheld: int
+    claimed: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePosition:
+    """What is before a job in the queue of its pool; `active` counts claims whose job has not ended."""
+
+    ahead_of_account: int  # jobs of the same account that are served first
+    queued_in_pool: int
+    active_of_account: int  # in all pools, as its limit counts
+    active_in_pool: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingSignals:
     """The demand for the Pods of one pool."""
@@ -151,6 +182,16 @@ def optional_milliseconds(time: datetime | None) -> int | None:
 def moment(value: int) -> datetime:
     """Return a stored time."""
     return _EPOCH + value * _MILLISECOND
+
+
+def json_ids(ids: Iterable[int | None]) -> str:
+    """Return ids as the one parameter of a statement that reads several rows."""
+    return msgspec.json.encode([each for each in ids if each is not None]).decode()
+
+
+def page_size(limit: int) -> int:
+    """Return how many rows to read for a limit that a caller requested."""
+    return max(0, min(limit, MAX_LISTED))
 
 
 def _optional(value: int | None) -> datetime | None:

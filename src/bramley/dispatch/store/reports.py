@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from bramley.base.errors import NotFound
 from bramley.dispatch.fair_share import Policy
+from bramley.dispatch.jobs import State
 from bramley.dispatch.store import sql
 from bramley.dispatch.store.operations import Operation, first, rows
 from bramley.dispatch.store.records import (
+    Claim,
     ImageJobs,
     Job,
     JobFilter,
+    PoolStats,
+    QueuePosition,
     RollSignals,
+    Row,
     ScalingSignals,
     Timeline,
     claim_of,
     execution_of,
     job_of,
+    json_ids,
     milliseconds,
     moment,
+    page_size,
 )
 
 RETENTION = timedelta(days=30)
-MAX_LISTED = 1000
 # A session without an end is not counted for longer than a job may take.
 MAX_SESSION = timedelta(hours=6)
 _MINUTE_MS = 60_000
@@ -40,8 +47,32 @@ def jobs(selection: JobFilter) -> Operation[tuple[Job, ...]]:
         before_id=selection.before_id,
         pool=selection.pool,
         account=selection.account,
-        states="".join(f"|{state.value}|" for state in selection.states),
-        max=max(0, min(selection.limit, MAX_LISTED)),
+        states=_words(selection.states),
+        max=page_size(selection.limit),
+    )
+    return tuple(job_of(row) for row in found)
+
+
+def _words(states: Iterable[State]) -> str:
+    return "".join(f"|{state.value}|" for state in states)
+
+
+def unrouted_jobs(since: datetime, limit: int) -> Operation[tuple[Job, ...]]:
+    """Return jobs that have no pool, have not ended and changed since a time, by id."""
+    found = yield from rows(sql.UNROUTED_JOBS, since=milliseconds(since), max=page_size(limit))
+    return tuple(job_of(row) for row in found)
+
+
+def stale_jobs(
+    states: Sequence[State], before: datetime, after_id: int, limit: int
+) -> Operation[tuple[Job, ...]]:
+    """Return jobs in these states, not ended, that did not change since a time, by id."""
+    found = yield from rows(
+        sql.STALE_JOBS,
+        states=_words(states),
+        before=milliseconds(before),
+        after_id=after_id,
+        max=page_size(limit),
     )
     return tuple(job_of(row) for row in found)
 
@@ -57,6 +88,23 @@ def timeline(job_id: int) -> Operation[Timeline]:
         job_of(job),
         tuple(claim_of(row) for row in claims),
         execution_of(execution) if execution else None,
+    )
+
+
+def ended_timelines(since: datetime, after_id: int, limit: int) -> Operation[tuple[Timeline, ...]]:
+    """Return everything about the jobs that changed since a time, by id."""
+    jobs = yield from rows(
+        sql.JOBS_SINCE, since=milliseconds(since), after_id=after_id, max=page_size(limit)
+    )
+    ids = json_ids(row["id"] for row in jobs)
+    claims: dict[int, list[Claim]] = {}
+    for row in (yield from rows(sql.CLAIMS_OF_JOBS, ids=ids)):
+        claims.setdefault(row["job_id"], []).append(claim_of(row))
+    found = yield from rows(sql.EXECUTIONS_OF_JOBS, ids=ids)
+    executions = {row["job_id"]: execution_of(row) for row in found}
+    return tuple(
+        Timeline(job_of(row), tuple(claims.get(row["id"], ())), executions.get(row["id"]))
+        for row in jobs
     )
 
 
@@ -87,6 +135,53 @@ def scaling_signals(pool: str, policy: Policy, now: datetime) -> Operation[Scali
 def _admitted(account: str, queued: int, active: dict[str, int], policy: Policy) -> int:
     headroom = policy.headroom(account, active.get(account, 0))
     return queued if headroom is None else min(queued, headroom)
+
+
+def queue_stats(policy: Policy, now: datetime) -> Operation[tuple[PoolStats, ...]]:
+    """Return the jobs of each pool that has any which have not ended, or has claims."""
+    found = yield from rows(sql.OPEN_JOBS)
+    per_account = yield from rows(sql.ACTIVE_PER_ACCOUNT)
+    active = {row["account"]: row["active"] for row in per_account}
+    with_claims = yield from rows(sql.POOLS_WITH_CLAIMS)
+    groups: dict[str, list[Row]] = {row["pool"]: [] for row in with_claims}
+    for row in found:
+        groups.setdefault(row["pool"], []).append(row)
+    admitted = {
+        pool: sum(
+            _admitted(row["account"], row["jobs"], active, policy)
+            for row in group
+            if row["state"] == State.QUEUED
+        )
+        for pool, group in groups.items()
+    }
+    return tuple(
+        _pool_stats(pool, group, admitted[pool], now) for pool, group in sorted(groups.items())
+    )
+
+
+def _pool_stats(pool: str, group: Sequence[Row], admitted: int, now: datetime) -> PoolStats:
+    counts = Counter[str]()
+    for row in group:
+        counts[row["state"]] += row["jobs"]
+    times = [row["oldest"] for row in group if row["state"] == State.QUEUED]
+    # GitHub's clock may be ahead of ours.
+    oldest = min(times, default=None)
+    return PoolStats(
+        pool=pool,
+        queued=admitted,
+        oldest_queued_at=None if oldest is None else min(moment(oldest), now),
+        withheld=counts[State.QUEUED] - admitted,
+        claimed=counts[State.CLAIMED],
+        running=counts[State.RUNNING],
+    )
+
+
+def queue_position(job_id: int) -> Operation[QueuePosition]:
+    """Return what is before a job in the queue; raise NotFound for an unknown one."""
+    row = yield from first(sql.QUEUE_POSITION, id=job_id)
+    if row is None:
+        raise NotFound(f"job {job_id} is not known")
+    return QueuePosition(**row)
 
 
 def p95_concurrency(spans: Iterable[tuple[int, int | None]], now: datetime) -> int:
@@ -130,5 +225,8 @@ def delete_expired(now: datetime, *, batch: int = 1000) -> Operation[int]:
             yield from rows(statement, id=row["id"])
     yield from rows(sql.DELETE_CLAIMS, before=before, max=batch)
     yield from rows(sql.DELETE_DELIVERIES, before=before, max=batch)
-    yield from rows(sql.DELETE_PODS, before=before)
+    yield from rows(sql.DELETE_LOGS, before=before, max=batch)
+    # Accounts last: those with a share are kept.
+    for statement in (sql.DELETE_PODS, sql.DELETE_POOLS, sql.DELETE_SHARES, sql.DELETE_ACCOUNTS):
+        yield from rows(statement, before=before)
     return len(expired)

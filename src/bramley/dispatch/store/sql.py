@@ -35,6 +35,7 @@ SQLITE = Dialect(
         "skip_locked": "",
         "greatest": "max",
         "position": "instr",
+        "each_id": "json_each(:ids)",
     },
     r":\1",
 )
@@ -46,6 +47,7 @@ POSTGRES = Dialect(
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "greatest": "GREATEST",
         "position": "strpos",
+        "each_id": "json_array_elements_text(CAST(:ids AS json)) AS each_id(value)",
     },
     r"%(\1)s",
 )
@@ -70,10 +72,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX jobs_queue ON jobs (pool, account, rank, id) WHERE state = 'queued'",
         """CREATE INDEX jobs_ended ON jobs (updated_at)
             WHERE state = 'completed' OR state = 'cancelled'""",
-        "CREATE TABLE pools (pool TEXT PRIMARY KEY, turns BIGINT NOT NULL)",
+        """CREATE INDEX jobs_open ON jobs (updated_at)
+            WHERE state <> 'completed' AND state <> 'cancelled'""",
+        """CREATE TABLE pools (pool TEXT PRIMARY KEY, turns BIGINT NOT NULL,
+            used_at BIGINT NOT NULL)""",
         """CREATE TABLE shares (pool TEXT NOT NULL, account TEXT NOT NULL,
-            served_turn BIGINT NOT NULL, PRIMARY KEY (pool, account))""",
-        "CREATE TABLE accounts (account TEXT PRIMARY KEY)",
+            served_turn BIGINT NOT NULL, served_at BIGINT NOT NULL, PRIMARY KEY (pool, account))""",
+        "CREATE TABLE accounts (account TEXT PRIMARY KEY, added_at BIGINT NOT NULL)",
         """CREATE TABLE claims (
             handle {serial}, job_id BIGINT, generation BIGINT NOT NULL,
             pod_name TEXT NOT NULL, pod_uid TEXT NOT NULL, host TEXT NOT NULL,
@@ -86,7 +91,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE UNIQUE INDEX claims_live_job ON claims (job_id) WHERE finished_at IS NULL",
         "CREATE UNIQUE INDEX claims_runner ON claims (runner_name) WHERE runner_name <> ''",
         "CREATE INDEX claims_active ON claims (account, pool) WHERE finished_at IS NULL",
+        """CREATE INDEX claims_live ON claims (handle)
+            WHERE ended_at IS NULL OR finished_at IS NULL""",
         "CREATE INDEX claims_pod ON claims (pod_uid)",
+        "CREATE INDEX claims_by_pod_name ON claims (pod_name)",
         "CREATE INDEX claims_job ON claims (job_id)",
         "CREATE INDEX claims_by_time ON claims (pool, claimed_at)",
         """CREATE TABLE executions (
@@ -97,6 +105,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             pool TEXT NOT NULL, first_poll_at BIGINT NOT NULL)""",
         "CREATE INDEX pods_by_pool ON pods (pool)",
         "CREATE INDEX pods_by_name ON pods (pod_name)",
+        """CREATE TABLE logs (handle BIGINT PRIMARY KEY, content TEXT NOT NULL,
+            saved_at BIGINT NOT NULL)""",
+        "CREATE INDEX logs_saved ON logs (saved_at)",
     ),
 )
 
@@ -147,16 +158,31 @@ LIST_JOBS = """SELECT * FROM jobs
     WHERE id < :before_id AND (:pool = '' OR pool = :pool) AND (:account = '' OR account = :account)
         AND (:states = '' OR {position}(:states, '|' || state || '|') > 0)
     ORDER BY id DESC LIMIT :max"""
+ROUTE_JOB = """UPDATE jobs SET pool = :pool, problem = :problem, priority = :priority,
+        rank = :rank, turn = :turn, updated_at = :now
+    WHERE id = :id"""
+TOUCH_JOB = """UPDATE jobs SET updated_at = :now
+    WHERE id = :id AND state <> 'completed' AND state <> 'cancelled'"""
+UNROUTED_JOBS = """SELECT * FROM jobs WHERE state <> 'completed' AND state <> 'cancelled'
+        AND updated_at >= :since AND pool = '' ORDER BY id LIMIT :max"""
+STALE_JOBS = """SELECT * FROM jobs WHERE state <> 'completed' AND state <> 'cancelled'
+        AND updated_at < :before AND id > :after_id
+        AND {position}(:states, '|' || state || '|') > 0
+    ORDER BY id LIMIT :max"""
+JOBS_BY_ID = "SELECT * FROM jobs WHERE id IN (SELECT CAST(value AS BIGINT) FROM {each_id})"
+JOBS_SINCE = """SELECT * FROM jobs WHERE updated_at >= :since AND id > :after_id
+    ORDER BY id LIMIT :max"""
 
 # Claims.
 
 HAS_QUEUED = "SELECT 1 AS found FROM jobs WHERE pool = :pool AND state = 'queued' LIMIT 1"
 QUEUES_OF_ACCOUNT = """SELECT pool FROM pools WHERE EXISTS (SELECT 1 FROM jobs
     WHERE jobs.pool = pools.pool AND jobs.account = :account AND jobs.state = 'queued')"""
-ADD_POOL = "INSERT INTO pools (pool, turns) VALUES (:pool, 0) ON CONFLICT DO NOTHING"
+ADD_POOL = """INSERT INTO pools (pool, turns, used_at) VALUES (:pool, 0, :now)
+    ON CONFLICT DO NOTHING"""
 LOCK_POOL = "SELECT turns FROM pools WHERE pool = :pool {lock}"
 READ_TURNS = "SELECT turns FROM pools WHERE pool = :pool"
-NEXT_TURN = "UPDATE pools SET turns = turns + 1 WHERE pool = :pool"
+NEXT_TURN = "UPDATE pools SET turns = turns + 1, used_at = :now WHERE pool = :pool"
 # Jumps from account to account in the index and reads the first job of each, whatever the number of queued jobs. Without
 # MIN and joins, for which PostgreSQL reads the whole queue as long as it has no statistics of a new table.
 CANDIDATES = """WITH RECURSIVE waiting(account) AS (
@@ -178,7 +204,8 @@ CANDIDATES = """WITH RECURSIVE waiting(account) AS (
         COALESCE((SELECT served_turn FROM shares WHERE shares.pool = :pool
             AND shares.account = waiting.account), -1) AS served_turn
     FROM waiting WHERE account IS NOT NULL"""
-ADD_ACCOUNT = "INSERT INTO accounts (account) VALUES (:account) ON CONFLICT DO NOTHING"
+ADD_ACCOUNT = """INSERT INTO accounts (account, added_at) VALUES (:account, :now)
+    ON CONFLICT DO NOTHING"""
 LOCK_ACCOUNT = "SELECT account FROM accounts WHERE account = :account {lock}"
 COUNT_ACTIVE = """SELECT COUNT(*) AS active FROM claims
     WHERE account = :account AND finished_at IS NULL"""
@@ -191,25 +218,44 @@ ADD_CLAIM = """INSERT INTO claims (job_id, generation, pod_name, pod_uid, host, 
         account, claimed_at)
     VALUES (:job_id, :generation, :pod_name, :pod_uid, :host, :image, :pool, :account, :now)
     RETURNING *"""
-SERVED = """INSERT INTO shares (pool, account, served_turn) VALUES (:pool, :account, :turn)
-    ON CONFLICT (pool, account) DO UPDATE SET served_turn = excluded.served_turn"""
+SERVED = """INSERT INTO shares (pool, account, served_turn, served_at)
+    VALUES (:pool, :account, :turn, :now)
+    ON CONFLICT (pool, account) DO UPDATE SET served_turn = excluded.served_turn,
+        served_at = excluded.served_at"""
 CLAIM_OF_POD = "SELECT * FROM claims WHERE pod_uid = :pod_uid ORDER BY handle DESC LIMIT 1"
 READ_CLAIM = "SELECT * FROM claims WHERE handle = :handle"
 CLAIMS_OF_JOB = "SELECT * FROM claims WHERE job_id = :job_id ORDER BY handle"
+CLAIMS_OF_JOBS = """SELECT * FROM claims
+    WHERE job_id IN (SELECT CAST(value AS BIGINT) FROM {each_id}) ORDER BY handle"""
+LIVE_CLAIMS = """SELECT * FROM claims WHERE (ended_at IS NULL OR finished_at IS NULL)
+    AND handle > :after_handle ORDER BY handle LIMIT :max"""
+NEWEST_OF_POD_NAME = """SELECT * FROM claims WHERE pod_name = :pod_name
+    ORDER BY handle DESC LIMIT 1"""
 CLAIM_HOLDING = "SELECT * FROM claims WHERE job_id = :job_id AND finished_at IS NULL"
 CLAIM_OF_RUNNER = """SELECT * FROM claims WHERE runner_name = :runner_name
     AND runner_name <> '' AND account = :account"""
 STAMP = """UPDATE claims SET stamped_at = :now, runner_name = :runner_name
     WHERE handle = :handle AND finished_at IS NULL AND stamped_at IS NULL RETURNING handle"""
-MINT = """UPDATE claims SET minted_at = :now, jit = :jit, runner_id = :runner_id
+# Compares the name: only one of two requests that found the same unanswered stamp may continue.
+RESTAMP = """UPDATE claims SET stamped_at = :now, runner_name = :new_name
     WHERE handle = :handle AND finished_at IS NULL AND ended_at IS NULL
+        AND runner_name = :old_name AND stamped_at IS NOT NULL AND minted_at IS NULL
+    RETURNING handle"""
+MINT = """UPDATE claims SET minted_at = :now, jit = :jit, runner_id = :runner_id
+    WHERE handle = :handle AND runner_name = :runner_name
+        AND finished_at IS NULL AND ended_at IS NULL
         AND stamped_at IS NOT NULL AND minted_at IS NULL RETURNING handle"""
-RUNNER_ONLINE = """UPDATE claims SET online_at = :now, jit = NULL
+# GitHub's times are whole seconds, and may be before ours.
+RUNNER_ONLINE = """UPDATE claims SET online_at = {greatest}(minted_at, :now), jit = NULL
     WHERE handle = :handle AND minted_at IS NOT NULL AND online_at IS NULL RETURNING handle"""
 FINISH_CLAIM = """UPDATE claims SET finished_at = :now, outcome = :outcome
     WHERE handle = :handle AND finished_at IS NULL RETURNING job_id"""
 END_CLAIM = """UPDATE claims SET ended_at = COALESCE(ended_at, :now), jit = NULL
     WHERE handle = :handle"""
+FINISH_AND_END_CLAIM = """UPDATE claims SET
+        outcome = CASE WHEN finished_at IS NULL THEN :outcome ELSE outcome END,
+        finished_at = COALESCE(finished_at, :now), ended_at = COALESCE(ended_at, :now), jit = NULL
+    WHERE handle = :handle AND (finished_at IS NULL OR ended_at IS NULL) RETURNING account"""
 SET_CLAIMED_JOB = """UPDATE claims SET job_id = :job_id, finished_at = NULL, outcome = ''
     WHERE handle = :handle"""
 CLAIMS_OF_POD_NAME = """SELECT * FROM claims WHERE pod_name = :pod_name
@@ -226,6 +272,15 @@ ADD_EXECUTION = """INSERT INTO executions (job_id, runner_name, handle, started_
 END_EXECUTION = """UPDATE executions SET ended_at = :ended_at, conclusion = :conclusion
     WHERE job_id = :job_id"""
 READ_EXECUTION = "SELECT * FROM executions WHERE job_id = :job_id"
+EXECUTIONS_OF_JOBS = """SELECT * FROM executions
+    WHERE job_id IN (SELECT CAST(value AS BIGINT) FROM {each_id})"""
+SAVE_LOG = """INSERT INTO logs (handle, content, saved_at)
+    SELECT handle, :content, :now FROM claims WHERE handle = :handle
+    ON CONFLICT (handle) DO UPDATE SET content = excluded.content, saved_at = excluded.saved_at"""
+LOG_OF_JOB = """SELECT content FROM logs WHERE handle IN (
+        SELECT handle FROM claims WHERE job_id = :job_id
+        UNION SELECT handle FROM executions WHERE job_id = :job_id)
+    ORDER BY handle DESC LIMIT 1"""
 FIND_POD = "SELECT first_poll_at FROM pods WHERE pod_uid = :pod_uid"
 ADD_POD = """INSERT INTO pods (pod_uid, pod_name, pool, first_poll_at)
     VALUES (:pod_uid, :pod_name, :pool, :now) ON CONFLICT DO NOTHING RETURNING pod_uid"""
@@ -241,6 +296,22 @@ QUEUED_PER_ACCOUNT = """SELECT account, COUNT(*) AS queued FROM jobs
     WHERE pool = :pool AND state = 'queued' GROUP BY account"""
 ACTIVE_PER_ACCOUNT = """SELECT account, COUNT(*) AS active FROM claims
     WHERE finished_at IS NULL GROUP BY account"""
+OPEN_JOBS = """SELECT pool, account, state, COUNT(*) AS jobs, MIN(queued_at) AS oldest FROM jobs
+    WHERE state <> 'completed' AND state <> 'cancelled' AND pool <> ''
+    GROUP BY pool, account, state"""
+POOLS_WITH_CLAIMS = """SELECT DISTINCT pool FROM claims
+    WHERE ended_at IS NULL OR finished_at IS NULL"""
+QUEUE_POSITION = """SELECT
+        (SELECT COUNT(*) FROM jobs WHERE jobs.pool = this.pool AND jobs.account = this.account
+            AND jobs.state = 'queued' AND (jobs.rank < this.rank
+                OR (jobs.rank = this.rank AND jobs.id < this.id))) AS ahead_of_account,
+        (SELECT COUNT(*) FROM jobs WHERE jobs.pool = this.pool AND jobs.state = 'queued')
+            AS queued_in_pool,
+        (SELECT COUNT(*) FROM claims WHERE claims.account = this.account
+            AND claims.finished_at IS NULL) AS active_of_account,
+        (SELECT COUNT(*) FROM claims WHERE claims.pool = this.pool
+            AND claims.finished_at IS NULL) AS active_in_pool
+    FROM jobs AS this WHERE this.id = :id"""
 SESSIONS = """SELECT claimed_at, ended_at FROM claims
     WHERE pool = :pool AND claimed_at > :oldest AND (ended_at IS NULL OR ended_at > :since)"""
 FIRST_POLLS = "SELECT pod_name, first_poll_at FROM pods WHERE pool = :pool LIMIT :max"
@@ -263,3 +334,14 @@ DELETE_CLAIMS = """DELETE FROM claims WHERE handle IN (SELECT handle FROM claims
 DELETE_DELIVERIES = """DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries
     WHERE processed_at < :before ORDER BY processed_at LIMIT :max)"""
 DELETE_PODS = "DELETE FROM pods WHERE first_poll_at < :before"
+DELETE_LOGS = """DELETE FROM logs WHERE handle IN (SELECT handle FROM logs
+    WHERE saved_at < :before ORDER BY saved_at LIMIT :max)"""
+DELETE_SHARES = "DELETE FROM shares WHERE served_at < :before"
+# Jobs that wait were numbered by the turns of their pool.
+DELETE_POOLS = """DELETE FROM pools WHERE used_at < :before AND NOT EXISTS (
+    SELECT 1 FROM jobs WHERE jobs.pool = pools.pool AND jobs.state = 'queued')"""
+# An account with a share was served lately; this runs after the old shares are deleted.
+DELETE_ACCOUNTS = """DELETE FROM accounts WHERE added_at < :before
+    AND NOT EXISTS (SELECT 1 FROM shares WHERE shares.account = accounts.account)
+    AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.account = accounts.account
+        AND claims.finished_at IS NULL)"""
