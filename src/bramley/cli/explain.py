@@ -1,4 +1,4 @@
-"""`bramley explain`: what a pool or a Pod waits for, since when, on which host, and what happens next."""
+"""`bramley explain`: what a pool, a Pod or a job waits for, since when, on which host, and what happens next."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bramley.base.errors import BadConfiguration
+from bramley.cli import job_options
+from bramley.cli.job_options import JOB_KINDS, InsecureHttp, Server
 from bramley.cli.options import Context, Kubeconfig, Output, OutputFormat, to_json
 from bramley.cli.pool_options import POD_KINDS, POOL_KINDS, Namespace
 
 if TYPE_CHECKING:
     from bramley.app.agent_access import Cluster
+    from bramley.app.jobs_client import Target
+    from bramley.dispatch.job_explanation import Explanation as JobExplanation
     from bramley.runners.explanation.values import Explanation, HostNote, PodNote
 
 Subject = Annotated[
-    str, typer.Argument(help="What to explain: pool/NAME or pod/NAME.", metavar="KIND/NAME")
+    str, typer.Argument(help="What to explain: job/ID, pool/NAME or pod/NAME.", metavar="KIND/NAME")
 ]
 
 
@@ -28,22 +32,29 @@ def explain(
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    server: Server = None,
+    insecure_http: InsecureHttp = False,
     output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Explain what a pool or a Pod waits for, since when, on which host, and what happens next.
+    """Explain what a pool, a Pod or a job waits for, since when, on which host, and what happens next.
 
     \b
     Examples:
       bramley explain pool/macos
+      bramley explain job/31415926
       bramley explain pod/macos-runner-04a9d639 -n tuist-runners
       bramley explain pool/macos -o json
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.app.agent_access import Cluster
 
     kind, _, name = subject.partition("/")
+    if name and kind in JOB_KINDS:
+        where = job_options.target(server, insecure_http, namespace, kubeconfig, context)
+        _explain_job(job_options.job_id(name), where, as_json=output is Output.JSON)
+        return
     if not name or kind not in POOL_KINDS | POD_KINDS:
         raise BadConfiguration(
-            f"{subject!r} cannot be explained; write it as pool/NAME or pod/NAME"
+            f"{subject!r} cannot be explained; write it as job/ID, pool/NAME or pod/NAME"
         )
     now = datetime.now(UTC)
     cluster = Cluster(kubeconfig, context)
@@ -52,6 +63,20 @@ def explain(
         typer.echo(to_json(explanation))
     else:
         typer.echo("\n".join(lines(explanation, now=now)))
+
+
+def _explain_job(number: int, where: Target, *, as_json: bool) -> None:
+    from bramley.cli import job_output, jobs
+
+    async def fetch() -> JobExplanation:
+        async with jobs.connected(where) as client:
+            return await client.explanation(number)
+
+    found = asyncio.run(fetch())
+    if as_json:
+        typer.echo(job_options.safe_json(found))
+    else:
+        typer.echo("\n".join(job_output.explanation(found)))
 
 
 async def _fetch(

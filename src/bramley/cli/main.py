@@ -56,8 +56,11 @@ def command_line() -> typer.Typer:
         agent_access,
         apiserver,
         crds,
+        demo,
+        dispatch,
         explain,
         host,
+        jobs,
         options,
         rollout,
         runners,
@@ -82,8 +85,10 @@ def command_line() -> typer.Typer:
     program.command("status")(status.status)
     program.command("explain")(explain.explain)
     program.command("runners")(runners.runners_controller)
+    program.command("dispatch")(dispatch.dispatch)
     program.command("crds")(crds.crds)
-    for group in (rollout.app, apiserver.app, agent_access.app, host.app, sim.app):
+    groups = (rollout.app, jobs.app, demo.app, apiserver.app, agent_access.app, host.app, sim.app)
+    for group in groups:
         program.add_typer(group)
     return program
 

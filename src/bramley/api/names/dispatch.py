@@ -34,3 +34,8 @@ DRAIN_POD_COMMITTED = "pod already committed"
 # Dispatch labels of catalogue pools, which customers do not use.
 SHAPE_MACOS_PREFIX = "shape-macos-"
 SHAPE_LINUX_PREFIX = "shape-linux-"
+
+# The ConfigMap that publishes the address of dispatch in its namespace; its keys, the second one with a simulated GitHub only.
+DISPATCH_CONFIG_MAP = "bramley-dispatch"
+URL_KEY = "url"
+GITHUB_URL_KEY = "github-url"
