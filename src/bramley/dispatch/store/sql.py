@@ -72,7 +72,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX jobs_queue ON jobs (pool, account, rank, id) WHERE state = 'queued'",
         """CREATE INDEX jobs_ended ON jobs (updated_at)
             WHERE state = 'completed' OR state = 'cancelled'""",
-        """CREATE INDEX jobs_open ON jobs (updated_at)
+        """CREATE INDEX jobs_open ON jobs (id)
             WHERE state <> 'completed' AND state <> 'cancelled'""",
         """CREATE TABLE pools (pool TEXT PRIMARY KEY, turns BIGINT NOT NULL,
             used_at BIGINT NOT NULL)""",
@@ -299,7 +299,8 @@ ACTIVE_PER_ACCOUNT = """SELECT account, COUNT(*) AS active FROM claims
 OPEN_JOBS = """SELECT pool, account, state, COUNT(*) AS jobs, MIN(queued_at) AS oldest FROM jobs
     WHERE state <> 'completed' AND state <> 'cancelled' AND pool <> ''
     GROUP BY pool, account, state"""
-POOLS_WITH_CLAIMS = """SELECT DISTINCT pool FROM claims
+# As an expression, because SQLite would read all claims in the order of the index by pool.
+POOLS_WITH_CLAIMS = """SELECT DISTINCT pool || '' AS pool FROM claims
     WHERE ended_at IS NULL OR finished_at IS NULL"""
 QUEUE_POSITION = """SELECT
         (SELECT COUNT(*) FROM jobs WHERE jobs.pool = this.pool AND jobs.account = this.account
