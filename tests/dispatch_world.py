@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -25,6 +25,7 @@ from bramley.api.names import dispatch as names
 from bramley.api.names import labels
 from bramley.api.pod import Container, Pod, PodSpec
 from bramley.api.runner_pool import RunnerPool, RunnerPoolSpec
+from bramley.app import embedded
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
@@ -36,13 +37,14 @@ from bramley.dispatch.store.store import Store
 from bramley.kube.client import Client
 from bramley.kube.in_process import InProcessTransport
 from bramley.kube.transport import Request, Response
+from bramley.sim.github.application import application
 from bramley.sim.github.github import Settings as GitHubSettings
 from bramley.sim.github.github import SimulatedGitHub
 from bramley.sim.github.records import Job, Refusal
 from bramley.sim.github.webhooks import DeliverySettings, Hook
 from tests import virtual_time
 from tests.github_peer import APP, peer, simulated_github
-from tests.scenarios.world import NAMESPACE, World, a_world
+from tests.scenarios.world import NAMESPACE, a_world
 
 POOL = "macos"
 LABEL = "tuist-macos"
@@ -50,6 +52,17 @@ IMAGE = "ghcr.io/example/runner:1"
 SECRET = Secret("a webhook secret of tests")
 OLD_POLL = timedelta()
 LONG_POLL = timedelta(seconds=50)
+
+
+class Cluster(Protocol):
+    """The API, a client of it, and an administrator's token."""
+
+    @property
+    def api(self) -> embedded.Api: ...
+    @property
+    def kube(self) -> Client: ...
+    @property
+    def token(self) -> Secret: ...
 
 
 @dataclass(slots=True)
@@ -68,13 +81,15 @@ class Relay:
 class DispatchWorld:
     """The parts of the world; `server` is None while it is down."""
 
-    world: World
+    world: Cluster
     github: SimulatedGitHub
     relay: Relay
     database: Path
     clock: Clock
     group: asyncio.TaskGroup
     accounts: Accounts = field(default_factory=Accounts)
+    # Wraps the transports of the next server to GitHub and to the API.
+    wrap: Callable[[Any], Any] = lambda transport: transport
     server: Dispatcher | None = None
     # Jobs by the runner that ran them, in the order of their ends.
     ran: list[tuple[str, int]] = field(default_factory=list)
@@ -102,9 +117,11 @@ class DispatchWorld:
         """Start a server on the file."""
         database = SqliteDatabase.open(self.database, threaded=False, **options)
         self._store = Store(database)
-        forge = GitHubForge(peer(self.github).app(), lambda: [SECRET])
+        to_github = self.wrap(InProcessTransport(application(self.github)))
+        forge = GitHubForge(peer(self.github, to_github).app(), lambda: [SECRET])
+        kube = Client(self.wrap(self.world.api.transport(self.world.token)), clock=self.clock)
         self.server = Dispatcher(
-            Peers(self._store, forge, self.world.client(), NAMESPACE),
+            Peers(self._store, forge, kube, NAMESPACE),
             self.accounts,
             self.clock,
             random.Random(1),
@@ -216,7 +233,7 @@ class DispatchWorld:
 
     async def _guest(self, pod: Pod, wait: timedelta, *, replace: bool) -> None:
         token = await self.a_token(pod)
-        jit = await self._wait_for_job(token, wait)
+        jit = await self.wait_for_job(token, wait)
         phase = "Succeeded"
         if jit:
             phase = await self._run(pod, jit)
@@ -224,7 +241,8 @@ class DispatchWorld:
         if replace:
             self.boot(await self.a_pod(), wait=wait, replace=True)
 
-    async def _wait_for_job(self, token: Secret, wait: timedelta) -> str:
+    async def wait_for_job(self, token: Secret, wait: timedelta) -> str:
+        """Poll until there is a job or the guest is to exit; return the JIT configuration or an empty text."""
         while True:
             status = 0
             with suppress(errors.BramleyError):
@@ -252,13 +270,14 @@ class DispatchWorld:
             await self.kube.merge_patch(
                 Pod, pod.name, {"status": {"phase": phase}}, namespace=NAMESPACE, subresource="status"
             )
-        await self.report_stopped(pod)
+        await self.report_stopped(pod.name, self.clock.now())
         for kind in (Pod, ServiceAccount):
             with suppress(errors.NotFound):
                 await self.kube.delete(kind, pod.name, namespace=NAMESPACE, grace=timedelta())
 
-    async def report_stopped(self, pod: Pod) -> None:
-        body = {"pod_name": pod.name, "ended_at": self.clock.now()}
+    async def report_stopped(self, pod_name: str, ended_at: datetime) -> None:
+        """Report a Pod that stopped until the server has stored it."""
+        body = {"pod_name": pod_name, "ended_at": ended_at}
         while True:
             with suppress(errors.BramleyError):
                 token = self.world.token
@@ -280,6 +299,19 @@ async def _until_cancelled(server: Dispatcher) -> None:
     await server.run()
 
 
+def a_github(
+    relay: Relay, deliveries: DeliverySettings | None = None, *, picks_randomly: bool = False
+) -> SimulatedGitHub:
+    """Return a simulated GitHub whose webhooks go to the server behind the relay."""
+    settings = GitHubSettings(
+        picks_randomly=picks_randomly,
+        requests_per_hour=1_000_000,
+        deliveries=deliveries or DeliverySettings(),
+    )
+    hook = Hook(relay, names.WEBHOOK_PATH, SECRET)
+    return simulated_github(virtual_time.clock(), settings, hook)
+
+
 @asynccontextmanager
 async def a_dispatch_world(
     folder: Path,
@@ -292,13 +324,7 @@ async def a_dispatch_world(
     """Run the world with an empty pool."""
     clock = virtual_time.clock()
     relay = Relay()
-    settings = GitHubSettings(
-        picks_randomly=picks_randomly,
-        requests_per_hour=1_000_000,
-        deliveries=deliveries or DeliverySettings(),
-    )
-    hook = Hook(relay, names.WEBHOOK_PATH, SECRET)
-    github = simulated_github(clock, settings, hook)
+    github = a_github(relay, deliveries, picks_randomly=picks_randomly)
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(a_world())
         await stack.enter_async_context(github.running())
@@ -309,7 +335,9 @@ async def a_dispatch_world(
         await built.a_pool()
         if start:
             await built.start()
-        yield built
-        for task in built.guests.values():
-            task.cancel()
-        await built.crash()
+        try:
+            yield built
+        finally:
+            for task in built.guests.values():
+                task.cancel()
+            await built.crash()

@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from bramley.api import conditions
 from bramley.api.names import labels
 from bramley.api.pod import Pod
+from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.dispatch import pool_matching
 from bramley.dispatch.accounts import Accounts
@@ -42,6 +43,8 @@ from bramley.dispatch.store.records import Timeline
 from bramley.dispatch.store.store import Store
 from bramley.kube.client import Client
 from bramley.runtime.metrics import RuntimeMetrics
+
+logger = log.get(__name__)
 
 # From creation to the first poll with the image on the host; only for explanations.
 _TYPICAL_BOOT = timedelta(seconds=45)
@@ -178,12 +181,29 @@ class Dispatcher:
             peers.store, peers.kube, peers.namespace, self.clock, self._claims_doubtful.set
         )
         runners = RunnerRoutes(
-            authentication, self.polls, peers.store, stops, self.clock, self.metrics
+            authentication,
+            self.polls,
+            peers.store,
+            stops,
+            self.clock,
+            self.metrics,
+            self.metrics.refused_requests.inc,
         )
         webhooks = WebhookRoutes(
-            peers.store, peers.forge, self.inbox, self.clock, self.metrics.webhooks
+            peers.store,
+            peers.forge,
+            self.inbox,
+            self.clock,
+            self.metrics.webhooks,
+            self.metrics.refused_requests.inc,
         )
-        people = JobRoutes(peers.store, authentication, self.explain, self.clock)
+        people = JobRoutes(
+            peers.store,
+            authentication,
+            self.explain,
+            self.clock,
+            self.metrics.refused_requests.inc,
+        )
         yield from (*runners.routes(), *webhooks.routes(), *people.routes())
 
     def _loops(self) -> Iterator[Callable[[], Coroutine[Any, Any, object]]]:
@@ -202,21 +222,28 @@ class Dispatcher:
         yield gauges.run
 
     async def _check_doubtful_claims(self) -> None:
-        while True:
-            await self._claims_doubtful.wait()
-            self._claims_doubtful.clear()
-            await self.recovery.check_claims()
+        await _call_when_set(self._claims_doubtful, self.recovery.check_claims)
 
     async def _reroute(self) -> None:
-        while True:
-            await self._routes_changed.wait()
-            self._routes_changed.clear()
-            await self.recovery.reroute_jobs()
+        await _call_when_set(self._routes_changed, self.recovery.reroute_jobs)
 
     def _on_accounts(self) -> None:
         self._routes_changed.set()
         # A limit may have been raised.
         self.peers.store.wakeups.wake_all()
+
+
+async def _call_when_set(
+    event: asyncio.Event, call: Callable[[], Coroutine[Any, Any, object]]
+) -> None:
+    while True:
+        await event.wait()
+        event.clear()
+        try:
+            await call()
+        except errors.BramleyError as error:
+            # The periodic pass of the recovery does the same later.
+            logger.warning("Failed to repair queue", reason=error.reason)
 
 
 def _is_ready(pod: Pod) -> bool:

@@ -100,13 +100,25 @@ class Handouts:
         uid = polled.pod.uid
         task = self._tasks.get(uid)
         if task is None:
-            task = self.group.create_task(self._captured(polled))
+            task = self._start(polled)
             self._tasks[uid] = task
             task.add_done_callback(lambda _: self._tasks.pop(uid, None))
-        outcome = await asyncio.shield(task)
+        # Not awaited itself: cancelling this call must not cancel the hand-out.
+        await asyncio.wait((task,))
+        if task.cancelled():
+            raise errors.Unavailable("the server is stopping")
+        outcome = task.result()
         if outcome.error is not None:
             raise outcome.error
         return outcome.job
+
+    def _start(self, polled: PolledPod) -> asyncio.Task[_Outcome]:
+        handing_out = self._captured(polled)
+        try:
+            return self.group.create_task(handing_out)
+        except RuntimeError:
+            handing_out.close()
+            raise errors.Unavailable("the server is stopping") from None
 
     def blocked_accounts(self) -> frozenset[str]:
         """Return the accounts that get nothing now."""

@@ -39,6 +39,7 @@ from bramley.sim.fleet.dispatch import DispatchModel
 from bramley.sim.fleet.hosts import FleetSettings, ModelledHosts
 from bramley.sim.fleet.images import ImageModel
 from bramley.sim.fleet.jobs import JobSource
+from bramley.sim.fleet.vms import Guests
 from tests import virtual_time
 from tests.scenarios.runners.checkpoints import Checkpoints, CheckpointTransport
 from tests.scenarios.runners.invariants import Invariants, image_of, is_alive, is_ready
@@ -122,6 +123,8 @@ class World:
     checkpoints: Checkpoints
     group: asyncio.TaskGroup
     connect: Callable[[], Transport]
+    token: Secret
+    has_dispatch: bool = True
     seed: int = 0
     has_signals: bool = False
     sessions: signals.Sessions | None = None
@@ -144,7 +147,7 @@ class World:
             registry=registry,
             settings=ManagerSettings(election=election, tune_gc=False),
         )
-        template = TemplateSettings(dispatch_url=DISPATCH_URL if self.dispatch else "")
+        template = TemplateSettings(dispatch_url=DISPATCH_URL if self.has_dispatch else "")
         controllers.add(
             manager,
             controllers.Settings(NAMESPACE, template),
@@ -333,16 +336,18 @@ async def a_world(
     dispatch: bool = True,
     has_signals: bool = False,
     sessions: signals.Sessions | None = None,
+    guests: Guests | None = None,
 ) -> AsyncIterator[World]:
-    """Run a cluster with modelled Macs; the controller is not started."""
+    """Run a cluster with modelled Macs, whose guests are the dispatch model's or the given ones; the controller is not started."""
     clock = virtual_time.clock()
     settings = settings or FleetSettings(hosts=4, on_disk=(OLD,), seed=seed)
     async with AsyncExitStack() as stack:
         api, token = await stack.enter_async_context(_a_cluster(seed))
         kube = await stack.enter_async_context(Client(api.transport(token), clock=clock))
         await kube.create_wire(CustomResourceDefinition.resource, _POOL_MANIFEST)
-        model = DispatchModel(kube, clock=clock, seed=seed) if dispatch else None
-        hosts = ModelledHosts(kube, images, clock=clock, settings=settings, guests=model)
+        has_model = dispatch and guests is None
+        model = DispatchModel(kube, clock=clock, seed=seed) if has_model else None
+        hosts = ModelledHosts(kube, images, clock=clock, settings=settings, guests=guests or model)
         await stack.enter_async_context(model.running() if model else nullcontext())
         await stack.enter_async_context(hosts.running())
         # Until the node controller has removed the taint of new Nodes.
@@ -361,6 +366,8 @@ async def a_world(
                 seed=seed,
                 has_signals=has_signals,
                 sessions=sessions,
+                token=token,
+                has_dispatch=dispatch,
             )
             yield world
             invariants.check()
