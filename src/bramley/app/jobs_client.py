@@ -287,7 +287,7 @@ async def queue_sample_job(url: str, job: SampleJob) -> int:
         return (await calls.decoded("POST", target, _Queued, msgspec.to_builtins(job))).id
     except errors.NotFound:
         raise errors.BadConfiguration(
-            f"the simulated GitHub has no repository {job.repository}; name one of its own with --repository"
+            f"the simulated GitHub has no repository {job.repository}; name one that it has with --repository"
         ) from None
     finally:
         await calls.close()
