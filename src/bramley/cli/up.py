@@ -66,7 +66,7 @@ def up(  # noqa: PLR0913 - one parameter a flag
 ) -> None:
     """Start a cluster with simulated Macs on this machine and print commands to try.
 
-    Each simulated Mac joins with a real agent, and a sample pool of runners starts on them. No real Mac is needed or changed.
+    Each simulated Mac joins with a real agent, a sample pool of runners starts on them, and sample jobs of a simulated GitHub run there. No real Mac is needed or changed.
 
     \b
     Examples:
@@ -114,13 +114,12 @@ def commands_to_try(kubeconfig: Path, program: str, *, macs: int = MACS) -> Iter
     """Yield at most six commands; in this order each one works."""
     yield f"export KUBECONFIG={shlex.quote(str(kubeconfig))}"
     if macs:
-        ready = f"jsonpath={{.status.readyReplicas}}={macs}"
         change = f'{{"spec":{{"image":"{NEXT_IMAGE}"}}}}'
         yield "kubectl get nodes"
-        yield f"kubectl wait rpool {SAMPLE} --for '{ready}' --timeout 2m"
+        yield f"{program} demo job"
+        yield f"{program} jobs list"
         yield f"kubectl patch rpool {SAMPLE} --type merge -p '{change}'"
         yield f"{program} rollout status pool/{SAMPLE} --watch"
-        yield f"{program} status"
     else:
         yield "kubectl get namespaces"
         yield "kubectl create deployment web --image nginx"
@@ -146,6 +145,7 @@ class Screen:
         self._print_row("Kubeconfig", f"{settings.kubeconfig} (administrator)")
         self._print_row("Data", str(settings.data_dir))
         if self._macs:
+            self._print_row("Jobs", "sample jobs of a simulated GitHub, one every ten seconds")
             self._print_row("Macs", f"starting {self._macs} simulated, each with a real agent")
         else:
             self._print_commands()

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from bramley.api.names import labels
 from bramley.api.pod import Pod as ApiPod
@@ -26,6 +26,8 @@ from bramley.dispatch.pod_view import PodView, PolledPod
 from bramley.dispatch.store.records import Claim, Job, Pod
 from bramley.dispatch.store.store import Store
 from bramley.kube.client import Client
+
+T = TypeVar("T")
 
 logger = log.get(__name__)
 
@@ -100,7 +102,7 @@ class Handouts:
         uid = polled.pod.uid
         task = self._tasks.get(uid)
         if task is None:
-            task = self._start(polled)
+            task = self.start(self._captured(polled))
             self._tasks[uid] = task
             task.add_done_callback(lambda _: self._tasks.pop(uid, None))
         # Not awaited itself: cancelling this call must not cancel the hand-out.
@@ -112,12 +114,12 @@ class Handouts:
             raise outcome.error
         return outcome.job
 
-    def _start(self, polled: PolledPod) -> asyncio.Task[_Outcome]:
-        handing_out = self._captured(polled)
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task that must not raise; Unavailable if the server is stopping."""
         try:
-            return self.group.create_task(handing_out)
+            return self.group.create_task(coroutine)
         except RuntimeError:
-            handing_out.close()
+            coroutine.close()
             raise errors.Unavailable("the server is stopping") from None
 
     def blocked_accounts(self) -> frozenset[str]:

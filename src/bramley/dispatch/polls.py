@@ -95,8 +95,7 @@ class Polls:
             self._held[uid] = waiter
             if earlier is not None:
                 earlier.wake()
-            watch = asyncio.ensure_future(disconnected())
-            watch.add_done_callback(lambda _: waiter.wake())
+            watch = self.handouts.start(_watch(disconnected, waiter))
             try:
                 return await self._wait(identity, pool, waiter, wait, watch)
             finally:
@@ -110,7 +109,7 @@ class Polls:
         pool: str,
         waiter: Waiter,
         wait: timedelta,
-        watch: asyncio.Future[None],
+        watch: asyncio.Task[None],
     ) -> HandedOut | None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait.total_seconds()
@@ -158,3 +157,10 @@ class Polls:
         self._recorded[uid] = None
         while len(self._recorded) > MAX_HELD:
             del self._recorded[next(iter(self._recorded))]
+
+
+async def _watch(disconnected: Disconnected, waiter: Waiter) -> None:
+    # Whatever ends the connection ends the poll; an exception would end the group of all polls.
+    with errors.Captured():
+        await disconnected()
+    waiter.wake()
