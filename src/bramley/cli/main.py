@@ -50,8 +50,6 @@ def _is_by_ctrl_c(exit_: SystemExit) -> bool:
 
 def command_line() -> typer.Typer:
     """Import all commands and return the program that they form."""
-    import typer
-
     from bramley.cli import (
         agent_access,
         apiserver,
@@ -61,13 +59,31 @@ def command_line() -> typer.Typer:
         explain,
         host,
         jobs,
-        options,
         rollout,
         runners,
         sim,
         status,
         up,
     )
+
+    program = _program()
+    program.command("up")(up.up)
+    program.command("status")(status.status)
+    program.command("explain")(explain.explain)
+    program.command("runners")(runners.runners_controller)
+    program.command("dispatch")(dispatch.dispatch)
+    program.command("crds")(crds.crds)
+    groups = (rollout.app, jobs.app, demo.app, apiserver.app, agent_access.app, host.app, sim.app)
+    for group in groups:
+        program.add_typer(group)
+    return program
+
+
+def _program() -> typer.Typer:
+    """Return the program without commands."""
+    import typer
+
+    from bramley.cli import options
 
     program = typer.Typer(
         name="bramley",
@@ -81,15 +97,6 @@ def command_line() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "terminal_width": WIDTH},
     )
     program.callback()(options.bramley)
-    program.command("up")(up.up)
-    program.command("status")(status.status)
-    program.command("explain")(explain.explain)
-    program.command("runners")(runners.runners_controller)
-    program.command("dispatch")(dispatch.dispatch)
-    program.command("crds")(crds.crds)
-    groups = (rollout.app, jobs.app, demo.app, apiserver.app, agent_access.app, host.app, sim.app)
-    for group in groups:
-        program.add_typer(group)
     return program
 
 
