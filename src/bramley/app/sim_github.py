@@ -7,7 +7,7 @@ import logging
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,21 +68,23 @@ async def _serve(settings: Settings, on_serving: Callable[[Served], None]) -> No
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     key = public_key(settings.private_key_file)
-    repositories = [_repository(each) for each in settings.repositories]
     async with AsyncExitStack() as stack:
         hook = await _hook(settings, stack)
+        bound = bind(settings.listen)
+        stack.callback(bound.close)
+        url = f"http://{bound_address(settings.listen, bound)}"
         github = SimulatedGitHub(
             key,
             clock=SystemClock(),
             hook=hook,
-            settings=simulated.Settings(app_id=settings.app_id, seed=secrets.randbits(64)),
+            settings=simulated.Settings(
+                app_id=settings.app_id, seed=secrets.randbits(64), base_url=url
+            ),
         )
-        installations = _add_repositories(github, repositories)
-        bound = bind(settings.listen)
+        installations = add_repositories(github, settings.repositories)
         await stack.enter_async_context(github.running())
         await stack.enter_async_context(serving(application(github), bound))
-        address = bound_address(settings.listen, bound)
-        on_serving(Served(f"http://{address}", settings, installations))
+        on_serving(Served(url, settings, installations))
         await stop.wait()
 
 
@@ -134,9 +136,9 @@ def public_key(file: Path) -> RSAPublicKey:
         raise BadConfiguration(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _add_repositories(github: SimulatedGitHub, repositories: list[Repository]) -> dict[str, int]:
+def add_repositories(github: SimulatedGitHub, repositories: Iterable[str]) -> dict[str, int]:
     """Add repositories and their organisations; return the installation of each organisation."""
-    for each in repositories:
+    for each in map(_repository, repositories):
         if each.owner.lower() not in github.accounts:
             github.add_account(each.owner)
         github.add_repository(each.owner, each.name)

@@ -26,33 +26,45 @@ from bramley.sim.github.records import (
 
 # GitHub fails a job this long after its runner stopped answering.
 LOST_AFTER = timedelta(minutes=10)
+# A guest that was answered when its job started is lost if its next request does not come within this time.
+RECONNECT_WITHIN = timedelta(seconds=30)
 _NAME_LENGTH = 64
 
 OnChange = Callable[[Job, str], None]
 
 
-class JitFile(msgspec.Struct):
-    """The content of an encoded JIT configuration."""
+class JitFile(msgspec.Struct, omit_defaults=True):
+    """The content of an encoded JIT configuration; a simulated guest gets its job from `url` if there is one."""
 
     runner_id: int
     secret: str
+    url: str = ""
 
 
 class Actions:
     """Gives queued jobs to idle runners; `on_change` is called with a job and the action of its webhook."""
 
     def __init__(
-        self, clock: Clock, rng: random.Random, on_change: OnChange, *, picks_randomly: bool = False
+        self,
+        clock: Clock,
+        rng: random.Random,
+        on_change: OnChange,
+        *,
+        picks_randomly: bool = False,
+        base_url: str = "",
+        first_id: int = 1000,
     ) -> None:
         # Whether a runner gets any of the matching jobs instead of the oldest.
         self.picks_randomly = picks_randomly
+        # Where guests reach the simulation; a part of each JIT configuration.
+        self.base_url = base_url
         self.runs: dict[int, Run] = {}
         self.jobs: dict[int, Job] = {}
         self.runners: dict[int, Runner] = {}
         self._clock = clock
         self._rng = rng
         self._on_change = on_change
-        self._last_id = 1000
+        self._last_id = first_id
         # Only these are searched, so that thousands of jobs and runners stay cheap.
         self._queued: dict[int, Job] = {}
         self._idle: dict[int, Runner] = {}
@@ -111,7 +123,8 @@ class Actions:
 
     def jit_config(self, runner: Runner) -> str:
         """Return the configuration with which `run_runner` starts this runner."""
-        return base64.b64encode(msgspec.json.encode(JitFile(runner.id, runner.secret))).decode()
+        file = JitFile(runner.id, runner.secret, self.base_url)
+        return base64.b64encode(msgspec.json.encode(file)).decode()
 
     def remove(self, runner: Runner) -> None:
         """Remove a runner; a Refusal while it runs a job."""
@@ -125,13 +138,7 @@ class Actions:
 
     def connect(self, encoded: str) -> Runner:
         """Return the runner of a JIT configuration, online from now on; a configuration works once."""
-        try:
-            file = msgspec.json.decode(base64.b64decode(encoded, validate=True), type=JitFile)
-        except (binascii.Error, ValueError):
-            raise Refusal(400, "The JIT configuration is not valid") from None
-        runner = self.runners.get(file.runner_id)
-        if runner is None or runner.secret != file.secret:
-            raise Refusal(401, "The runner registration has been deleted")
+        runner = self._registered(encoded)
         if runner.was_online:
             raise Refusal(409, "A session for this runner already exists")
         runner.is_online = runner.was_online = True
@@ -147,18 +154,55 @@ class Actions:
 
         A cancelled call is a runner that was lost: an idle one is offline, and the job of a busy one fails after `LOST_AFTER`.
         """
+        job = await self.wait_for_job(runner)
+        if job is not None:
+            await self.finish_job(job, runner)
+        return job
+
+    async def wait_for_job(self, runner: Runner) -> Job | None:
+        """Wait until a runner got its job; None if it was removed before. A cancelled call is a runner that was lost."""
         try:
             await runner.assigned.wait()
-            if (job := runner.job) is None:
-                return None
+        except asyncio.CancelledError:
+            self._lose(runner)
+            raise
+        return runner.job
+
+    async def finish_job(self, job: Job, runner: Runner) -> None:
+        """Run the job of a runner to its end; a cancelled call is a runner that was lost."""
+        started_at = job.started_at or self._clock.now()
+        remaining = job.duration - (self._clock.now() - started_at)
+        runner.is_connected = True
+        try:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(job.ended.wait(), job.duration.total_seconds())
+                await asyncio.wait_for(job.ended.wait(), max(remaining.total_seconds(), 0))
         except asyncio.CancelledError:
             self._lose(runner)
             raise
         if job.status != COMPLETED:
             self._complete(job, job.outcome)
-        return job
+
+    def runner_of(self, job: Job, encoded: str) -> Runner:
+        """Return the runner of a JIT configuration; a Refusal unless it runs this job."""
+        runner = self._registered(encoded)
+        if runner.job is not job or not runner.is_online:
+            raise Refusal(409, "The runner does not run this job")
+        return runner
+
+    def expect_reconnection(self, runner: Runner) -> None:
+        """Lose a runner unless its guest sends the next request in time."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(RECONNECT_WITHIN.total_seconds(), self._lose_unless_connected, runner)
+
+    def _registered(self, encoded: str) -> Runner:
+        try:
+            file = msgspec.json.decode(base64.b64decode(encoded, validate=True), type=JitFile)
+        except (binascii.Error, ValueError):
+            raise Refusal(400, "The JIT configuration is not valid") from None
+        runner = self.runners.get(file.runner_id)
+        if runner is None or runner.secret != file.secret:
+            raise Refusal(401, "The runner registration has been deleted")
+        return runner
 
     def _start(self, job: Job, runner: Runner) -> None:
         del self._queued[job.id], self._idle[runner.id]
@@ -184,6 +228,10 @@ class Actions:
         if job is not None and job.status == IN_PROGRESS:
             loop = asyncio.get_running_loop()
             loop.call_later(LOST_AFTER.total_seconds(), self._fail_lost, job)
+
+    def _lose_unless_connected(self, runner: Runner) -> None:
+        if not runner.is_connected:
+            self._lose(runner)
 
     def _fail_lost(self, job: Job) -> None:
         if job.status == IN_PROGRESS:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from email.utils import format_datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -23,7 +23,7 @@ from bramley.sim.github.access import Caller
 from bramley.sim.github.calls import Answer
 from bramley.sim.github.faults import Fault
 from bramley.sim.github.github import SimulatedGitHub
-from bramley.sim.github.records import Refusal
+from bramley.sim.github.records import COMPLETED, Job, Refusal
 
 T = TypeVar("T")
 
@@ -44,7 +44,14 @@ class NewJob(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class StartedRunner(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A runner that starts: `POST /sim/runners`."""
+    """A runner that starts: `POST /sim/runners`. It is answered when its job ends, or when that starts."""
+
+    encoded_jit_config: str
+    until: Literal["start", "end"] = "end"
+
+
+class BusyRunner(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A runner that runs its job: `POST /sim/jobs/{job}/run`."""
 
     encoded_jit_config: str
 
@@ -58,6 +65,7 @@ def application(github: SimulatedGitHub) -> Starlette:
     own = [
         Route("/jobs", _own(github, _queue_job), methods=["POST"]),
         Route("/jobs/{job:int}", _own(github, _show_job), methods=["GET"]),
+        Route("/jobs/{job:int}/run", _own(github, _run_job), methods=["POST"]),
         Route("/runners", _own(github, _run_runner), methods=["POST"]),
         Route("/faults", _own(github, _add_fault), methods=["POST"]),
     ]
@@ -145,23 +153,57 @@ async def _queue_job(github: SimulatedGitHub, request: Request) -> Any:
 
 
 async def _show_job(github: SimulatedGitHub, request: Request) -> Any:
-    job = github.actions.jobs.get(request.path_params["job"])
-    if job is None:
-        raise Refusal(404, "Not Found")
-    return job.json()
+    return _job(github, request).json()
 
 
 async def _run_runner(github: SimulatedGitHub, request: Request) -> Any:
-    """Run a runner until its job ends; a client that disconnects is a runner that was lost."""
+    """Run a runner until its job starts or ends; a client that disconnects is a runner that was lost."""
     started = await decoded(request, StartedRunner)
-    runner = github.actions.connect(started.encoded_jit_config)
+    actions = github.actions
+    runner = actions.connect(started.encoded_jit_config)
+    if started.until == "end":
+        return _progress(await _while_connected(request, actions.run_job(runner)))
+    job = await _while_connected(request, actions.wait_for_job(runner))
+    if job is not None:
+        actions.expect_reconnection(runner)
+    return _progress(job)
+
+
+async def _run_job(github: SimulatedGitHub, request: Request) -> Any:
+    """Run a job that has started to its end; one that ended meanwhile, because it was cancelled, is shown at once."""
+    busy = await decoded(request, BusyRunner)
+    job = _job(github, request)
+    if job.status != COMPLETED:
+        runner = github.actions.runner_of(job, busy.encoded_jit_config)
+        await _while_connected(request, github.actions.finish_job(job, runner))
+    return _progress(job)
+
+
+async def _while_connected(request: Request, steps: Coroutine[Any, Any, T]) -> T | None:
+    """Return the result; a client that disconnects cancels the steps, and the result is None."""
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(github.actions.run_job(runner))
+        running = group.create_task(steps)
         watching = group.create_task(_disconnected(request))
         done, _ = await asyncio.wait({running, watching}, return_when=asyncio.FIRST_COMPLETED)
         (watching if running in done else running).cancel()
-    job = None if running.cancelled() else running.result()
-    return {"job": None if job is None else job.json()}
+    return None if running.cancelled() else running.result()
+
+
+def _progress(job: Job | None) -> dict[str, Any]:
+    """Return what a runner is answered: its job, and for how many seconds that has run."""
+    if job is None:
+        return {"job": None, "seconds": 0}
+    seconds = 0.0
+    if job.started_at is not None and job.completed_at is not None:
+        seconds = (job.completed_at - job.started_at).total_seconds()
+    return {"job": job.json(), "seconds": round(seconds)}
+
+
+def _job(github: SimulatedGitHub, request: Request) -> Job:
+    job = github.actions.jobs.get(request.path_params["job"])
+    if job is None:
+        raise Refusal(404, "Not Found")
+    return job
 
 
 async def _disconnected(request: Request) -> None:

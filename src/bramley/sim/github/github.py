@@ -31,6 +31,10 @@ class Settings:
     picks_randomly: bool = False
     deliveries: DeliverySettings = field(default_factory=DeliverySettings)
     seed: int = 0
+    # Where simulated guests reach it, such as http://127.0.0.1:8088; empty: their runners run a scripted job instead of one of ours.
+    base_url: str = ""
+    # Ids of runs, jobs and runners follow this one.
+    first_id: int = 1000
 
 
 class SimulatedGitHub:
@@ -51,7 +55,14 @@ class SimulatedGitHub:
         self.access.keys[_FIRST_KEY] = key
         self.faults = Faults()
         self.webhooks = Webhooks(hook, clock, rng, settings.deliveries)
-        self.actions = Actions(clock, rng, self._on_job, picks_randomly=settings.picks_randomly)
+        self.actions = Actions(
+            clock,
+            rng,
+            self._on_job,
+            picks_randomly=settings.picks_randomly,
+            base_url=settings.base_url,
+            first_id=settings.first_id,
+        )
         self.accounts: dict[str, Account] = {}
 
     @asynccontextmanager

@@ -110,6 +110,8 @@ class Runner:
     secret: str = field(repr=False)
     is_online: bool = False
     was_online: bool = False
+    # Whether its guest holds a connection while it runs the job.
+    is_connected: bool = False
     job: Job | None = None
     # Set when it got a job or was removed.
     assigned: asyncio.Event = field(default_factory=asyncio.Event)

@@ -23,7 +23,7 @@ from bramley.sim.tart import process as tart_process
 
 # Needed by the agent's supervisor and its certificate, by the pollers of its guests, and by people who inspect the Mac.
 TOOLS = (
-    "sh", "cat", "curl", "date", "head", "mkdir", "mktemp", "mv", "openssl", "rm", "sed", "sleep", "tail", "tr", "wc", "ps",
+    "sh", "awk", "base64", "cat", "curl", "date", "head", "mkdir", "mktemp", "mv", "od", "openssl", "rm", "sed", "sleep", "tail", "tr", "wc", "ps",
 )  # fmt: skip
 # The system of every simulated Mac, as its Node shows it.
 OS_IMAGE = "macOS 26.3 (25D125)"

@@ -11,6 +11,7 @@ Rules for a driver:
 """
 
 from collections.abc import Callable, Generator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -183,21 +184,37 @@ class StopPoller(NamedTuple):
     """In a guest: send SIGTERM to all processes of its poller, as a shutdown does, and wait until they are gone."""
 
 
-class HttpRequest(NamedTuple):
-    """In a guest: send a request; return its status and body, and status 0 if there is no answer within `seconds`."""
+class HttpAnswer(NamedTuple):
+    """The answer to a request of a guest: headers by lower-case name, and status 0 without a complete answer."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = MappingProxyType({})
+
+
+class SendRequest(NamedTuple):
+    """In a guest: send a request and continue; a guest has one at a time."""
 
     method: str
     url: str
     headers: Mapping[str, str]
     body: bytes
-    seconds: float
+
+
+class TakeAnswer(NamedTuple):
+    """In a guest: return the HttpAnswer to its request, None while there is none. Its arrival ends a `Listen` or `Sleep`."""
+
+
+class DropRequest(NamedTuple):
+    """In a guest: close the connection of its request."""
 
 
 HALTED, CRASHED, DISCONNECTED = 0, 1, 2
 
 Effect = (
     Sleep | Out | Err | Write | ReadStdin | Flock | Unflock | IsFlocked | RunLock | RunUnlock | RunHolder | Signal | Boot
-    | AwaitGuest | PowerOff | RunInGuest | Listen | Reply | StartPoller | PollerExit | StopPoller | HttpRequest
+    | AwaitGuest | PowerOff | RunInGuest | Listen | Reply | StartPoller | PollerExit | StopPoller | SendRequest
+    | TakeAnswer | DropRequest
 )  # fmt: skip
 
 # A command returns its exit code, a guest how it ended. The docstring of each effect describes what its `yield` returns.

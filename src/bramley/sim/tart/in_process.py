@@ -19,28 +19,37 @@ from bramley.agent.platform import system
 from bramley.base.clock import Clock
 from bramley.sim.mac.processes import Call, Locks, Process, Table
 from bramley.sim.tart import command_line, effects, prune
-from bramley.sim.tart.effects import CommandResult, Interrupted, ProcessEnvironment, Request, Steps
+from bramley.sim.tart.effects import (
+    CommandResult,
+    HttpAnswer,
+    Interrupted,
+    ProcessEnvironment,
+    Request,
+    Steps,
+)
 from bramley.sim.tart.guest import run_guest
 from bramley.sim.tart.settings import read_context
 
 INTERRUPTS = frozenset({signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2})
-# The network of the guests: method, URL, headers and body of a request, and the status and body of its answer; OSError for none.
-HttpResponse = tuple[int, bytes]
+# The network of the guests: method, URL, headers and body of a request; status, body and perhaps headers of its answer, OSError for none.
+HttpResponse = HttpAnswer | tuple[int, bytes]
 HttpHandler = Callable[[str, str, Mapping[str, str], bytes], HttpResponse | Awaitable[HttpResponse]]
-NO_ANSWER: HttpResponse = (0, b"")
+NO_ANSWER = HttpAnswer(0)
 # The shortest wait that certainly advances the clock.
 _SHORTEST = 1e-5
 
 
 @dataclass(slots=True, eq=False)
 class Guest:
-    """A running guest, and the requests to its agent."""
+    """A running guest, the requests to its agent, and its own request."""
 
     plan: effects.Plan
     process: Process
     requests: deque[Request] = field(default_factory=deque)
     replies: dict[int, asyncio.Future[CommandResult | None]] = field(default_factory=dict)
+    # Set by a request to its agent, and by the answer to its own.
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    sending: asyncio.Task[HttpAnswer] | None = None
 
 
 @dataclass(slots=True)
@@ -116,14 +125,16 @@ class Driver:
             effects.Reply: self._reply,
             # There are no processes that could run a script.
             effects.StartPoller: lambda _: False,
+            effects.SendRequest: self._send_request,
+            effects.TakeAnswer: lambda _: _take_answer(self._started_guest),
+            effects.DropRequest: lambda _: _drop_request(self._started_guest),
         }
         self._waiting: dict[type, Callable[[Any], Awaitable[Any]]] = {
-            effects.Sleep: lambda effect: _sleep(effect.seconds),
+            effects.Sleep: self._sleep,
             effects.Flock: self._flock,
             effects.AwaitGuest: lambda _: _guest_exit_code(self._started_guest),
             effects.RunInGuest: self._run_in_guest,
             effects.Listen: self._listen,
-            effects.HttpRequest: self._request,
         }
 
     async def run(self, steps: Steps) -> int:
@@ -184,12 +195,13 @@ class Driver:
         process = tart.table.spawn(
             (system.GUEST_SERVICE,), lambda started: _run_guest(tart, plan, started)
         )
-        self._guest = tart.guests[plan.vm] = Guest(plan, process)
+        self._guest = guest = tart.guests[plan.vm] = Guest(plan, process)
         tart.started_vms.append(plan.vm)
         macos_guests = sum(guest.plan.is_macos for guest in tart.guests.values())
         tart.max_guests = max(tart.max_guests, macos_guests)
         tart.flocks.transfer(effect.slot, self._process, process)
         process.on_exit.append(lambda: _switch_off(tart, plan.vm, process))
+        process.on_exit.append(lambda: _drop_request(guest))
         if not plan.outlives:
             self._process.on_exit.append(lambda: tart.table.kill(process.pid))
         return process.pid
@@ -223,7 +235,7 @@ class Driver:
 
     async def _listen(self, effect: effects.Listen) -> Request | None:
         guest = self._started_guest
-        if not guest.requests and effect.seconds > 0:
+        if not guest.requests and effect.seconds > 0 and not _has_answer(guest):
             guest.arrived.clear()
             try:
                 async with asyncio.timeout(_bounded(effect.seconds)):
@@ -232,21 +244,51 @@ class Driver:
                 return None
         return guest.requests.popleft() if guest.requests else None
 
-    async def _request(self, effect: effects.HttpRequest) -> HttpResponse:
-        if self._tart.http is None:
-            return NO_ANSWER
-        try:
-            async with asyncio.timeout(effect.seconds):
-                answer = self._tart.http(effect.method, effect.url, effect.headers, effect.body)
-                return await answer if isinstance(answer, Awaitable) else answer
-        except OSError:
-            # Not only for a lost connection: TimeoutError is one, too.
-            return NO_ANSWER
+    async def _sleep(self, effect: effects.Sleep) -> None:
+        guest = self._guest
+        # The driver of `tart run` has a guest, too.
+        is_own = guest is not None and guest.process is self._process
+        if guest is None or not is_own or guest.sending is None:
+            await _sleep(effect.seconds)
+        else:
+            await asyncio.wait({guest.sending}, timeout=_bounded(effect.seconds))
+
+    def _send_request(self, effect: effects.SendRequest) -> None:
+        guest = self._started_guest
+        guest.sending = asyncio.create_task(_answer(self._tart.http, effect))
+        guest.sending.add_done_callback(lambda _: guest.arrived.set())
 
     def _reply(self, effect: effects.Reply) -> None:
         reply = self._started_guest.replies.pop(effect.request.id, None)
         if reply is not None and not reply.done():
             reply.set_result(effect.result)
+
+
+async def _answer(http: HttpHandler | None, request: effects.SendRequest) -> HttpAnswer:
+    if http is None:
+        return NO_ANSWER
+    try:
+        answer = http(request.method, request.url, request.headers, request.body)
+        return HttpAnswer(*(await answer if isinstance(answer, Awaitable) else answer))
+    except OSError:
+        return NO_ANSWER
+
+
+def _has_answer(guest: Guest) -> bool:
+    return guest.sending is not None and guest.sending.done()
+
+
+def _take_answer(guest: Guest) -> HttpAnswer | None:
+    if guest.sending is None or not guest.sending.done():
+        return None
+    answer, guest.sending = guest.sending.result(), None
+    return answer
+
+
+def _drop_request(guest: Guest) -> None:
+    if guest.sending is not None:
+        guest.sending.cancel()
+        guest.sending = None
 
 
 def _interrupted(process: Process) -> Interrupted:

@@ -20,11 +20,12 @@ from bramley.sim.tart.guest import (
     grow_disk,
     leave_plants,
     report,
-    run_job,
     status_share,
     substitute,
     write,
 )
+from bramley.sim.tart.guest_requests import exchange
+from bramley.sim.tart.guest_runner import Runner
 
 REQUEST_SECONDS = 10.0
 # Polls with a refused token before the guest gives up: a minute.
@@ -142,12 +143,14 @@ class Poller:
         if not self.token:
             return self._count_refusal("Token missing")
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
-        status, body = yield effects.HttpRequest("POST", self.url, headers, b"{}", REQUEST_SECONDS)
+        request = effects.SendRequest("POST", self.url, headers, b"{}")
+        answer = yield from exchange(self.guest, request, REQUEST_SECONDS)
+        status = 0 if answer is None else answer.status
         if status in _REFUSED:
             return self._count_refusal("Token refused")
         self.refused_token, self.refusals = "", 0
-        if status == 200 and _has_configuration(body):
-            return (yield from self._run_runner())
+        if answer is not None and (configuration := _configuration(answer)):
+            return (yield from self._run_runner(configuration))
         if status == 410:
             self._log("Drained")
             return 0
@@ -164,18 +167,15 @@ class Poller:
         self._note(message)
         return None
 
-    def _run_runner(self) -> Generator[Effect, Any, int]:
-        """Run the runner, which waits for its job; return its exit code."""
+    def _run_runner(self, configuration: str) -> Generator[Effect, Any, int]:
+        """Run the runner until it exits or was idle for too long; return its exit code."""
         self._log("Starting runner")
-        wait, idle = self.guest.duration("wait"), idle_seconds(self.guest)
-        if 0 < idle <= wait:
-            yield from self.guest.pause(idle)
+        runner = Runner(self.guest, configuration, idle_seconds(self.guest) or FOREVER)
+        code: int | None = yield from runner.run()
+        self.had_job = runner.had_job
+        if code is None:
             self._log("Terminating runner that got no job")
-            return 0
-        yield from self.guest.pause(wait)
-        self.had_job = True
-        yield from run_job(self.guest)
-        return int(self.guest.script["code"] or 0)
+        return code or 0
 
     def _note(self, message: str) -> None:
         """Log the first of equal messages in a row, and then one per interval."""
@@ -201,12 +201,13 @@ def _read_token(guest: Guest) -> str:
         return ""
 
 
-def _has_configuration(body: bytes) -> bool:
+def _configuration(answer: effects.HttpAnswer) -> str:
+    """Return the configuration of a runner; empty if there is none."""
     try:
-        answer = json.loads(body)
+        content = json.loads(answer.body) if answer.status == 200 else None
     except ValueError:
-        return False
-    return isinstance(answer, dict) and bool(answer.get("encoded_jit_config"))
+        return ""
+    return str(content.get("encoded_jit_config") or "") if isinstance(content, dict) else ""
 
 
 def _message(status: int) -> str:
