@@ -268,7 +268,11 @@ class DispatchWorld:
         """End a Pod, report it and delete it, as its agent and the pool controller do."""
         with suppress(errors.NotFound):
             await self.kube.merge_patch(
-                Pod, pod.name, {"status": {"phase": phase}}, namespace=NAMESPACE, subresource="status"
+                Pod,
+                pod.name,
+                {"status": {"phase": phase}},
+                namespace=NAMESPACE,
+                subresource="status",
             )
         await self.report_stopped(pod.name, self.clock.now())
         for kind in (Pod, ServiceAccount):

@@ -135,27 +135,30 @@ def dispatch(  # noqa: PLR0913 - one parameter per flag
 
     \b
     Examples:
-      bramley dispatch --kubeconfig ./kubeconfig --namespace default --github-app-id 1234 \\
-        --github-private-key-file app.pem --webhook-secret-file webhook-secret
-      bramley dispatch --database-url-file database-url --github-app-id 1234 \\
-        --github-private-key-file app.pem --webhook-secret-file webhook-secret
+      bramley dispatch --github-app-id 1234 --github-private-key-file app.pem --webhook-secret-file webhook-secret
+      bramley dispatch --database-url-file database-url --accounts-file accounts.yaml …
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     values = {**locals()}
     del values["call"], values["show_settings"]
     if show_settings:
-        show(
-            call, {name: "none" if value in (None, "") else value for name, value in values.items()}
-        )
-        return
+        shown = {name: "none" if value in {None, ""} else value for name, value in values.items()}
+        show(call, shown)
+    else:
+        _run(values)
+
+
+def _run(values: dict[str, Any]) -> None:
     settings = _settings(values)
     from bramley.app import dispatch as process
     from bramley.base import log
 
-    log.configure(level=log_level, form=log_format)
+    log.configure(level=values["log_level"], form=values["log_format"])
     logger = log.get(__name__)
     process.run(
         settings,
-        on_serving=lambda url: logger.info("Serving dispatch", url=url, namespace=namespace),
+        on_serving=lambda url: logger.info(
+            "Serving dispatch", url=url, namespace=settings.namespace
+        ),
     )
 
 

@@ -21,8 +21,9 @@ from bramley.dispatch.jobs import State
 from bramley.dispatch.store.records import JobFilter
 from bramley.kube.transport import Request, Response
 from tests import virtual_time
-from tests.dispatch_world import NAMESPACE, DispatchWorld, a_dispatch_world
-from tests.github_peer import DOTFILES
+from tests.dispatch_world import DispatchWorld, a_dispatch_world
+from tests.github_peer import APP, DOTFILES
+from tests.scenarios.world import NAMESPACE
 
 JOBS = 4
 PODS = 2
@@ -116,8 +117,8 @@ async def _live(folder: Path, checkpoints: Checkpoints) -> None:
         for _ in range(PODS):
             world.boot(await world.a_pod(), replace=True)
         for number in range(JOBS):
-            own = {} if number % 2 else {"owner": DOTFILES.owner, "name": DOTFILES.name}
-            world.queue_job(seconds=20, **own)
+            repository = APP if number % 2 else DOTFILES
+            world.queue_job(owner=repository.owner, name=repository.name, seconds=20)
             await asyncio.sleep(5)
         await world.until_all_completed()
         await settle(world)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.dispatch_world import LONG_POLL, OLD_POLL, a_dispatch_world
 
 
 @pytest.mark.parametrize("wait", [OLD_POLL, LONG_POLL], ids=["old poller", "long poll"])
-async def test_queued_job_runs_once_on_an_idle_vm(tmp_path: Path, wait) -> None:
+async def test_queued_job_runs_once_on_an_idle_vm(tmp_path: Path, wait: timedelta) -> None:
     async with a_dispatch_world(tmp_path) as world:
         pod = await world.a_pod()
         world.boot(pod, wait=wait)

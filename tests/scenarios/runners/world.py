@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -122,7 +122,6 @@ class World:
     invariants: Invariants
     checkpoints: Checkpoints
     group: asyncio.TaskGroup
-    connect: Callable[[], Transport]
     token: Secret
     has_dispatch: bool = True
     seed: int = 0
@@ -130,6 +129,10 @@ class World:
     sessions: signals.Sessions | None = None
     controllers: list[RunningController] = field(default_factory=list)
     job_source: asyncio.Task[None] | None = None
+
+    def connect(self) -> Transport:
+        """Return a connection to the API."""
+        return self.api.transport(self.token)
 
     def start_controller(
         self, identity: str = "", *, delay: float = 0.0, signals_delay: float = 0.0
@@ -328,6 +331,14 @@ def _a_cluster(seed: int) -> AbstractAsyncContextManager[tuple[embedded.Api, Sec
 
 
 @asynccontextmanager
+async def _ready(hosts: ModelledHosts) -> AsyncIterator[None]:
+    async with hosts.running():
+        # Until the node controller has removed the taint of new Nodes.
+        await asyncio.sleep(1)
+        yield
+
+
+@asynccontextmanager
 async def a_world(
     settings: FleetSettings | None = None,
     images: Mapping[str, ImageModel] = IMAGES,
@@ -340,18 +351,17 @@ async def a_world(
 ) -> AsyncIterator[World]:
     """Run a cluster with modelled Macs, whose guests are the dispatch model's or the given ones; the controller is not started."""
     clock = virtual_time.clock()
-    settings = settings or FleetSettings(hosts=4, on_disk=(OLD,), seed=seed)
     async with AsyncExitStack() as stack:
         api, token = await stack.enter_async_context(_a_cluster(seed))
         kube = await stack.enter_async_context(Client(api.transport(token), clock=clock))
         await kube.create_wire(CustomResourceDefinition.resource, _POOL_MANIFEST)
-        has_model = dispatch and guests is None
-        model = DispatchModel(kube, clock=clock, seed=seed) if has_model else None
-        hosts = ModelledHosts(kube, images, clock=clock, settings=settings, guests=guests or model)
-        await stack.enter_async_context(model.running() if model else nullcontext())
-        await stack.enter_async_context(hosts.running())
-        # Until the node controller has removed the taint of new Nodes.
-        await asyncio.sleep(1)
+        model = None
+        if dispatch and guests is None:
+            model = DispatchModel(kube, clock=clock, seed=seed)
+            await stack.enter_async_context(model.running())
+        fleet = settings or FleetSettings(hosts=4, on_disk=(OLD,), seed=seed)
+        hosts = ModelledHosts(kube, images, clock=clock, settings=fleet, guests=guests or model)
+        await stack.enter_async_context(_ready(hosts))
         invariants = Invariants(api.store)
         async with asyncio.TaskGroup() as group:
             world = World(
@@ -362,12 +372,11 @@ async def a_world(
                 invariants=invariants,
                 checkpoints=Checkpoints(invariants.observe),
                 group=group,
-                connect=lambda: api.transport(token),
+                token=token,
+                has_dispatch=dispatch,
                 seed=seed,
                 has_signals=has_signals,
                 sessions=sessions,
-                token=token,
-                has_dispatch=dispatch,
             )
             yield world
             invariants.check()
