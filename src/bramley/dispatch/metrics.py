@@ -74,6 +74,9 @@ class DispatchMetrics:
         )
         self._requests = Counts(registry, names.DISPATCH_REQUEST, "Polls by outcome.")
         self.webhooks = Counts(registry, names.WEBHOOK, "Webhook deliveries by action and outcome.")
+        self.refused_requests = Counts(
+            registry, names.REFUSED_REQUEST, "Requests that were refused or failed, by reason."
+        )
         self.recovery = Counts(registry, names.RECOVERY, "Repairs of the queue by kind.")
         self._queue_time = _histogram(registry, names.JOB_QUEUE_TIME, "From queued to claimed.")
         self._to_running = _histogram(

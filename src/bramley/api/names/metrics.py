@@ -157,6 +157,8 @@ DISPATCH_REQUEST = counter("tuist_runners_dispatch_request_count", "fleet", "out
 DISPATCH_AFFINITY = counter("tuist_runners_dispatch_affinity_count", "fleet", "outcome")
 WEBHOOK = counter("tuist_runners_webhook_count", "action", "outcome")
 RECOVERY = counter("tuist_runners_recovery_count", "kind")
+# Requests that were refused or failed, of every endpoint.
+REFUSED_REQUEST = counter("tuist_runners_refused_request_count", "endpoint", "reason")
 
 # Dispatch: durations in milliseconds, because the existing panels read them so.
 WAIT_BUCKETS = (50.0, 100.0, 250.0, 500.0, 1e3, 2e3, 5e3, 10e3, 30e3, 60e3, 120e3, 300e3)

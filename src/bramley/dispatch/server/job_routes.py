@@ -19,7 +19,7 @@ from bramley.dispatch import job_views
 from bramley.dispatch.authentication import Authentication
 from bramley.dispatch.job_explanation import Explanation
 from bramley.dispatch.jobs import State
-from bramley.dispatch.server.requests import answer, guarded
+from bramley.dispatch.server.requests import OnRefusal, answer, guarded
 from bramley.dispatch.server.runner_routes import time_parameter
 from bramley.dispatch.store.records import JobFilter, Timeline
 from bramley.dispatch.store.store import Store
@@ -41,18 +41,21 @@ class JobRoutes:
     authentication: Authentication
     explain: Explain
     clock: Clock
+    on_refusal: OnRefusal
 
     def routes(self) -> Sequence[Route]:
         """Return the routes."""
-        one = f"{_PATH}/{{job:int}}"
+        one = f"{_PATH}/{{job}}"
         return (
-            Route(_PATH, guarded(self.list_jobs), methods=["GET"]),
-            Route(f"{_PATH}/export", guarded(self.export), methods=["GET"]),
-            Route(one, guarded(self.show), methods=["GET"]),
-            Route(f"{one}/explanation", guarded(self.explanation), methods=["GET"]),
-            Route(f"{one}/log", guarded(self.log), methods=["GET"]),
-            Route(f"{one}/cancel", guarded(self.cancel), methods=["POST"]),
-            Route(f"{one}/requeue", guarded(self.requeue), methods=["POST"]),
+            Route(_PATH, guarded(self.list_jobs, self.on_refusal), methods=["GET"]),
+            Route(f"{_PATH}/export", guarded(self.export, self.on_refusal), methods=["GET"]),
+            Route(one, guarded(self.show, self.on_refusal), methods=["GET"]),
+            Route(
+                f"{one}/explanation", guarded(self.explanation, self.on_refusal), methods=["GET"]
+            ),
+            Route(f"{one}/log", guarded(self.log, self.on_refusal), methods=["GET"]),
+            Route(f"{one}/cancel", guarded(self.cancel, self.on_refusal), methods=["POST"]),
+            Route(f"{one}/requeue", guarded(self.requeue, self.on_refusal), methods=["POST"]),
         )
 
     async def list_jobs(self, request: Request) -> Response:
@@ -131,10 +134,10 @@ class JobRoutes:
         await self.authentication.caller(request.headers.get("authorization"), verb)
 
     async def _timeline(self, request: Request) -> Timeline:
-        job_id = request.path_params["job"]
-        if job_id >= 2**63:
-            raise errors.NotFound(f"job {job_id} is not known")
-        return await self.store.timeline(job_id)
+        text = request.path_params["job"]
+        if not _is_number(text):
+            raise errors.NotFound("a job is named by the number of its workflow job")
+        return await self.store.timeline(int(text))
 
 
 def _filter(request: Request) -> JobFilter:
@@ -156,6 +159,11 @@ def _number(request: Request, name: str, default: int) -> int:
     text = request.query_params.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
+    if not _is_number(text):
         raise errors.BadRequest(f"the parameter {name} is no number")
     return int(text)
+
+
+def _is_number(text: str) -> bool:
+    # Fewer digits than the greatest integer of the database.
+    return text.isascii() and text.isdigit() and len(text) < 19

@@ -22,6 +22,8 @@ T = TypeVar("T")
 logger = log.get(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
+# Counts a refused request by the name of its endpoint and the reason.
+OnRefusal = Callable[[str, str], None]
 
 READ_DEADLINE = timedelta(seconds=5)
 MAX_HEAD_BYTES = 16 * 1024
@@ -51,13 +53,15 @@ _STATUSES: tuple[tuple[type[errors.BramleyError], int], ...] = (
 )
 
 
-def guarded(handler: Handler) -> Handler:
-    """Return the handler with its limits for the head, and with errors as JSON."""
+def guarded(handler: Handler, on_refusal: OnRefusal) -> Handler:
+    """Return the handler with its limits for the head, and with errors as JSON, each of them counted."""
+    endpoint = handler.__name__
 
     async def handle(request: Request) -> Response:
         with errors.Captured() as captured:
             check_head(request)
             return await handler(request)
+        on_refusal(endpoint, type(captured.error).__name__)
         return problem(captured.error)
 
     return handle
@@ -97,7 +101,8 @@ def check_head(request: Request) -> None:
 async def read_body(request: Request, limit: int) -> bytes:
     """Return the body, within its limit and the deadline."""
     declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared) > limit:
+    # By its length first: Python refuses to convert thousands of digits.
+    if len(declared) > 18 or (declared.isdecimal() and int(declared) > limit):
         raise TooLarge(f"the body exceeds {limit} bytes")
     body = bytearray()
     try:
@@ -107,7 +112,8 @@ async def read_body(request: Request, limit: int) -> bytes:
                 if len(body) > limit:
                     raise TooLarge(f"the body exceeds {limit} bytes")
     except TimeoutError:
-        raise TooSlow(f"the body did not arrive within {READ_DEADLINE}") from None
+        seconds = READ_DEADLINE.total_seconds()
+        raise TooSlow(f"the body did not arrive within {seconds:.0f} seconds") from None
     return bytes(body)
 
 

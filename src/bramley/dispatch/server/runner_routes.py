@@ -19,7 +19,7 @@ from bramley.base.clock import Clock
 from bramley.dispatch.authentication import Authentication, RunnerIdentity
 from bramley.dispatch.fair_share import Policy
 from bramley.dispatch.polls import MAX_WAIT, Drained, Polls
-from bramley.dispatch.server.requests import answer, decoded, guarded, read_body
+from bramley.dispatch.server.requests import OnRefusal, answer, decoded, guarded, read_body
 from bramley.dispatch.store.store import Store
 
 MAX_POLL_BYTES = 4 * 1024
@@ -63,6 +63,7 @@ class RunnerRoutes:
     stops: Stops
     clock: Clock
     observer: PollObserver
+    on_refusal: OnRefusal
 
     def policy(self) -> Policy:
         """Return the shares in force."""
@@ -71,10 +72,24 @@ class RunnerRoutes:
     def routes(self) -> Sequence[Route]:
         """Return the routes."""
         return (
-            Route(dispatch.DISPATCH_PATH, guarded(self.dispatch), methods=["POST"]),
-            Route(dispatch.DESIRED_REPLICAS_PATH, guarded(self.desired_replicas), methods=["GET"]),
-            Route(dispatch.ROLL_SIGNALS_PATH, guarded(self.roll_signals), methods=["GET"]),
-            Route(dispatch.POD_STOPPED_PATH, guarded(self.pod_stopped), methods=["POST"]),
+            Route(
+                dispatch.DISPATCH_PATH, guarded(self.dispatch, self.on_refusal), methods=["POST"]
+            ),
+            Route(
+                dispatch.DESIRED_REPLICAS_PATH,
+                guarded(self.desired_replicas, self.on_refusal),
+                methods=["GET"],
+            ),
+            Route(
+                dispatch.ROLL_SIGNALS_PATH,
+                guarded(self.roll_signals, self.on_refusal),
+                methods=["GET"],
+            ),
+            Route(
+                dispatch.POD_STOPPED_PATH,
+                guarded(self.pod_stopped, self.on_refusal),
+                methods=["POST"],
+            ),
         )
 
     async def dispatch(self, request: Request) -> Response:

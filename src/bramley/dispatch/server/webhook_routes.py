@@ -15,7 +15,7 @@ from bramley.base.clock import Clock
 from bramley.dispatch.forge import Forge
 from bramley.dispatch.inbox_worker import InboxWorker
 from bramley.dispatch.metrics import Counts
-from bramley.dispatch.server.requests import answer, guarded, read_body
+from bramley.dispatch.server.requests import OnRefusal, answer, guarded, read_body
 from bramley.dispatch.store.store import Store
 from bramley.dispatch.webhook_payload import MAX_BODY_BYTES
 
@@ -32,17 +32,20 @@ class WebhookRoutes:
     inbox: InboxWorker
     clock: Clock
     counts: Counts
+    on_refusal: OnRefusal
 
     def routes(self) -> Sequence[Route]:
         """Return the routes."""
-        return (Route(dispatch.WEBHOOK_PATH, guarded(self.receive), methods=["POST"]),)
+        handler = guarded(self.receive, self.on_refusal)
+        return (Route(dispatch.WEBHOOK_PATH, handler, methods=["POST"]),)
 
     async def receive(self, request: Request) -> Response:
         """Store a webhook: 200 once it is durable, 401 without a signature, 403 with a wrong one, 503 to have it sent again."""
-        body = await read_body(request, MAX_BODY_BYTES)
+        # Before the body: what is not signed is not read.
         if dispatch.SIGNATURE_HEADER.lower() not in request.headers:
             self.counts.inc("", "unsigned")
             raise errors.Unauthorized(f"the header {dispatch.SIGNATURE_HEADER} is missing")
+        body = await read_body(request, MAX_BODY_BYTES)
         if not self.forge.is_signed(request.headers, body):
             self.counts.inc("", "bad_signature")
             raise errors.Forbidden("the signature does not match the webhook secret")
