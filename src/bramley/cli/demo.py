@@ -203,7 +203,7 @@ class Following:
                 f"the dispatch server did not know job {number} within {seconds:g} s; check that it runs and gets webhooks"
             )
         return TimedOut(
-            f"job {number} is {printable(self.last.state)} after {seconds:g} s; see why with: bramley explain job/{number}"
+            f"job {number} is {printable(self.last.state)} after {seconds:g} s; bramley explain job/{number} shows why"
         )
 
 

@@ -214,7 +214,15 @@ def logs(
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     number = job_id(job)
     where = target(server, insecure_http, namespace, kubeconfig, context)
-    text = _call(where, lambda client: client.log(number))
+
+    async def fetch(client: JobsClient) -> str:
+        try:
+            return await client.log(number)
+        except NotFound as error:
+            # The job may be known, and its log not.
+            raise BadConfiguration(str(error)) from None
+
+    text = _call(where, fetch)
     typer.echo(printable(text, keep="\n\t").rstrip("\n"))
 
 
@@ -269,7 +277,7 @@ async def connected(where: Target) -> AsyncIterator[JobsClient]:
         async with jobs_client.connected(where) as client:
             yield client
     except NotFound as error:
-        raise BadConfiguration(f"{error}; see the known jobs with: bramley jobs list") from None
+        raise BadConfiguration(f"{error}; bramley jobs list shows the known jobs") from None
 
 
 def _call(where: Target, call: Callable[[JobsClient], Awaitable[T]]) -> T:

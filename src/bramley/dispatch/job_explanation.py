@@ -223,20 +223,20 @@ def _claimed(facts: JobFacts) -> _Found:
         if claim.online_at
         else "has its configuration and is not online yet"
     )
-    message = f"runner {claim.runner_name} on {_place(claim)} {progress}, for {_length(facts.now - since)}."
+    message = f"runner {claim.runner_name} in {_place(claim)} {progress}, for {_length(facts.now - since)}."
     return Reason.WAITING_FOR_RUNNER, message, _claim_details(claim)
 
 
 def _elsewhere(facts: JobFacts) -> _Found:
     job, claim = facts.timeline.job, current_claim(facts.timeline)
-    where = f" on {_place(claim)}" if claim else ""
+    where = f" in {_place(claim)}" if claim else ""
     if job.state == State.WAITING:
         message = "GitHub holds the job back, for an approval, an environment or a concurrency group; it is not queued yet."
         return Reason.WAITING, message, {}
     if job.state == State.RUNNING:
         started = job.facts.started_at
         since = f" for {_length(facts.now - started)}" if started else ""
-        runner = f" by runner {job.facts.runner_name}" if job.facts.runner_name else ""
+        runner = f" on runner {job.facts.runner_name}" if job.facts.runner_name else ""
         return Reason.RUNNING, f"the job runs{runner}{where}{since}.", _claim_details(claim)
     details = {"conclusion": job.facts.conclusion, **_claim_details(claim)}
     if job.state == State.CANCELLED:

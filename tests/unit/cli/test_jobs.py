@@ -125,6 +125,16 @@ def test_a_log_keeps_its_lines_and_no_control_characters(
     assert capsys.readouterr().out == "one\n\ttwo \ufffd[2J\n"
 
 
+def test_a_job_without_a_log_is_an_error_that_says_so(
+    peer: Peer, tmp_path: Path, capsys: Captured
+) -> None:
+    peer.answer(f"GET {JOBS}/7/log", {"error": "no log is kept for job 7"}, "404 Not Found")
+
+    assert run(peer, tmp_path, "jobs", "logs", "7") == 2
+
+    assert capsys.readouterr().err == "bramley: no log is kept for job 7\n"
+
+
 def test_an_export_is_written_as_it_is(
     peer: Peer, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -142,7 +152,7 @@ def test_an_export_is_written_as_it_is(
     [
         ("401 Unauthorized", 2, "no; use the kubeconfig of a user with this permission"),
         ("403 Forbidden", 2, "no; use the kubeconfig of a user with this permission"),
-        ("404 Not Found", 2, "no; see the known jobs with: bramley jobs list"),
+        ("404 Not Found", 2, "no; bramley jobs list shows the known jobs"),
         ("409 Conflict", 1, "bramley: no\n"),
         ("400 Bad Request", 2, "status 400: no"),
         ("503 Service Unavailable", 1, "status 503: no; try again"),

@@ -101,15 +101,15 @@ TABLE: list[tuple[Reason, JobFacts, str]] = [
     (
         Reason.WAITING_FOR_RUNNER,
         facts(a_timeline(a_job(State.CLAIMED), a_claim(online_at=None)), block=LIMITED),
-        "runner runner-1 on Pod macos-runner-1 on mac-1 has its configuration and is not online yet, for 7 s",
+        "runner runner-1 in Pod macos-runner-1 on mac-1 has its configuration and is not online yet, for 7 s",
     ),
     (
         Reason.WAITING_FOR_RUNNER,
         facts(a_timeline(a_job(State.CLAIMED), a_claim())),
         "is online, and GitHub has not reported the start",
     ),
-    (Reason.RUNNING, facts(ended(State.RUNNING)), "by runner runner-1 on Pod macos-runner-1 on"),
-    (Reason.RUNNING, facts(a_timeline(a_job(State.RUNNING))), "runs by runner runner-1 for 5 s"),
+    (Reason.RUNNING, facts(ended(State.RUNNING)), "on runner runner-1 in Pod macos-runner-1 on"),
+    (Reason.RUNNING, facts(a_timeline(a_job(State.RUNNING))), "runs on runner runner-1 for 5 s"),
     (Reason.WAITING, facts(a_timeline(a_job(State.WAITING))), "GitHub holds the job back"),
     (Reason.COMPLETED, facts(ended(State.COMPLETED)), "on mac-1 with success."),
     (Reason.CANCELLED, facts(a_timeline(a_job(State.CANCELLED))), "the job was cancelled."),
