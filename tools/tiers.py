@@ -57,7 +57,7 @@ _WITH_AGENTS = frozenset({"contract", "process", "cluster"})
 def programs_of(tier: str) -> tuple[Program, ...]:
     """Return the system programs that the tier needs on this kind of machine."""
     needed = [OPENSSL, CURL] if tier in _WITH_AGENTS else []
-    if tier == "contract":
+    if tier in {"contract", "process"}:
         needed.append(POSTGRES)
     if tier == "process" and sys.platform == "linux":
         # Shows in which order a server writes, syncs and answers; macOS has nothing alike.

@@ -14,8 +14,8 @@ from bramley.base.secret import Secret
 from bramley.dispatch.store.postgres import PostgresDatabase
 from bramley.dispatch.store.sqlite import SqliteDatabase
 from bramley.dispatch.store.store import Store
-from tests.contract.dispatch_store import postgres_server
-from tests.contract.dispatch_store.postgres_server import PostgresServer
+from tests import postgres_server
+from tests.postgres_server import PostgresServer
 
 
 @pytest.fixture(scope="session")

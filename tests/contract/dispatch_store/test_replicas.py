@@ -15,7 +15,7 @@ from bramley.dispatch.store.postgres import PostgresDatabase, Settings
 from bramley.dispatch.store.records import Claim
 from tests.contract.dispatch_store.builders import NOW, a_pod, claimed, enqueue
 from tests.contract.dispatch_store.conftest import in_postgres
-from tests.contract.dispatch_store.postgres_server import PostgresServer
+from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.real_time
 

@@ -13,9 +13,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from bramley.base.clock import Clock
+
+T = TypeVar("T")
 
 LAUNCHD = 1
 _FIRST_PID = 400
@@ -72,6 +74,10 @@ class Table:
         process.catches = catches
         process.task = self._group.create_task(self._run(process, main), name=f"pid {process.pid}")
         return process
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task of the machine that is no process, such as a request on its network."""
+        return self._group.create_task(coroutine)
 
     def find(self, pid: int) -> Process | None:
         """Return a process that lives."""

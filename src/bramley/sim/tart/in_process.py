@@ -255,7 +255,7 @@ class Driver:
 
     def _send_request(self, effect: effects.SendRequest) -> None:
         guest = self._started_guest
-        guest.sending = asyncio.create_task(_answer(self._tart.http, effect))
+        guest.sending = self._tart.table.start(_answer(self._tart.http, effect))
         guest.sending.add_done_callback(lambda _: guest.arrived.set())
 
     def _reply(self, effect: effects.Reply) -> None:

@@ -40,8 +40,17 @@ class PostgresServer:
 
     def restart(self) -> None:
         """Kill every process of the server as a crash would, and start it again."""
+        self.kill()
+        self.start()
+
+    def kill(self) -> None:
+        """Kill every process of the server as a crash would."""
+        # SIGQUIT and not SIGKILL, after which the children would live for a moment and keep another server from its start.
         self.process.send_signal(signal.SIGQUIT)
         self.process.wait(START_SECONDS)
+
+    def start(self) -> None:
+        """Start the server again, and wait until it has recovered."""
         self.process = launched(self.folder, self.user)
         self.wait_until_ready()
 
