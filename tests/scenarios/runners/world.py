@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -355,10 +355,8 @@ async def a_world(
         api, token = await stack.enter_async_context(_a_cluster(seed))
         kube = await stack.enter_async_context(Client(api.transport(token), clock=clock))
         await kube.create_wire(CustomResourceDefinition.resource, _POOL_MANIFEST)
-        model = None
-        if dispatch and guests is None:
-            model = DispatchModel(kube, clock=clock, seed=seed)
-            await stack.enter_async_context(model.running())
+        model = DispatchModel(kube, clock=clock, seed=seed) if dispatch and not guests else None
+        await stack.enter_async_context(model.running() if model else nullcontext())
         fleet = settings or FleetSettings(hosts=4, on_disk=(OLD,), seed=seed)
         hosts = ModelledHosts(kube, images, clock=clock, settings=fleet, guests=guests or model)
         await stack.enter_async_context(_ready(hosts))
