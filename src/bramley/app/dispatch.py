@@ -234,15 +234,28 @@ async def run_server(
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(dispatcher.run())]
         tasks += [group.create_task(_probe(each, dispatcher).run()) for each in probes]
-        await dispatcher.ready.wait()
-        closing = group.create_task(_close_polls(dispatcher, stop))
-        serving = group.create_task(server.run(stop, end_streams=_nothing))
-        await server.ready.wait()
-        on_serving()
-        await asyncio.wait((serving,))
-        closing.cancel()
+        # The caches need the API server and its CustomResourceDefinitions, which may never come before the stop.
+        if await _is_ready_before_stop(dispatcher, stop):
+            closing = group.create_task(_close_polls(dispatcher, stop))
+            serving = group.create_task(server.run(stop, end_streams=_nothing))
+            await server.ready.wait()
+            on_serving()
+            await asyncio.wait((serving,))
+            closing.cancel()
         for task in tasks:
             task.cancel()
+
+
+async def _is_ready_before_stop(dispatcher: Dispatcher, stop: Stop) -> bool:
+    async with asyncio.TaskGroup() as group:
+        waits = [
+            group.create_task(dispatcher.ready.wait()),
+            group.create_task(stop.requested.wait()),
+        ]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+    return not stop.requested.is_set()
 
 
 def _probe(settings: ProbeSettings, dispatcher: Dispatcher) -> Probes:

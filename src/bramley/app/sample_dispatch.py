@@ -146,7 +146,9 @@ class SampleDispatch:
                 logger.error(
                     "Dispatch failed; restarting it", exc=captured.error, retry_after=pause
                 )
-                await asyncio.sleep(pause.total_seconds())
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause.total_seconds()):
+                        await self._stop.requested.wait()
 
     async def _run(self) -> None:
         secret = self._webhook_secret()
