@@ -15,6 +15,7 @@ from bench.report import Report
 BENCHES: Mapping[str, str] = {
     "agent": "bench.agent.run",
     "apiserver": "bench.apiserver.run",
+    "dispatch": "bench.dispatch.run",
     "pools": "bench.pools.run",
     "roll": "bench.roll.run",
     "runtime": "bench.runtime.run",
