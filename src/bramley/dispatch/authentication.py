@@ -6,8 +6,10 @@ ServiceAccount are looked up for each request; others are cached for a minute. O
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -31,11 +33,17 @@ from bramley.kube.client import Client
 K = TypeVar("K")
 V = TypeVar("V")
 
+# The kind of caller and the hash of the token.
+_Key = tuple[str, bytes]
+_Right = tuple[str, tuple[str, ...], str, str]
+
 MAX_TOKEN_CHARACTERS = 8 * 1024
 _MAX_CACHED = 20_000
 _CALLER_LIFE = timedelta(minutes=1)
 # A refused token is not reviewed again for this long: a guest that repeats it must not cost a review per request.
 _REFUSAL_LIFE = timedelta(seconds=10)
+# Reviews at the same time; requests with tokens that are not known yet wait for each other.
+_MAX_REVIEWS = 32
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 _POD_NAME, _POD_UID = (
     "authentication.kubernetes.io/pod-name",
@@ -71,42 +79,45 @@ class Authentication:
     namespace: str
     clock: Clock
     deadline: timedelta = timedelta(seconds=3)
-    _entries: OrderedDict[tuple[str, bytes], _Entry] = field(default_factory=OrderedDict)
-    _rights: OrderedDict[tuple[str, str, str], tuple[datetime, bool]] = field(
-        default_factory=OrderedDict
-    )
+    _entries: OrderedDict[_Key, _Entry] = field(default_factory=OrderedDict)
+    # Apart from the accepted ones, which invented tokens must not displace.
+    _refusals: OrderedDict[_Key, _Entry] = field(default_factory=OrderedDict)
+    _rights: OrderedDict[_Right, tuple[datetime, bool]] = field(default_factory=OrderedDict)
+    _reviews: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_REVIEWS))
 
     async def runner(self, header: str | None) -> RunnerIdentity:
         """Return the runner Pod of an Authorization header."""
         token = bearer(header)
-        entry = self._cached("runner", token)
-        if entry is None:
-            status = await self._review(token, [dispatch.TOKEN_AUDIENCE])
-            identity = self._runner_of(status)
+
+        async def review() -> _Entry:
+            identity = self._runner_of(await self._review(token, [dispatch.TOKEN_AUDIENCE]))
             until = self._until(token) if identity else self.clock.now() + _REFUSAL_LIFE
-            entry = self._remember("runner", token, _Entry(until, runner=identity))
+            return _Entry(until, runner=identity)
+
+        entry = await self._entry(("runner", _digest(token)), review)
         if entry.runner is None:
             raise errors.Unauthorized("the token is not one of a runner Pod")
         return entry.runner
 
     def refuse(self, header: str | None) -> None:
-        """Refuse a runner's token for a while without a review, because its Pod or ServiceAccount does not exist."""
-        try:
-            token = bearer(header)
-        except errors.Unauthorized:
-            return
-        self._remember("runner", token, _Entry(self.clock.now() + _REFUSAL_LIFE))
+        """Refuse an accepted runner's token for a while without a review, because its Pod or ServiceAccount does not exist."""
+        key = ("runner", _digest(bearer(header)))
+        self._entries.pop(key, None)
+        _put(self._refusals, key, _Entry(self.clock.now() + _REFUSAL_LIFE))
 
     async def caller(self, header: str | None, verb: str, subresource: str = "") -> UserInfo:
         """Return the user of an Authorization header who may use this verb on the RunnerPools of the namespace."""
         token = bearer(header)
-        entry = self._cached("user", token)
-        if entry is None:
+
+        async def review() -> _Entry:
             status = await self._review(token, [])
             user = status.user if status.authenticated else None
-            life = _CALLER_LIFE if user else _REFUSAL_LIFE
-            until = min(self._until(token), self.clock.now() + life)
-            entry = self._remember("user", token, _Entry(until, user=user))
+            now = self.clock.now()
+            if user is None:
+                return _Entry(now + _REFUSAL_LIFE)
+            return _Entry(min(self._until(token), now + _CALLER_LIFE), user=user)
+
+        entry = await self._entry(("user", _digest(token)), review)
         if entry.user is None:
             raise errors.Unauthorized("the token is not valid for the API server")
         if not await self._is_allowed(entry.user, verb, subresource):
@@ -137,7 +148,8 @@ class Authentication:
         return msgspec.convert(created.get("status", {}), TokenReviewStatus)
 
     async def _is_allowed(self, user: UserInfo, verb: str, subresource: str) -> bool:
-        key = (user.username, verb, subresource)
+        # With the groups: another token of the same user may have others.
+        key = (user.username, tuple(user.groups), verb, subresource)
         now = self.clock.now()
         known = self._rights.get(key)
         if known is not None and known[0] > now:
@@ -165,20 +177,32 @@ class Authentication:
         _put(self._rights, key, (now + _CALLER_LIFE, allowed))
         return allowed
 
-    def _cached(self, kind: str, token: Secret) -> _Entry | None:
-        key = (kind, _digest(token))
-        entry = self._entries.get(key)
-        if entry is None:
-            return None
-        if entry.until <= self.clock.now():
-            del self._entries[key]
-            return None
-        self._entries.move_to_end(key)
+    async def _entry(self, key: _Key, review: Callable[[], Awaitable[_Entry]]) -> _Entry:
+        """Return what is known of a token, after a review if nothing is."""
+        if known := self._cached(key):
+            return known
+        try:
+            async with asyncio.timeout(self.deadline.total_seconds()), self._reviews:
+                # Another request may have brought the same token.
+                if known := self._cached(key):
+                    return known
+                entry = await review()
+        except TimeoutError:
+            raise errors.TimedOut(f"no review of the token within {self.deadline}") from None
+        is_refused = entry.runner is None and entry.user is None
+        _put(self._refusals if is_refused else self._entries, key, entry)
         return entry
 
-    def _remember(self, kind: str, token: Secret, entry: _Entry) -> _Entry:
-        _put(self._entries, (kind, _digest(token)), entry)
-        return entry
+    def _cached(self, key: _Key) -> _Entry | None:
+        for entries in (self._entries, self._refusals):
+            entry = entries.get(key)
+            if entry is None:
+                continue
+            if entry.until > self.clock.now():
+                entries.move_to_end(key)
+                return entry
+            del entries[key]
+        return None
 
     def _until(self, token: Secret) -> datetime:
         claims = jwt_claims.decode(token.reveal(), _Claims)

@@ -105,7 +105,9 @@ class RunnerRoutes:
             response, outcome = await self._poll(request, identity, wait)
         except errors.Unauthorized:
             outcome = "unauthorized"
-            self.authentication.refuse(request.headers.get("authorization"))
+            # Not after the refusal of the token itself, which would last as long as it is repeated.
+            if identity is not None:
+                self.authentication.refuse(request.headers.get("authorization"))
             raise
         finally:
             pool = self.polls.pool_of(identity) if identity is not None else ""
