@@ -21,6 +21,10 @@ EXPLANATIONS: Mapping[str, str] = {
     "agent": "Absolute figures of one `tart-kubelet` on a simulated Mac, and its size beside that of the Go agent. Less is better.",
     "apiserver": "Ours divided by kube-apiserver on etcd, under the same load. More is better for requests and watches, less for "
     "memory (RSS) and the time of a start.",
+    "dispatch": "One `bramley dispatch` with long polls, divided by the same server with polls every 2 seconds, as existing pollers send "
+    "them; the server that it replaces is not run. Jobs go to a pool with nearly all idle VMs, where one of them polls every few "
+    "milliseconds whatever the mode, and to pools with one idle VM. Claims of one pool are serialized for fairness and none ends during "
+    "the measurement; the bare loop only changes one row. More is better for ratios, less for times, memory and CPU.",
     "pools": "The pool controller: the rate at which it creates Pods and its memory, divided by those of the Go controller that it "
     "replaces, and absolute figures of its writes. More is better for rates, less for everything else.",
     "roll": "A roll of a 40 GB image over 200 modelled Macs behind one uplink of 1 Gbit/s, with live jobs, under virtual time: by the "

@@ -24,12 +24,16 @@ from bench.report import Report
 SHARED = "shared"
 GITHUB_SECONDS = (0.0, 0.15)
 P99 = "p99 ms from webhook to JIT config with long poll, beyond GitHub's answer"
-MEAN = "mean with 2-second poll, of long poll's, beyond GitHub's answer, one idle VM in the pool"
-MEAN_SHARED = "the same with all idle VMs in one pool, of which one polls every few ms"
+# The goal does not say how 1,000 idle VMs are placed, and the placement decides: with all in one pool, some VM polls every 2 ms.
+MEAN_SINGLE = "mean with 2-second poll / long poll, beyond GitHub's answer, one idle VM in the pool"
+MEAN_SHARED = (
+    "mean with 2-second poll / long poll, beyond GitHub's answer, all idle VMs in one pool"
+)
 KILOBYTES = "RSS KB per idle long poll"
 GOALS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     P99: ("≤ 50", lambda ms: ms <= 50),
-    MEAN: ("≥ 20", lambda ratio: ratio >= 20),
+    MEAN_SINGLE: ("≥ 20", lambda ratio: ratio >= 20),
+    MEAN_SHARED: ("≥ 20", lambda ratio: ratio >= 20),
     KILOBYTES: ("≤ 40", lambda kilobytes: kilobytes <= 40),
 }
 
@@ -55,8 +59,13 @@ class Results:
         ]
         values = {
             P99: max(beyond),
-            MEAN: self._mean_ratio("single"),
-            MEAN_SHARED: self._mean_ratio("shared"),
+            MEAN_SINGLE: min(self._mean_ratios("single", beyond=True).values()),
+            MEAN_SHARED: min(self._mean_ratios("shared", beyond=True).values()),
+            **{
+                f"the same with one VM in the pool, with GitHub's {github_ms:.0f} ms included": ratio
+                for github_ms, ratio in self._mean_ratios("single", beyond=False).items()
+                if github_ms
+            },
             KILOBYTES: self.idle.bytes_per_poll / 1000,
             f"CPU % with {self.idle.polls} idle long polls": self.idle.cpu_percent,
             **self._idle_cpu(),
@@ -64,18 +73,19 @@ class Results:
         }
         return {name: round(value, 3) for name, value in values.items()}
 
-    def _mean_ratio(self, placement: str) -> float:
-        """Return the smaller ratio of both latencies of GitHub."""
+    def _mean_ratios(self, placement: str, *, beyond: bool) -> dict[float, float]:
+        """Return by GitHub's latency the mean of the 2-second poll divided by that of the long poll."""
 
-        def beyond(mode: str) -> dict[float, float]:
+        def means(mode: str) -> dict[float, float]:
             return {
-                each.github_ms: statistics.fmean(getattr(each, placement)) - each.github_ms
+                each.github_ms: statistics.fmean(getattr(each, placement))
+                - (each.github_ms if beyond else 0.0)
                 for each in self.latencies
                 if each.mode == mode
             }
 
-        held, repeated = beyond(LONG_POLL), beyond(TWO_SECONDS)
-        return min(repeated[github_ms] / held[github_ms] for github_ms in held)
+        held, repeated = means(LONG_POLL), means(TWO_SECONDS)
+        return {github_ms: repeated[github_ms] / held[github_ms] for github_ms in held}
 
     def _idle_cpu(self) -> dict[str, float]:
         first = {each.mode: each for each in reversed(self.latencies)}
