@@ -169,6 +169,15 @@ def is_same_image(one: str, other: str) -> bool:
     return bool(digest) and digest == other.partition("@")[2]
 
 
+def is_between_pods(
+    pods: Iterable[RunnerPod], target: str, last_good: str, *, replicas: int
+) -> bool:
+    """Return whether the last Pod of an old image has just ended and its successor is not there yet."""
+    if not last_good or is_same_image(target, last_good):
+        return False
+    return replicas > 0 and not any(pod.is_alive for pod in pods)
+
+
 def was_in_flight(pod: RunnerPod) -> bool:
     """Return whether a Pod of the target image ended before it was Ready, so that its successor takes its place in the roll."""
     if pod.created_for == _TURNOVER or pod.is_claimed:

@@ -284,7 +284,10 @@ def _with_phase(rollout: Rollout, observed: Observed) -> Rollout:
         pods=observed.pods,
         slots=pool.status.slots,
     )
-    is_converged = state.is_complete and not _is_between_pods(rollout, observed)
+    is_between = roll.is_between_pods(
+        observed.pods, rollout.target, rollout.last_good, replicas=pool.spec.replicas
+    )
+    is_converged = state.is_complete and not is_between
     has_ready = any(pod.is_alive and pod.is_ready for pod in observed.pods)
     if is_converged and has_ready and not rollout.is_tried_by(pool):
         rollout = _completed(rollout)
@@ -294,13 +297,6 @@ def _with_phase(rollout: Rollout, observed: Observed) -> Rollout:
     else:
         rollout = replace(rollout, started_at=rollout.started_at or now)
     return replace(rollout, phase=_phase(rollout, observed, is_converged=is_converged))
-
-
-def _is_between_pods(rollout: Rollout, observed: Observed) -> bool:
-    """Return whether the last Pod of an old image has just ended and its successor is not there yet."""
-    if not rollout.last_good or roll.is_same_image(rollout.target, rollout.last_good):
-        return False
-    return observed.pool.spec.replicas > 0 and not any(pod.is_alive for pod in observed.pods)
 
 
 def _completed(rollout: Rollout) -> Rollout:

@@ -46,8 +46,16 @@ class StagingState:
 
     @property
     def is_rolling(self) -> bool:
-        """Return whether the pool has another image than its target somewhere."""
-        return any(pod.is_alive and roll.is_stale(pod, self.target) for pod in self.pods)
+        """Return whether the pool has another image than its target somewhere.
+
+        Also between two Pods of a pool with a single one: a request that is withdrawn cancels the pull, which would begin again
+        with each job and never end.
+        """
+        return any(
+            pod.is_alive and roll.is_stale(pod, self.target) for pod in self.pods
+        ) or roll.is_between_pods(
+            self.pods, self.target, self.last_good, replicas=self.pool.spec.replicas
+        )
 
     @property
     def needs_both_images(self) -> bool:

@@ -108,7 +108,7 @@ def test_commands_that_up_prints_work_in_their_order(tmp_path: Path, kubectl: Pa
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(commands) <= 6
-    assert "runnerpool.tuist.dev/macos condition met" in done.stdout
+    assert "finished: success" in done.stdout
     assert "Rolled out: every runner has image" in done.stdout
     header, node = done.stdout.partition("WIDE\n")[2].splitlines()
     assert "OS-IMAGE" in header

@@ -72,6 +72,15 @@ def test_target_comes_first_and_the_last_good_image_is_kept() -> None:
     }
 
 
+def test_pull_continues_while_the_only_pod_of_the_pool_is_replaced() -> None:
+    """A runner ends with its job; withdrawing the request for that moment cancelled the pull again and again."""
+    between = a_state(pods=(), replicas=1, is_trial=True)
+    fleet = [a_host("h0", OLD)]
+
+    assert requested(fleet, between) == {"h0": (NEW, OLD)}
+    assert requested(fleet, a_state(pods=(), replicas=0)) == {"h0": ()}
+
+
 def test_last_good_image_is_dropped_when_the_roll_is_done() -> None:
     done = a_state(pods=(a_pod("new", NEW),), roll_started_at=None)
 
@@ -100,8 +109,8 @@ def secrets(*names: str) -> dict[str, Any]:
 
 def test_request_has_the_pull_secrets_of_the_pools_whose_images_it_names() -> None:
     first = a_state("a", began=90, spec=secrets("one", "both"))
-    second = a_state("b", target=NEWER, pods=(), spec=secrets("both", "two"))
-    unrelated = a_state("c", target=image(7), last_good=image(8), pods=(), spec=secrets("other"))
+    second = a_state("b", target=NEWER, pods=(), replicas=0, spec=secrets("both", "two"))
+    unrelated = a_state("c", target=image(7), pods=(), replicas=0, spec=secrets("other"))
 
     plan = staging.plan([second, unrelated, first], [a_host("h0", NEW, NEWER), a_host("h1", NEW)])
 
