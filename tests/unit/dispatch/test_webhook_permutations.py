@@ -1,22 +1,29 @@
-"""Every order of a job's webhooks, repeated and lost, ends in the state that the forge knows, once the sweep has run."""
+"""Every order of a job's webhooks, repeated and lost, ends in the state that the forge knows, once the sweep has run.
+
+The webhooks go through the inbox, its worker and the SQLite store.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bramley.base.secret import Secret
+from bramley.dispatch.inbox_worker import InboxWorker
 from bramley.dispatch.jobs import TERMINAL, Phase, Report, State
+from bramley.dispatch.pool_matching import Route
 from bramley.dispatch.recovery import Settings
 from bramley.dispatch.store.records import Timeline
 from tests import virtual_time
 from tests.unit.dispatch.recovery_world import MINUTE, POOL, SECOND, World, a_pod, a_world
 
+EVENT = "workflow_job"
 # A job whose queued event arrived was claimed by the Pod that polls after each event.
 END_STATES = {
     Phase.WAITING: {State.WAITING},
@@ -48,11 +55,34 @@ class Case:
             account=f"account-{self.job_id}",
             repository="acme/app",
             labels=("tuist-macos",),
+            run_id=self.job_id,
             queued_at=start,
             runner_name=self.executor if phase >= Phase.IN_PROGRESS else "",
             started_at=start + SECOND if phase >= Phase.IN_PROGRESS else None,
             completed_at=start + 2 * SECOND if phase == Phase.COMPLETED else None,
             conclusion="success" if phase == Phase.COMPLETED else "",
+        )
+
+    def body(self, phase: Phase, number: int) -> bytes:
+        report = self.report(phase)
+        job = {
+            "id": report.job_id,
+            "run_id": report.job_id,
+            "labels": report.labels,
+            "runner_name": report.runner_name or None,
+            "conclusion": report.conclusion or None,
+            "created_at": report.queued_at,
+            "started_at": report.started_at or report.queued_at,
+            "completed_at": report.completed_at,
+        }
+        repository = {"full_name": report.repository, "owner": {"login": report.account}}
+        return msgspec.json.encode(
+            {
+                "action": phase.name.lower(),
+                "workflow_job": job,
+                "repository": repository,
+                "number": number,
+            }
         )
 
     @property
@@ -70,23 +100,48 @@ def cases(truth: Phase, *, is_ours: bool, longest: int = 6) -> Iterator[Case]:
         yield Case(number, arrivals, truth, is_ours)
 
 
-async def deliver(world: World, case: Case) -> None:
-    """Apply the events; a Pod polls after each, and gets a runner if the job is queued."""
-    for phase in case.arrivals:
-        state = await world.store.apply_report(case.report(phase), world.route((), ""), world.now)
-        if state == State.QUEUED:
-            claim = await world.store.claim(a_pod(case.job_id), POOL, world.now)
-            assert claim is not None
+@dataclass
+class Refusals:
+    """The deliveries that the inbox worker refused."""
+
+    outcomes: list[str] = field(default_factory=list)
+
+    def delivered(self, report: Report, route: Route, state: State) -> None:
+        pass
+
+    def refused(self, outcome: str) -> None:
+        self.outcomes.append(outcome)
+
+
+async def deliver(world: World, worker: InboxWorker, case: Case) -> None:
+    """Send the events; a Pod polls after each, and gets a runner if the job is queued."""
+    is_claimed = False
+    for number, phase in enumerate(case.arrivals):
+        guid = f"{case.job_id}-{number}"
+        # The number makes a repeated event another content, which is therefore applied.
+        assert await world.store.receive(guid, EVENT, case.body(phase, number), world.now)
+        assert await worker.process_pending() == 1
+        if is_claimed or Phase.QUEUED not in case.arrivals[: number + 1]:
+            continue
+        claim = await world.store.claim(a_pod(case.job_id), POOL, world.now)
+        if claim is not None:
+            is_claimed = True
             assert claim.job_id == case.job_id
             name = f"gh-{case.job_id}"
             assert await world.store.stamp(claim.handle, name, world.now)
             assert await world.store.mint(claim.handle, name, Secret("jit"), case.job_id, world.now)
+    if case.arrivals:
+        # The same content under another GUID is stored once.
+        copy = case.body(case.arrivals[0], 0)
+        assert not await world.store.receive(f"{case.job_id}-copy", EVENT, copy, world.now)
 
 
 def end_of(case: Case, timeline: Timeline) -> tuple[object, ...]:
     """Return everything that must not depend on the order of the events."""
     execution = timeline.execution
-    facts = replace(timeline.job.facts, job_id=0, account="", repository="", runner_name="")
+    facts = replace(
+        timeline.job.facts, job_id=0, account="", repository="", runner_name="", run_id=0
+    )
     executed = (execution.started_at, execution.ended_at, execution.conclusion) if execution else ()
     return facts, timeline.job.facts.runner_name in ("", case.executor), executed
 
@@ -110,9 +165,11 @@ async def test_every_order_of_webhooks_ends_in_the_truth(
     tmp_path: Path, truth: Phase, is_ours: bool, longest: int
 ) -> None:
     every = list(cases(truth, is_ours=is_ours, longest=longest))
+    refusals = Refusals()
     async with a_world(tmp_path, UNBOUNDED) as world:
+        worker = InboxWorker(world.store, world.route, world.recovery.clock, refusals)
         for case in every:
-            await deliver(world, case)
+            await deliver(world, worker, case)
         world.forge.jobs = {case.job_id: case.report(truth) for case in every}
 
         await world.pass_time(6 * MINUTE)
@@ -124,6 +181,7 @@ async def test_every_order_of_webhooks_ends_in_the_truth(
         timelines = [await world.store.timeline(case.job_id) for case in known]
     for case, timeline in zip(known, timelines, strict=True):
         check_claims(case, timeline)
+    assert refusals.outcomes == []
     assert {timeline.job.state for timeline in timelines} == END_STATES[truth]
     assert len({end_of(*pair) for pair in zip(known, timelines, strict=True)}) == 1
 
