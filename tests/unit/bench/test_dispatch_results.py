@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bench.dispatch import guests, measurements
@@ -64,3 +66,11 @@ def test_response_is_parsed_once_it_is_complete() -> None:
     assert guests.parsed(response[:-1]) is None
     assert guests.parsed(response) == (200, b"{}")
     assert guests.parsed(b"HTTP/1.1 204 No Content\r\n\r\n") == (204, b"")
+
+
+def test_cpu_of_the_worse_round_is_reported() -> None:
+    found = results()
+    worse = replace(found.latencies[2], idle_cpu_percent=6.0)
+    changed = replace(found, latencies=[*found.latencies[:2], worse, found.latencies[3]])
+
+    assert changed.ratios()["CPU % with idle VMs, long poll"] == 6
