@@ -1,4 +1,4 @@
-"""A dispatch endpoint that supports only the short poll: 200 with a job, 204, 401 and 410.
+"""A dispatch endpoint that supports only the short poll: 200 with a job, 204, 401 and 410. A test may choose other answers.
 
 It is a real HTTP server in a thread (`serve`), and the callable of guests under virtual time (`answer`). It records each request.
 """
@@ -17,8 +17,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 from bramley.api.names.dispatch import DISPATCH_PATH
+from bramley.sim.tart.effects import HttpAnswer
 
-Answer = tuple[int, bytes]
+# Status, body and perhaps headers.
+Answer = tuple[int, bytes] | tuple[int, bytes, Mapping[str, str]]
 NOTHING: Answer = (204, b"")
 UNAUTHORIZED: Answer = (401, b'{"error":"unauthorized"}')
 DRAIN: Answer = (410, b'{"error":"drain","reason":"image stale"}')
@@ -136,16 +138,18 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         headers = dict(self.headers.items())
         try:
-            status, content = self.server.peer.answer(self.command, self.path, headers, body)
+            answer = HttpAnswer(*self.server.peer.answer(self.command, self.path, headers, body))
         except ConnectionLost:
             self.close_connection = True
             return
         # A guest that is powered off does not wait for its answer.
         with contextlib.suppress(ConnectionError):
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(answer.body)))
             self.end_headers()
-            self.wfile.write(content)
+            self.wfile.write(answer.body)
 
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing."""

@@ -18,11 +18,19 @@ halt=${DISPATCH_POLL_HALT:-sudo -n /sbin/shutdown -h now}
 curl=${DISPATCH_POLL_CURL:-curl}
 poll_seconds=${DISPATCH_POLL_SECONDS:-2}
 request_seconds=${DISPATCH_POLL_REQUEST_SECONDS:-10}
+# How long the server may hold a poll; 0 for short polls only.
+wait_seconds=${DISPATCH_POLL_WAIT_SECONDS:-50}
 # Counted in polls and not by the clock, which may be corrected by hours soon after boot.
 refusal_limit=${DISPATCH_POLL_REFUSAL_LIMIT:-30}
 
 answer=
+answer_seconds=
 curl_code=0
+has_long_poll=
+hold_seconds=0
+limit_seconds=
+failures=0
+pause_seconds=
 token=
 refused_token=
 refusals=0
@@ -31,6 +39,7 @@ note_count=0
 runner_pid=
 watchdog_pid=
 sleep_pid=
+request_pid=
 
 log() {
     printf '%s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$1"
@@ -59,7 +68,8 @@ finish() {
     code=$?
     # A shutdown signals every process; the report must be written nevertheless.
     trap '' HUP INT TERM
-    for pid in $watchdog_pid $runner_pid; do
+    # The server must not hand out a job to a request that is still open.
+    for pid in $request_pid $watchdog_pid $runner_pid; do
         kill -TERM "$pid" 2>/dev/null
     done
     log "Poller ended with exit code $code"
@@ -79,17 +89,77 @@ read_token() {
     esac
 }
 
+print_headers() {
+    printf 'header = "Authorization: Bearer %s"\n' "$token"
+    [ "$hold_seconds" = 0 ] || printf 'header = "Prefer: wait=%s"\n' "$hold_seconds"
+}
+
+# Until a server has held a poll, a second is enough to recognize it: a server that hangs is given up as early as by a short poll.
+choose_wait() {
+    hold_seconds=$wait_seconds
+    limit_seconds=$long_limit_seconds
+    if [ -z "$has_long_poll" ]; then
+        [ "$wait_seconds" = 0 ] || hold_seconds=1
+        limit_seconds=$request_seconds
+    fi
+}
+
 # Set `answer` to the status code, empty without a complete answer. The token goes through stdin: every user sees arguments.
 request() {
-    rm -f "$folder/answer"
-    printf 'header = "Authorization: Bearer %s"\n' "$token" |
-        "$curl" --disable --config - --silent --max-time "$request_seconds" --request POST \
-            --header 'Content-Type: application/json' --data '{}' \
-            --output "$folder/answer" --write-out '%{http_code}' --url "$url" >"$folder/status" &
-    wait $!
+    rm -f "$folder/answer" "$folder/headers"
+    print_headers |
+        "$curl" --disable --config - --silent --connect-timeout "$request_seconds" --max-time "$limit_seconds" \
+            --request POST --header 'Content-Type: application/json' --data '{}' --dump-header "$folder/headers" \
+            --output "$folder/answer" --write-out '%{http_code} %{time_total}\n' --url "$url" >"$folder/status" &
+    request_pid=$!
+    wait "$request_pid"
     curl_code=$?
+    request_pid=
     answer=
-    [ "$curl_code" -ne 0 ] || read -r answer <"$folder/status"
+    [ "$curl_code" -ne 0 ] || read -r answer answer_seconds <"$folder/status"
+}
+
+# Only 204 shows whether the server knows the long poll: other answers are sent at once, some of them by proxies.
+recognize_long_poll() {
+    [ "$answer" = 204 ] || return
+    has_long_poll=
+    while IFS= read -r line; do
+        case $line in
+        [Pp]reference-[Aa]pplied:*wait=*) has_long_poll=yes ;;
+        esac
+    done <"$folder/headers"
+}
+
+# An old server is polled at regular intervals, whatever it answers.
+choose_pause() {
+    pause_seconds=$poll_seconds
+    case $has_long_poll-$answer in
+    yes- | yes-429 | yes-5??)
+        back_off
+        return
+        ;;
+    yes-204)
+        # A server that does not hold the request must not be polled without a pause.
+        case $answer_seconds in
+        0*) ;;
+        *) pause_seconds=0 ;;
+        esac
+        ;;
+    esac
+    failures=0
+}
+
+# Double the pause with each failure in a row, up to 15 times the first one. The random factor separates VMs that failed at
+# the same time; two VMs may have the same process ids and the same clock.
+back_off() {
+    pause_seconds=$(LC_ALL=C awk -v first="$poll_seconds" -v failures="$failures" \
+        -v random="$(od -An -N2 -tu2 /dev/urandom)" 'BEGIN {
+            doubled = failures < 4 ? 2 ^ failures : 15
+            printf "%.3f", first * doubled * (0.5 + random / 65536)
+        }')
+    # Without awk or od, the regular one.
+    pause_seconds=${pause_seconds:-$poll_seconds}
+    failures=$((failures + 1))
 }
 
 # Print the configuration of the answer; nothing if it has none, or one that is not base64.
@@ -169,12 +239,16 @@ run_job() {
 }
 
 poll() {
+    pause_seconds=$poll_seconds
     read_token
     if [ -z "$token" ]; then
         count_refusal "Token missing"
         return
     fi
+    choose_wait
     request
+    recognize_long_poll
+    choose_pause
     case $answer in
     401 | 403)
         count_refusal "Token refused"
@@ -209,6 +283,12 @@ if [ -z "$url" ]; then
     log "TUIST_RUNNER_DISPATCH_URL is not set"
     exit 1
 fi
+case $wait_seconds in
+*[!0-9]*) wait_seconds=0 ;;
+*[1-9]*) ;;
+*) wait_seconds=0 ;;
+esac
+long_limit_seconds=$(LC_ALL=C awk -v request="$request_seconds" -v wait="$wait_seconds" 'BEGIN { print request + wait }')
 if [ -z "$folder" ]; then
     folder=$(mktemp -d "${TMPDIR:-/tmp}/dispatch-poll.XXXXXX") || exit 1
 fi
@@ -219,5 +299,5 @@ rm -f "$folder/job-started" "$folder/idle" "$folder/watchdog.pid" "$folder/runne
 log "Polling for a job"
 while :; do
     poll
-    pause "$poll_seconds"
+    [ "$pause_seconds" = 0 ] || pause "$pause_seconds"
 done

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
 import os
 import re
+import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bramley.api.names import runners
 from bramley.sim.tart import guest_process
+from bramley.sim.tart.effects import HttpAnswer
 from tests.contract.tart.guest_scripts import guest, shares
 from tests.contract.tart.targets import VIRTUAL, Tart, VirtualTimeDriver, run_case
 from tests.dispatch_peer import Answer, ConnectionLost, DispatchPeer, Received
@@ -22,6 +27,8 @@ TOKEN = "first.token"
 TIMEOUT_SECONDS = 120
 # Seconds of the script for one of a case.
 SCALE = 0.01
+# How long a poll is held, not scaled: the shortest poll that counts as held is fixed.
+HOLD_SECONDS = 1.1
 LOST = None
 _LOGGED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (.*?)(?:, curl exit code \d+)?")
 RUNNER = Path(guest_process.__file__).with_name("runner.sh")
@@ -35,6 +42,9 @@ class Case:
     token: str = TOKEN
     # Replaces the token while the request with this index is answered.
     tokens: Mapping[int, str] = field(default_factory=dict)
+    # The indexes of requests that are held before they are answered.
+    holds: frozenset[int] = frozenset()
+    long_poll: int = 50
     idle_timeout: str = ""
     wait: float = 0
     work: float = 1
@@ -49,6 +59,9 @@ class Outcome:
     code: int
     tokens: tuple[str, ...]
     log: tuple[str, ...]
+    # The header `Prefer` of each request, empty without it, and the seconds of each pause between two requests.
+    preferences: tuple[str, ...] = field(default=(), compare=False)
+    pauses: tuple[float, ...] = field(default=(), compare=False)
 
 
 def endpoint(case: Case, env: Path) -> DispatchPeer:
@@ -74,7 +87,12 @@ def write_token(env: Path, token: str) -> None:
     new.replace(env / "sa_token")
 
 
-def outcome(peer: DispatchPeer, status: Path) -> Outcome:
+def is_held(case: Case, peer: DispatchPeer) -> bool:
+    """Return whether the newest request is one that is held."""
+    return len(peer.requests) - 1 in case.holds
+
+
+def outcome(peer: DispatchPeer, status: Path, pauses: Iterable[float]) -> Outcome:
     """Return the outcome; all requests must have the form of the contract."""
     for each in peer.requests:
         assert (each.method, each.path) == ("POST", "/api/internal/runners/dispatch")
@@ -84,7 +102,13 @@ def outcome(peer: DispatchPeer, status: Path) -> Outcome:
     log = tuple(found[1] if (found := _LOGGED.fullmatch(line)) else line for line in lines)
     code = (status / "runner-rc").read_text()
     assert code.endswith("\n")
-    return Outcome(int(code), tuple(each.token for each in peer.requests), log)
+    return Outcome(
+        int(code),
+        tuple(each.token for each in peer.requests),
+        log,
+        tuple(each.headers.get("prefer", "") for each in peer.requests),
+        tuple(pauses),
+    )
 
 
 def run_port(case: Case, root: Path) -> Outcome:
@@ -92,7 +116,7 @@ def run_port(case: Case, root: Path) -> Outcome:
     ended: list[Outcome] = []
 
     async def main(tart: Tart) -> None:
-        script = {name: getattr(case, name) for name in ("wait", "work", "code")}
+        script = {name: getattr(case, name) for name in ("wait", "work", "code", "long_poll")}
         guest(tart, **script, lines=list(case.lines))
         await tart.a_vm()
         words = shares(tart)
@@ -106,9 +130,25 @@ def run_port(case: Case, root: Path) -> Outcome:
         (env / "tuist.env").write_text("".join(f"{k}={v}\n" for k, v in variables.items()))
         peer = endpoint(case, env)
         assert isinstance(tart.driver, VirtualTimeDriver)
-        tart.driver.mac.tart.http = peer.answer
+        answered: list[float] = []
+        peer.now = tart.driver.now
+
+        async def exchange(*request: Any) -> HttpAnswer:
+            try:
+                status, body, *headers = peer.answer(*request)
+                if is_held(case, peer):
+                    await asyncio.sleep(HOLD_SECONDS)
+            finally:
+                answered.append(tart.driver.now())
+            lower = {name.lower(): value for each in headers for name, value in each.items()}
+            return HttpAnswer(status, body, lower)
+
+        tart.driver.mac.tart.http = exchange
         assert (await tart("run", "one", "--no-graphics", *words)).code == 0
-        ended.append(outcome(peer, tart.home.parent / "shares/status"))
+        times = itertools.pairwise(peer.requests)
+        pauses = [b.at - end for end, (_, b) in zip(answered, times, strict=False)]
+        status = tart.home.parent / "shares/status"
+        ended.append(outcome(peer, status, (each for each in pauses if each > 0.1)))
 
     run_case(main, VIRTUAL, root)
     return ended[0]
@@ -144,6 +184,21 @@ class Script:
         path = self.root / "runner"
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o700)
+
+    def record_sleep(self) -> None:
+        """Record the arguments of each `sleep` of the script in a file."""
+        programs = self.root / "programs"
+        programs.mkdir()
+        path = programs / "sleep"
+        real = shutil.which("sleep")
+        path.write_text(f'#!/bin/sh\necho "$1" >>"{self.root}/pauses"\nexec {real} "$1"\n')
+        path.chmod(0o700)
+        self.variables["PATH"] = f"{programs}:{os.environ['PATH']}"
+
+    def pauses(self) -> list[float]:
+        """Return the recorded pauses."""
+        path = self.root / "pauses"
+        return [float(line) for line in path.read_text().split()] if path.exists() else []
 
     def environment(self, url: str) -> dict[str, str]:
         return {
@@ -188,7 +243,9 @@ def run_script(case: Case, root: Path) -> Outcome:
     if case.token:
         write_token(script.env, case.token)
     idle = case.idle_timeout
+    script.record_sleep()
     script.variables |= {
+        "DISPATCH_POLL_WAIT_SECONDS": str(case.long_poll),
         runners.ENV_IDLE_TIMEOUT: str(float(idle) * SCALE) if idle.isdigit() else idle,
         "SIM_RUNNER_WAIT": str(case.wait * SCALE),
         "SIM_RUNNER_LINES": "".join(f"{line}\n" for line in case.lines),
@@ -197,9 +254,17 @@ def run_script(case: Case, root: Path) -> Outcome:
         "SIM_RUNNER_CODE": str(case.code),
     }
     peer = endpoint(case, script.env)
+    choose = peer.on_request
+
+    def hold(received: Received) -> Answer | None:
+        if is_held(case, peer):
+            time.sleep(HOLD_SECONDS)
+        return choose(received)
+
+    peer.on_request = hold
     with peer.serve() as url:
         code = script.run(url)
-    ended = outcome(peer, script.status)
+    ended = outcome(peer, script.status, (each / SCALE for each in script.pauses()))
     # The VM was halted after the report.
     assert (root / "halted").read_text() == f"{code}\n" == f"{ended.code}\n"
     return ended

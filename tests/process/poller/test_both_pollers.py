@@ -11,6 +11,8 @@ from tests.process.poller.pollers import LOST, POLLERS, TOKEN, Case, Outcome
 
 JOB = job("eyJzZWNyZXQiOiJ4In0=")
 FORBIDDEN = (403, b"")
+APPLIED: Answer = (204, b"", {"Preference-Applied": "wait=50"})
+FAILURE: Answer = (503, b"")
 BEGIN = "Polling for a job"
 RUN = "Starting runner"
 DRAINED = "Drained"
@@ -19,6 +21,11 @@ NO_JOB = "No job"
 NO_CONFIGURATION = "Answer without a runner configuration"
 # A minute of polls, and the one after it.
 PATIENCE = 31
+
+
+# The pause of a short poll, and the bounds of those after failures in a row.
+SHORT = (2, 2)
+FIRST, SECOND, THIRD, FOURTH, LONGEST = (1, 3), (2, 6), (4, 12), (8, 24), (15, 45)
 
 
 def end(code: int) -> str:
@@ -123,3 +130,70 @@ def test_requests_and_results_are_the_same(name: str, poller: str, tmp_path: Pat
     case, expected = CASES[name]
 
     assert POLLERS[poller](case, tmp_path) == expected
+
+
+# The case, the preferences of its requests, and the bounds of its pauses; a pause of no time is not one.
+LONG_POLLS: dict[str, tuple[Case, tuple[str, ...], tuple[tuple[int, int], ...]]] = {
+    "server that holds polls": (
+        Case((APPLIED, APPLIED, DRAIN), holds=frozenset({0, 1})),
+        ("wait=1", "wait=50", "wait=50"),
+        (),
+    ),
+    "chosen wait": (
+        Case((APPLIED, DRAIN), holds=frozenset({0}), long_poll=20),
+        ("wait=1", "wait=20"),
+        (),
+    ),
+    "no long poll": (Case((NOTHING, DRAIN), long_poll=0), ("", ""), (SHORT,)),
+    "server that does not know it": (
+        Case((NOTHING, FAILURE, FAILURE, LOST, (429, b""), UNAUTHORIZED, DRAIN)),
+        ("wait=1",) * 7,
+        (SHORT,) * 6,
+    ),
+    "server that holds no poll although it knows it": (
+        Case((APPLIED, APPLIED, DRAIN)),
+        ("wait=1", "wait=50", "wait=50"),
+        (SHORT, SHORT),
+    ),
+    "server that is replaced by an old one": (
+        Case((APPLIED, NOTHING, FAILURE, DRAIN), holds=frozenset({0})),
+        ("wait=1", "wait=50", "wait=1", "wait=1"),
+        (SHORT, SHORT),
+    ),
+    "server that is replaced by a new one": (
+        Case((NOTHING, APPLIED, DRAIN), holds=frozenset({1})),
+        ("wait=1", "wait=1", "wait=50"),
+        (SHORT,),
+    ),
+    "failures in a row": (
+        Case((APPLIED, FAILURE, LOST, (429, b""), *(FAILURE,) * 3, APPLIED, LOST, DRAIN)),
+        ("wait=1", *("wait=50",) * 9),
+        (SHORT, FIRST, SECOND, THIRD, FOURTH, LONGEST, LONGEST, SHORT, FIRST),
+    ),
+    "refused token": (
+        Case((APPLIED, FAILURE, UNAUTHORIZED, FAILURE, DRAIN)),
+        ("wait=1", *("wait=50",) * 4),
+        (SHORT, FIRST, SHORT, FIRST),
+    ),
+}
+
+
+@pytest.mark.parametrize("poller", POLLERS)
+@pytest.mark.parametrize("name", LONG_POLLS)
+def test_long_polls_and_pauses_are_the_same(name: str, poller: str, tmp_path: Path) -> None:
+    case, preferences, bounds = LONG_POLLS[name]
+
+    ended = POLLERS[poller](case, tmp_path)
+
+    assert (ended.code, ended.preferences) == (0, preferences)
+    assert len(ended.pauses) == len(bounds)
+    for pause, (least, most) in zip(ended.pauses, bounds, strict=True):
+        # A little more: the pauses of the script are rounded, those of its port include the time of the request.
+        assert least - 0.1 <= pause <= most + 0.1
+
+
+@pytest.mark.parametrize("poller", POLLERS)
+def test_pauses_after_failures_differ(poller: str, tmp_path: Path) -> None:
+    ended = POLLERS[poller](Case((APPLIED, *(FAILURE,) * 8, DRAIN)), tmp_path)
+
+    assert len({round(each, 1) for each in ended.pauses[-4:]}) > 1

@@ -32,7 +32,7 @@ from bramley.sim.tart.settings import read_context
 
 INTERRUPTS = frozenset({signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2})
 # The network of the guests: method, URL, headers and body of a request; status, body and perhaps headers of its answer, OSError for none.
-HttpResponse = HttpAnswer | tuple[int, bytes]
+HttpResponse = tuple[int, bytes] | tuple[int, bytes, Mapping[str, str]]
 HttpHandler = Callable[[str, str, Mapping[str, str], bytes], HttpResponse | Awaitable[HttpResponse]]
 NO_ANSWER = HttpAnswer(0)
 # The shortest wait that certainly advances the clock.

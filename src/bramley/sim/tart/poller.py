@@ -13,7 +13,7 @@ from typing import Any
 from bramley.api.names import guest as names
 from bramley.api.names import runners
 from bramley.sim.tart import effects
-from bramley.sim.tart.effects import Effect
+from bramley.sim.tart.effects import Effect, HttpAnswer, SendRequest
 from bramley.sim.tart.guest import (
     FOREVER,
     Guest,
@@ -28,6 +28,10 @@ from bramley.sim.tart.guest_requests import exchange
 from bramley.sim.tart.guest_runner import Runner
 
 REQUEST_SECONDS = 10.0
+# The wait that a server is recognized by; a poll that is answered sooner was not held.
+MIN_HOLD_SECONDS = 1
+# The longest pause after failures, in intervals of the short poll.
+MAX_BACKOFF = 15
 # Polls with a refused token before the guest gives up: a minute.
 REFUSAL_LIMIT = 30
 # Of equal messages in a row, one of so many is logged.
@@ -38,6 +42,7 @@ MIN_POLL_SECONDS = 0.25
 JOB_MARKER = "job-started"
 FOLDER = "poller"
 _REFUSED = frozenset({401, 403})
+NO_ANSWER = HttpAnswer(0)
 
 
 def poll(guest: Guest) -> Generator[Effect, Any, bool]:
@@ -79,6 +84,7 @@ def _poller_variables(guest: Guest) -> dict[str, str]:
         # Without a share, a folder that does not exist.
         "DISPATCH_POLL_STATUS_FOLDER": status_share(guest) or os.path.join(guest.bundle, "none"),
         "DISPATCH_POLL_SECONDS": _decimal(poll_seconds),
+        "DISPATCH_POLL_WAIT_SECONDS": str(int(guest.script["long_poll"])),
         "DISPATCH_POLL_WORKER": "",
         # The guest halts when its poller has exited.
         "DISPATCH_POLL_HALT": ":",
@@ -123,13 +129,16 @@ class Poller:
         self.noted = ""
         self.note_count = 0
         self.had_job = False
+        self.has_long_poll = False
+        self.failures = 0
+        self.pause_seconds = 0.0
 
     def run(self) -> Generator[Effect, Any, bool]:
         """Poll until there is an exit code, and report it."""
         self._log("Polling for a job")
         code: int | None = yield from self._poll()
         while code is None:
-            yield from self.guest.pause(self.guest.context.settings.seconds("poll"))
+            yield from self.guest.pause(self.pause_seconds)
             code = yield from self._poll()
         self._log(f"Poller ended with exit code {code}")
         if not self.had_job or self.guest.script["code"] is not None:
@@ -138,24 +147,55 @@ class Poller:
 
     def _poll(self) -> Generator[Effect, Any, int | None]:
         """Send one request; return the exit code if it is the last."""
+        self.pause_seconds = self.guest.context.settings.seconds("poll")
         # Read before each poll: the host replaces the token before it expires.
         self.token = _read_token(self.guest)
         if not self.token:
             return self._count_refusal("Token missing")
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
-        request = effects.SendRequest("POST", self.url, headers, b"{}")
-        answer = yield from exchange(self.guest, request, REQUEST_SECONDS)
-        status = 0 if answer is None else answer.status
+        answer = yield from self._request()
+        status = answer.status
         if status in _REFUSED:
             return self._count_refusal("Token refused")
         self.refused_token, self.refusals = "", 0
-        if answer is not None and (configuration := _configuration(answer)):
+        if configuration := _configuration(answer):
             return (yield from self._run_runner(configuration))
         if status == 410:
             self._log("Drained")
             return 0
         self._note(_message(status))
         return None
+
+    def _request(self) -> Generator[Effect, Any, HttpAnswer]:
+        """Send one request, and choose the pause after its answer."""
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        wait, limit = int(self.guest.script["long_poll"]), REQUEST_SECONDS
+        if self.has_long_poll:
+            limit += wait
+        elif wait:
+            # A server that hangs is given up as early as by a short poll.
+            wait = MIN_HOLD_SECONDS
+        if wait:
+            headers["Prefer"] = f"wait={wait}"
+        began = self.guest.context.now()
+        request = SendRequest("POST", self.url, headers, b"{}")
+        answer = (yield from exchange(self.guest, request, limit)) or NO_ANSWER
+        if answer.status == 204:
+            self.has_long_poll = "wait=" in answer.headers.get("preference-applied", "")
+        self._choose_pause(answer.status, self.guest.context.now() - began)
+        return answer
+
+    def _choose_pause(self, status: int, seconds: float) -> None:
+        """Choose the pause after an answer that took so long; an old server is polled at regular intervals."""
+        has_failed = status in {0, 429} or status >= 500
+        if has_failed and self.has_long_poll:
+            factor = 0.5 + int.from_bytes(self.guest.context.entropy(2)) / 65536
+            self.pause_seconds *= min(2**self.failures, MAX_BACKOFF) * factor
+            self.failures += 1
+            return
+        self.failures = 0
+        # A server that does not hold the request must not be polled without a pause.
+        if status == 204 and self.has_long_poll and seconds >= MIN_HOLD_SECONDS:
+            self.pause_seconds = 0.0
 
     def _count_refusal(self, message: str) -> int | None:
         if self.token != self.refused_token:
@@ -201,7 +241,7 @@ def _read_token(guest: Guest) -> str:
         return ""
 
 
-def _configuration(answer: effects.HttpAnswer) -> str:
+def _configuration(answer: HttpAnswer) -> str:
     """Return the configuration of a runner; empty if there is none."""
     try:
         content = json.loads(answer.body) if answer.status == 200 else None

@@ -67,6 +67,7 @@ GUEST: Mapping[str, Any] = {
     "agent": None,
     "ready": None,
     "polls": True,  # whether it polls the dispatch endpoint that its environment names; False: a bad image
+    "long_poll": 50,  # seconds for which the endpoint may hold a poll; 0 for short polls only
     "wait": 0.0,
     "work": 60.0,
     "lines": ["job started on {HOSTNAME}", "job ended"],
