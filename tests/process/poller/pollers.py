@@ -113,7 +113,7 @@ def outcome(peer: DispatchPeer, status: Path, pauses: Iterable[float]) -> Outcom
 
 def run_port(case: Case, root: Path) -> Outcome:
     """Run a guest with the port under virtual time."""
-    ended: list[Outcome] = []
+    ended, answered = list[Outcome](), list[float]()
 
     async def main(tart: Tart) -> None:
         script = {name: getattr(case, name) for name in ("wait", "work", "code", "long_poll")}
@@ -130,7 +130,6 @@ def run_port(case: Case, root: Path) -> Outcome:
         (env / "tuist.env").write_text("".join(f"{k}={v}\n" for k, v in variables.items()))
         peer = endpoint(case, env)
         assert isinstance(tart.driver, VirtualTimeDriver)
-        answered: list[float] = []
         peer.now = tart.driver.now
 
         async def exchange(*request: Any) -> HttpAnswer:
