@@ -9,6 +9,7 @@ import pytest
 
 from tests.process.agent_life import servers
 from tests.process.agent_life.servers import Server
+from tests.process.runners.jobs import check_jobs
 from tests.process.runners.rolls import check_roll, check_roll_with_dispatch
 from tools.kube.control_plane import RealCluster
 
@@ -31,3 +32,14 @@ async def test_a_roll_with_dispatch_keeps_its_cap_and_lets_jobs_end_although_the
     server: Server, tmp_path: Path
 ) -> None:
     await check_roll_with_dispatch(server, tmp_path)
+
+
+async def test_jobs_run_once_each_during_a_roll_and_a_flood(server: Server, tmp_path: Path) -> None:
+    await check_jobs(server, tmp_path)
+
+
+@pytest.mark.soak
+async def test_thousand_jobs_run_once_each_during_a_roll_and_a_flood(
+    server: Server, tmp_path: Path
+) -> None:
+    await check_jobs(server, tmp_path, flood=990)
