@@ -51,9 +51,12 @@ def named(path: Path, pattern: re.Pattern[str]) -> set[str]:
 def test_metrics_exist(path: Path) -> None:
     code = source_text("src")
 
-    names = {re.sub(r"_(?:bucket|count|sum)$", "", name) for name in named(path, METRIC)}
+    def exists(name: str) -> bool:
+        # The series of a histogram end in one of these, and so do counters of dispatch themselves.
+        family = re.sub(r"_(?:bucket|count|sum)$", "", name)
+        return f'"{name}"' in code or f'"{family}"' in code
 
-    assert {name for name in names if f'"{name}"' not in code} == set()
+    assert {name for name in named(path, METRIC) if not exists(name)} == set()
 
 
 @documents
