@@ -18,7 +18,7 @@ import msgspec
 from bramley.access import identity
 from bramley.access.kubeconfig import render
 from bramley.agent.guest.folders import UserData
-from bramley.agent.ledger import Ledger, VmRecord, VmState
+from bramley.agent.ledger import Ledger, LedgerUnavailable, VmRecord, VmState
 from bramley.api.authorization import (
     ResourceAttributes,
     SubjectAccessReview,
@@ -112,7 +112,11 @@ class Stage:
             state=state,
             started_at=datetime.now(UTC),
         )
-        ledger.put(record)
+        try:
+            ledger.put(record)
+        except LedgerUnavailable:
+            # The other process opened the ledger at this moment, and removed the draft as one of a crashed writer.
+            ledger.put(record)
 
 
 @asynccontextmanager
