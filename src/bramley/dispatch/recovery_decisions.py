@@ -126,7 +126,7 @@ def next_step(seen: SeenClaim) -> Observation | Action:
     if seen.claim.finished_at is not None or seen.job is None:
         if seen.pod == PodState.GONE:
             return EndClaim("pod gone", RecoveryKind.COMPLETED_CLAIM)
-        return Wait("the Pod exists")
+        return _unused_runner_step(seen)
     if why := _why_too_early(seen):
         return Wait(why)
     return _reap_step(seen, seen.job)
@@ -141,6 +141,24 @@ def _reap_step(seen: SeenClaim, job: Job) -> Observation | Action:
         # Without a stored JIT config no guest has one, so the job cannot have started on this runner.
         return _release(seen)
     return _job_step(seen, job)
+
+
+def _unused_runner_step(seen: SeenClaim) -> Observation | Wait:
+    """Remove a runner that outlived the job it was registered for, so that its guest ends and another Pod follows.
+
+    The job was cancelled, or another runner has run it. Without this the Pod would wait for the next job of the same account.
+    """
+    finished_at = seen.claim.finished_at
+    is_unused = seen.is_alive and seen.claim.minted_at is not None and seen.job is not None
+    if not is_unused or finished_at is None or seen.now - finished_at <= ONLINE_TIMEOUT:
+        return Wait("the Pod exists")
+    if seen.is_denied or seen.is_removed is not None:
+        return Wait("the Pod exists")
+    if seen.runner is None:
+        return Observation.RUNNER
+    # The forge refuses the removal of a runner that got a job meanwhile.
+    is_registered = seen.runner in (RunnerState.IDLE, RunnerState.OFFLINE)
+    return Observation.REMOVAL if is_registered else Wait("the Pod exists")
 
 
 def _why_too_early(seen: SeenClaim) -> str:

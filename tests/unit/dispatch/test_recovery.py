@@ -85,3 +85,19 @@ async def test_nothing_is_reaped_while_the_api_server_is_unavailable(
         assert await world.job_state(1) == State.CLAIMED
         assert not world.forge.calls
         assert world.recovered == []
+
+
+async def test_runner_of_a_cancelled_job_is_removed_so_that_its_pod_ends(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
+        await world.queue(1)
+        await world.mint(1)
+        await world.store.cancel(1, world.now)
+        await world.pass_time(5 * MINUTE)
+        await world.recovery.check_claims()
+        assert world.forge.runners
+
+        await world.pass_time(SECOND)
+        await world.recovery.check_claims()
+
+        assert world.forge.runners == {}
+        assert await world.job_state(1) == State.CANCELLED

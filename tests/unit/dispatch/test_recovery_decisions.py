@@ -196,6 +196,36 @@ def test_finished_claim_ends_with_its_pod(pod: PodState, action: Action) -> None
     assert decide(a_claim(finished_at=at(9)), Truth(pod)) == ((POD,), action)
 
 
+@pytest.mark.parametrize(
+    ("pod", "runner", "seconds", "observed"),
+    [
+        (ALIVE, IDLE, 301, (POD, RUNNER, REMOVAL)),
+        (ALIVE, OFFLINE, 301, (POD, RUNNER, REMOVAL)),
+        (ALIVE, BUSY, 301, (POD, RUNNER)),
+        (ALIVE, NO_RUNNER, 301, (POD, RUNNER)),
+        (ALIVE, IDLE, 300, (POD,)),
+        (ENDED, IDLE, 301, (POD,)),
+    ],
+)
+def test_runner_that_outlived_its_job_is_removed_unless_it_is_busy(
+    pod: PodState, runner: RunnerState, seconds: int, observed: tuple[Observation, ...]
+) -> None:
+    claim = a_claim(finished_at=at(9))
+
+    for can_remove in (True, False):
+        found = decide(claim, Truth(pod, runner, can_remove=can_remove), now=at(9 + seconds))
+
+        assert found == (observed, Wait("the Pod exists"))
+
+
+def test_runner_that_outlived_its_job_is_left_alone_while_its_repository_is_denied() -> None:
+    seen = SeenClaim(
+        claim=a_claim(finished_at=at(9)), job=JOB, now=at(310), pod=ALIVE, is_denied=True
+    )
+
+    assert next_step(seen) == Wait("the Pod exists")
+
+
 HOUR = 3600
 JOBS = [
     # state, is claimed, report, age in seconds, is denied, expected
