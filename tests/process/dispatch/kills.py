@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,7 @@ from bramley.kube import config_loader
 from tests.postgres_server import PostgresServer
 from tests.process.dispatch import history as histories
 from tests.process.dispatch.guests import Guests, Proxy, a_proxy
-from tests.process.dispatch.history import History, JobState
+from tests.process.dispatch.history import History, JobState, Run
 from tests.process.dispatch.processes import (
     LABEL,
     REPOSITORIES,
@@ -51,13 +51,14 @@ class Fleet:
     proxy: Proxy
     guests: Guests
     rng: random.Random
+    is_over: bool = False
     postgres_kills: int = 0
     history: History = field(default_factory=History)
     jobs: list[int] = field(default_factory=list)
 
     async def queue_jobs(self) -> None:
-        """Queue jobs of two organisations, for ever."""
-        while True:
+        """Queue jobs of two organisations until `is_over`."""
+        while not self.is_over:
             repository = self.rng.choice(REPOSITORIES)
             body = {"repository": repository, "labels": [LABEL], "seconds": JOB_SECONDS}
             response = await call(self.github, "/sim/jobs", body)
@@ -89,14 +90,21 @@ class Fleet:
         return sum(each.kills for each in self.replicas)
 
     async def settle(self) -> None:
-        """Wait until the records of all parties agree, and leave them in the history if they never do."""
+        """Wait until the records of all parties agree, or too long."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SETTLE_SECONDS
         while True:
             await self.read()
-            if not histories.violations(self.history) or loop.time() > deadline:
+            if not self.violations() or loop.time() > deadline:
                 return
             await asyncio.sleep(0.5)
+
+    def violations(self) -> list[str]:
+        """Return what is wrong with the records; runners that wait for a job have none."""
+        waiting = [Run(pod, jit) for pod, jit in self.guests.idle.items()]
+        runs = [*self.history.runs, *waiting]
+        failed = self.proxy.failed_webhooks
+        return histories.violations(replace(self.history, runs=runs, failed_webhooks=failed))
 
     async def read(self) -> None:
         """Read the records of GitHub and of the database."""
@@ -117,6 +125,10 @@ class Fleet:
             self.history.deliveries = dict(deliveries.fetchall())
             claims = connection.execute("SELECT handle FROM claims WHERE finished_at IS NULL")
             self.history.unfinished_claims = [row[0] for row in claims]
+            displaced = connection.execute(
+                "SELECT pod_name FROM claims WHERE outcome = 'displaced' AND ended_at IS NULL"
+            )
+            self.history.displaced = {row[0] for row in displaced}
 
 
 def _state(job: dict[str, str | None]) -> JobState:
@@ -154,8 +166,8 @@ async def a_fleet(
         yield fleet
 
 
-async def run_with_kills(fleet: Fleet, replica_kills: int, postgres_kills: int) -> None:
-    """Run jobs during the kills, and until everything has settled."""
+async def run_with_kills(fleet: Fleet, replica_kills: int, postgres_kills: int) -> list[str]:
+    """Run jobs during the kills, and until everything has settled; return the violations."""
     async with asyncio.TaskGroup() as group:
         guests = [group.create_task(fleet.guests.run()) for _ in range(PODS)]
         queueing = group.create_task(fleet.queue_jobs())
@@ -163,9 +175,11 @@ async def run_with_kills(fleet: Fleet, replica_kills: int, postgres_kills: int) 
             fleet.kill_replicas(replica_kills),
             fleet.kill_postgres(postgres_kills, replica_kills),
         )
-        queueing.cancel()
+        # Not cancelled: a job whose request was cut off would not be recorded.
+        fleet.is_over = True
+        await queueing
         await fleet.settle()
+        found = fleet.violations()
         for task in guests:
             task.cancel()
-    # A runner that still waits for a job is one too many.
-    fleet.history.runs += [histories.Run(pod, jit) for pod, jit in fleet.guests.idle.items()]
+    return found

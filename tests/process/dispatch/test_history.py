@@ -61,6 +61,16 @@ def job_for_a_second_pod(history: History) -> None:
     history.runs.append(Run("pod-3", "jit-3"))
 
 
+def displaced_runner_without_failed_webhooks(history: History) -> None:
+    job_for_a_second_pod(history)
+    history.displaced.add("pod-3")
+
+
+def failed_webhooks_but_no_displaced_runner(history: History) -> None:
+    job_for_a_second_pod(history)
+    history.failed_webhooks = 5
+
+
 def refused_runner(history: History) -> None:
     history.handed_out.append(HandedOut("pod-3", "jit-3"))
     history.runs.append(Run("pod-3", "jit-3", refusal="401"))
@@ -103,6 +113,8 @@ FAULTS: list[Callable[[History], None]] = [
     runner_for_two_pods,
     two_runners_for_one_pod,
     job_for_a_second_pod,
+    displaced_runner_without_failed_webhooks,
+    failed_webhooks_but_no_displaced_runner,
     refused_runner,
     runner_that_never_started,
     job_missing_in_the_database,
@@ -121,6 +133,15 @@ def test_a_history_without_fault_has_no_violation() -> None:
 def test_a_configuration_that_is_handed_out_again_to_its_pod_is_no_violation() -> None:
     history = a_history()
     history.handed_out.append(HandedOut("pod-1", "jit-1"))
+
+    assert violations(history) == []
+
+
+def test_a_displaced_runner_after_a_failed_webhook_is_no_violation() -> None:
+    history = a_history()
+    job_for_a_second_pod(history)
+    history.displaced.add("pod-3")
+    history.failed_webhooks = 1
 
     assert violations(history) == []
 

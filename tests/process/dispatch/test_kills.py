@@ -12,7 +12,6 @@ import pytest
 
 from tests import postgres_server
 from tests.postgres_server import PostgresServer
-from tests.process.dispatch.history import violations
 from tests.process.dispatch.kills import Fleet, a_fleet, run_with_kills
 from tests.process.serving.processes import Bramley, held_port, running
 
@@ -39,14 +38,14 @@ def ports() -> Iterator[list[int]]:
 
 async def killed(fleet: Fleet, *, replica_kills: int, postgres_kills: int, least_jobs: int) -> None:
     began = time.monotonic()
-    await run_with_kills(fleet, replica_kills, postgres_kills)
+    found = await run_with_kills(fleet, replica_kills, postgres_kills)
 
     print(  # noqa: T201 - the figures of a soak
         f"{len(fleet.jobs)} jobs, {fleet.replica_kills} kills of replicas, "
-        f"{fleet.postgres_kills} of PostgreSQL, {fleet.proxy.failed_webhooks} webhooks failed, "
+        f"{fleet.postgres_kills} of PostgreSQL, {len(fleet.guests.idle)} runners without a job, {fleet.proxy.failed_webhooks} webhooks failed, "
         f"{len(fleet.history.acknowledged)} acknowledged, {time.monotonic() - began:.0f} s"
     )
-    assert violations(fleet.history) == []
+    assert found == []
     assert (fleet.replica_kills, fleet.postgres_kills) == (replica_kills, postgres_kills)
     # Otherwise the kills met an idle server.
     assert len(fleet.jobs) >= least_jobs
