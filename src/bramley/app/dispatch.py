@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -117,6 +117,17 @@ class SecretFile:
         return self._secrets
 
 
+@contextlib.contextmanager
+def _naming(flag: str) -> Iterator[None]:
+    """Name the flag in errors of its value, which the modules that use the value do not know."""
+    try:
+        yield
+    except BadConfiguration as error:
+        raise BadConfiguration(f"{flag}: {error}") from error
+    except OSError as error:
+        raise BadConfiguration(f"{flag}: {error.filename}: {error.strerror}") from error
+
+
 @asynccontextmanager
 async def opened_database(settings: Settings) -> AsyncIterator[Database]:
     """Open the database, and run what it needs beside it."""
@@ -128,15 +139,17 @@ async def opened_database(settings: Settings) -> AsyncIterator[Database]:
         raise BadConfiguration(
             "--database must be sqlite:///FILE; for PostgreSQL write its URL into a file and use --database-url-file"
         )
-    async with opened_sqlite(Path(settings.database.removeprefix(_SQLITE))) as database:
+    path = Path(settings.database.removeprefix(_SQLITE))
+    async with opened_sqlite(path, "--database") as database:
         yield database
 
 
 @asynccontextmanager
-async def opened_sqlite(path: Path) -> AsyncIterator[Database]:
-    """Open a SQLite file, created if it does not exist."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    database = await asyncio.to_thread(SqliteDatabase.open, path)
+async def opened_sqlite(path: Path, name: str = "the queue of jobs") -> AsyncIterator[Database]:
+    """Open a SQLite file, created if it does not exist; errors begin with `name`."""
+    with _naming(name):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        database = await asyncio.to_thread(SqliteDatabase.open, path)
     try:
         yield database
     finally:
@@ -152,7 +165,8 @@ async def _postgres(url_file: Path) -> AsyncIterator[Database]:
             "--database-url-file needs psycopg; install Bramley with the extra postgres"
         ) from error
     url = Secret(read_secret(url_file, "--database-url-file").strip())
-    database = await PostgresDatabase.open(url)
+    with _naming("--database-url-file"):
+        database = await PostgresDatabase.open(url)
     try:
         async with asyncio.TaskGroup() as group:
             listener = group.create_task(database.run_listener())
@@ -169,14 +183,15 @@ async def opened_forge(
     """Open the client of GitHub."""
     from bramley.dispatch import github_forge
 
-    key = app_keys.load(
-        read_secret(settings.private_key_file, "--github-private-key-file").encode(),
-        str(settings.private_key_file),
-    )
+    content = read_secret(settings.private_key_file, "--github-private-key-file")
+    with _naming("--github-private-key-file"):
+        key = app_keys.load(content.encode(), str(settings.private_key_file))
     secrets = SecretFile(settings.webhook_secret_file)
     # Read now, so that a bad file is an error of the start.
     webhook_secrets(settings.webhook_secret_file)
-    async with HttpTransport(settings.api_url) as transport:
+    with _naming("--github-api-url"):
+        to_github = HttpTransport(settings.api_url)
+    async with to_github as transport:
         client = GitHubClient(transport, clock=clock, registry=registry)
         app = GitHubApp(AppCredentials(settings.app_id, key), client, clock=clock)
         yield GitHubForge(
@@ -200,7 +215,8 @@ async def serve(
 ) -> None:
     """Serve until a stop is requested: held polls end, requests in flight are answered, then the database is closed."""
     config = config_loader.load(settings.cluster.kubeconfig, settings.cluster.context)
-    accounts = Accounts.open(settings.accounts_file)
+    with _naming("--accounts-file"):
+        accounts = Accounts.open(settings.accounts_file)
     registry = CollectorRegistry()
     # Before the database: an address in use is reported without touching the data.
     with contextlib.closing(bind(settings.listen)) as bound:

@@ -72,7 +72,9 @@ def read(path: Path) -> AccountsFile:
         parsed = msgspec.convert(document if document is not None else {}, AccountsFile)
         parsed.policy()
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadConfiguration(f"{path} is not valid YAML: {error}") from error
+        # The parser describes a problem in several lines.
+        problem = " ".join(str(error).split())
+        raise BadConfiguration(f"{path} is not valid YAML: {problem}") from error
     except msgspec.ValidationError as error:
         raise BadConfiguration(f"{path} is invalid: {error}") from error
     except BadConfiguration as error:
