@@ -103,6 +103,7 @@ class Dispatcher:
             group=self._group,
         )
         self.polls = Polls(peers.store, self.view, self._handouts, self.clock)
+        self.metrics.export_held_polls(lambda: self.polls.held)
         self.inbox = InboxWorker(peers.store, self.route, self.clock, self.metrics)
         self.recovery = Recovery(
             store=peers.store,

@@ -90,7 +90,14 @@ class DispatchMetrics:
         self._duration = _histogram(
             registry, names.DISPATCH_REQUEST_DURATION, "Time to answer a poll that was not held."
         )
+        self._held_polls = Gauge(
+            names.DISPATCH_HELD_POLLS.name, "Long polls that are held.", registry=registry
+        )
         self._claimed_at: dict[int, datetime] = {}
+
+    def export_held_polls(self, count: Callable[[], int]) -> None:
+        """Export how many long polls are held at the time of a scrape."""
+        self._held_polls.set_function(count)
 
     def request(self, pool: str, outcome: str, seconds: float | None) -> None:
         """Count a poll; `seconds` is None for one that was held."""

@@ -109,7 +109,8 @@ class Replica:
                 BRAMLEY,
                 "dispatch",
                 *("--listen", f"127.0.0.1:{self.port}"),
-                *("--metrics-bind-address", "0", "--health-probe-bind-address", "0"),
+                # Of a repeated flag the last value counts.
+                *("--metrics-bind-address", "off", "--health-probe-bind-address", "off"),
                 *self.flags,
                 stdout=out,
                 stderr=out,

@@ -24,7 +24,9 @@ def test_kill_at_a_sample_of_checkpoints_loses_and_doubles_no_job(
     for kill_at in range(1 + shard, checkpoint_count, 2 * SAMPLE):
         folder = tmp_path / str(kill_at)
         folder.mkdir()
-        assert live(folder, kill_at).is_dead
+        life = live(folder, kill_at)
+        # Threads make the count vary by a few, so the last kill may lie after the end of its life.
+        assert life.is_dead or life.count < kill_at
 
 
 @pytest.mark.soak
