@@ -33,7 +33,6 @@ from bramley.kube.http import HttpTransport
 
 T = TypeVar("T")
 
-_PATH = "/api/v1/jobs"
 _SAMPLE_PATH = "/sim/jobs"
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 _ERROR_BYTES = 64 * 1024
@@ -98,7 +97,7 @@ class JobsClient:
 
     async def list_jobs(self, query: Iterable[tuple[str, str]]) -> tuple[JobView, ...]:
         """Return the jobs that the parameters select, those with the highest ids first."""
-        url = self._url.joinpath(*_parts(_PATH)).with_query(list(query))
+        url = self._url.joinpath(*_parts(dispatch.JOBS_PATH)).with_query(list(query))
         return (await self._calls.decoded("GET", url, JobList)).jobs
 
     async def timeline(self, job_id: int) -> TimelineView:
@@ -124,12 +123,12 @@ class JobsClient:
     async def export(self, form: str, since: datetime) -> AsyncIterator[bytes]:
         """Yield the parts of an export, csv or json, of the jobs that changed since a time."""
         query = {"format": form, "since": str(msgspec.to_builtins(since))}
-        url = self._url.joinpath(*_parts(_PATH), "export").with_query(query)
+        url = self._url.joinpath(*_parts(dispatch.JOBS_PATH), "export").with_query(query)
         async for part in self._calls.parts(url):
             yield part
 
     def _job(self, job_id: int, *more: str) -> URL:
-        return self._url.joinpath(*_parts(_PATH), str(job_id), *more)
+        return self._url.joinpath(*_parts(dispatch.JOBS_PATH), str(job_id), *more)
 
 
 class _Calls:

@@ -6,7 +6,7 @@ A file that becomes invalid while the server runs is reported, and the last vali
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,6 +43,8 @@ class AccountsFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     def policy(self) -> Policy:
         """Return the shares and priorities; logins and labels are compared in lower case."""
         accounts = {name.lower(): account for name, account in self.accounts.items()}
+        if len(accounts) < len(self.accounts):
+            raise BadConfiguration(f"accounts: {_repeated(self.accounts)} differ only in case")
         return Policy(
             weights={name: account.weight for name, account in accounts.items()},
             limits={
@@ -56,6 +58,13 @@ class AccountsFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     def aliases_of(self, pool: str) -> tuple[str, ...]:
         """Return the labels that select a pool in addition to its dispatch label."""
         return tuple(label for label, name in self.aliases.items() if name == pool)
+
+
+def _repeated(logins: Iterable[str]) -> str:
+    by_name: dict[str, list[str]] = {}
+    for login in logins:
+        by_name.setdefault(login.lower(), []).append(login)
+    return " and ".join(next(group for group in by_name.values() if len(group) > 1))
 
 
 def read(path: Path) -> AccountsFile:

@@ -46,6 +46,7 @@ def test_empty_file_has_the_defaults(path: Path) -> None:
         ("accounts: {acme: {limit: -1}}", "limit"),
         ("accounts: {acme: {wieght: 1}}", "wieght"),
         ("acounts: {}", "acounts"),
+        ("accounts: {Acme: {weight: 2}, acme: {}}", "accounts: Acme and acme differ only in case"),
         ("priorities: {urgent: 101}", "the priority of label urgent"),
         ("aliases: {xcode: ''}", "aliases"),
         ("- a list", "Expected `object`"),

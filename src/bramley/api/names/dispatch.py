@@ -13,6 +13,8 @@ VOLUME_HEAD_PATH = "/api/internal/runners/volume-head"
 VOLUME_HEAD_UPLOAD_PATH = "/api/internal/runners/volume-head/upload-url"
 SHELL_SESSIONS_PATH = "/api/internal/runners/interactive/shell/sessions"
 SHELL_TUNNEL_PATH = "/api/internal/runners/interactive/shell/{session}/tunnel"
+# Of people: the API that `bramley jobs` uses.
+JOBS_PATH = "/api/v1/jobs"
 WEBHOOK_PATH = "/webhooks/github"
 
 # The only audience of the tokens of runner Pods.

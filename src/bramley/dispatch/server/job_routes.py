@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from bramley.api.names import dispatch as names
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.dispatch import job_views
@@ -24,7 +25,6 @@ from bramley.dispatch.server.runner_routes import time_parameter
 from bramley.dispatch.store.records import JobFilter, Timeline
 from bramley.dispatch.store.store import Store
 
-_PATH = "/api/v1/jobs"
 _PAGE = 500
 _DEFAULT_LIMIT = 50
 _MAX_LIMIT = 500
@@ -45,10 +45,12 @@ class JobRoutes:
 
     def routes(self) -> Sequence[Route]:
         """Return the routes."""
-        one = f"{_PATH}/{{job}}"
+        one = f"{names.JOBS_PATH}/{{job}}"
         return (
-            Route(_PATH, guarded(self.list_jobs, self.on_refusal), methods=["GET"]),
-            Route(f"{_PATH}/export", guarded(self.export, self.on_refusal), methods=["GET"]),
+            Route(names.JOBS_PATH, guarded(self.list_jobs, self.on_refusal), methods=["GET"]),
+            Route(
+                f"{names.JOBS_PATH}/export", guarded(self.export, self.on_refusal), methods=["GET"]
+            ),
             Route(one, guarded(self.show, self.on_refusal), methods=["GET"]),
             Route(
                 f"{one}/explanation", guarded(self.explanation, self.on_refusal), methods=["GET"]
