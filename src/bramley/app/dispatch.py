@@ -23,6 +23,7 @@ from bramley.base.secret import Secret
 from bramley.dispatch.accounts import Accounts
 from bramley.dispatch.dispatcher import Dispatcher, Peers
 from bramley.dispatch.github_forge import GitHubForge
+from bramley.dispatch.store import sqlite
 from bramley.dispatch.store.operations import Database
 from bramley.dispatch.store.sqlite import SqliteDatabase
 from bramley.dispatch.store.store import Store
@@ -135,13 +136,27 @@ async def opened_database(settings: Settings) -> AsyncIterator[Database]:
         async with _postgres(settings.database_url_file) as postgres:
             yield postgres
         return
-    if not settings.database.startswith(_SQLITE):
+    async with opened_sqlite(_sqlite_file(settings.database), "--database") as database:
+        yield database
+
+
+def back_up(database: str, out: Path) -> None:
+    """Write a consistent copy of a SQLite database, which a server may have open, to a new file."""
+    path = _sqlite_file(database)
+    if not path.is_file():
+        raise BadConfiguration(f"--database: {path} does not exist")
+    if out.exists():
+        raise BadConfiguration(f"--out: {out} exists; choose another file")
+    with _naming("--out"):
+        sqlite.back_up(path, out)
+
+
+def _sqlite_file(database: str) -> Path:
+    if not database.startswith(_SQLITE):
         raise BadConfiguration(
             "--database must be sqlite:///FILE; for PostgreSQL write its URL into a file and use --database-url-file"
         )
-    path = Path(settings.database.removeprefix(_SQLITE))
-    async with opened_sqlite(path, "--database") as database:
-        yield database
+    return Path(database.removeprefix(_SQLITE))
 
 
 @asynccontextmanager

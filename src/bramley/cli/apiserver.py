@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from bramley.base.errors import BadConfiguration
 from bramley.cli import apiserver_keys, backup
 from bramley.cli.options import (
     LISTEN,
@@ -25,6 +24,7 @@ from bramley.cli.options import (
     LogLevel,
     ShowSettings,
     default_data_dir,
+    refuse_flags_of_server,
     show,
 )
 
@@ -60,7 +60,7 @@ def apiserver(  # noqa: PLR0913 - one parameter per flag
       kubectl --kubeconfig ./kubeconfig get namespaces
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     if context.invoked_subcommand is not None:
-        _refuse_flags_of_server(context, context.invoked_subcommand)
+        refuse_flags_of_server(context)
         return
     settings = _with_cluster_flags(
         effective(data_dir, listen, kubeconfig_out, audit_log),
@@ -85,18 +85,6 @@ def _serve(settings: Settings, level: LogLevel, form: LogFormat) -> None:
             "Serving API", address=address, kubeconfig=settings.kubeconfig, data=settings.data_dir
         ),
     )
-
-
-def _refuse_flags_of_server(context: typer.Context, command: str) -> None:
-    """Raise if a flag of the server precedes a subcommand, which would ignore it."""
-    for name in context.params:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            flag = "--" + name.replace("_", "-")
-            raise BadConfiguration(
-                f"{flag} is a flag of the server, not of {command!r}; "
-                f"for its flags run: bramley apiserver {command} -h"
-            )
 
 
 def _with_cluster_flags(

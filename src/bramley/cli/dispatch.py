@@ -1,4 +1,4 @@
-"""`bramley dispatch`: serve GitHub jobs to the runners of pools. Secrets come from files only."""
+"""`bramley dispatch`: serve GitHub jobs to the runners of pools; its subcommand backs up the queue. Secrets come from files only."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from bramley.cli.options import (
     LogFormat,
     LogLevel,
     ShowSettings,
+    refuse_flags_of_server,
     show,
 )
 from bramley.cli.runners import HealthAddress, MetricsAddress, Namespace, probes
@@ -107,7 +108,19 @@ RunnerGroupId = Annotated[
     ),
 ]
 
+Out = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        help="New file for the backup, readable by its owner only; it is created when the backup is complete.",
+        metavar="FILE",
+    ),
+]
 
+app = typer.Typer(name="dispatch", invoke_without_command=True, rich_markup_mode=None)
+
+
+@app.callback()
 def dispatch(  # noqa: PLR0913 - one parameter per flag
     call: typer.Context,
     *,
@@ -140,11 +153,32 @@ def dispatch(  # noqa: PLR0913 - one parameter per flag
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     values = {**locals()}
     del values["call"], values["show_settings"]
+    if call.invoked_subcommand is not None:
+        refuse_flags_of_server(call)
+        return
     if show_settings:
         shown = {name: "none" if value in {None, ""} else value for name, value in values.items()}
         show(call, shown)
     else:
         _run(values)
+
+
+@app.command("backup")
+def backup(*, out: Out, database: Database = _DATABASE) -> None:
+    """Write a consistent copy of the SQLite file while the server runs.
+
+    The copy contains JIT configurations of jobs that are about to start: protect it. For a restore, stop the server and start it
+    with the copy as its --database; it then reads from GitHub what happened since the backup. Of PostgreSQL, use pg_dump.
+
+    \b
+    Examples:
+      bramley dispatch backup --database sqlite:///dispatch.sqlite --out dispatch.backup
+    """  # noqa: D301 - click keeps the lines of a paragraph that starts so
+    from bramley.app import dispatch as process
+
+    path = out.expanduser().absolute()
+    process.back_up(database, path)
+    typer.echo(f"Wrote a backup of the queue to {path}.")
 
 
 def _run(values: dict[str, Any]) -> None:

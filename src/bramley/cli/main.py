@@ -71,11 +71,10 @@ def command_line() -> typer.Typer:
     program.command("status")(status.status)
     program.command("explain")(explain.explain)
     program.command("runners")(runners.runners_controller)
-    program.command("dispatch")(dispatch.dispatch)
     program.command("crds")(crds.crds)
-    groups = (rollout.app, jobs.app, demo.app, apiserver.app, agent_access.app, host.app, sim.app)
+    groups = (dispatch, rollout, jobs, demo, apiserver, agent_access, host, sim)
     for group in groups:
-        program.add_typer(group)
+        program.add_typer(group.app)
     return program
 
 

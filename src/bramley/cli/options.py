@@ -221,6 +221,19 @@ def refuse_both_servers(
         )
 
 
+def refuse_flags_of_server(context: typer.Context) -> None:
+    """Raise if a flag of a server precedes its subcommand, which would ignore it."""
+    command = context.invoked_subcommand
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            flag = "--" + name.replace("_", "-")
+            raise BadConfiguration(
+                f"{flag} is a flag of the server, not of {command!r}; "
+                f"for its flags run: {context.command_path} {command} -h"
+            )
+
+
 def to_json(value: object) -> str:
     """Return a value as indented JSON."""
     import msgspec

@@ -9,6 +9,7 @@ import pytest
 
 from bramley.base.errors import BadConfiguration, Conflict, Unavailable
 from bramley.dispatch.jobs import State
+from bramley.dispatch.store import sqlite
 from bramley.dispatch.store.migration import migrate
 from bramley.dispatch.store.operations import Operation, rows
 from bramley.dispatch.store.sqlite import SqliteDatabase
@@ -25,10 +26,9 @@ def files_of(folder: Path) -> list[Path]:
 async def test_a_backup_of_a_running_store_is_complete_and_private(tmp_path: Path) -> None:
     store = Store(SqliteDatabase.open(tmp_path / "dispatch.sqlite"))
     await enqueue(store, *range(1, 50))
-    assert isinstance(store.database, SqliteDatabase)
     writing = asyncio.gather(*(enqueue(store, number) for number in range(50, 300)))
 
-    await store.database.backup(tmp_path / "copy.sqlite")
+    await asyncio.to_thread(sqlite.back_up, tmp_path / "dispatch.sqlite", tmp_path / "copy.sqlite")
     await writing
     await store.close()
 

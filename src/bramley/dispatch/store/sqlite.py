@@ -54,9 +54,8 @@ class _Request:
 class SqliteDatabase:
     """Runs operations on one SQLite file, in a thread or, for tests under virtual time, in place."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, *, threaded: bool) -> None:
+    def __init__(self, connection: sqlite3.Connection, *, threaded: bool) -> None:
         self._connection = connection
-        self._path = path
         self._wakeups = Wakeups()
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._closed = False
@@ -85,7 +84,7 @@ class SqliteDatabase:
             undo.callback(connection.close)
             _transact(connection, migrate)
             undo.pop_all()
-        return cls(connection, path, threaded=threaded)
+        return cls(connection, threaded=threaded)
 
     @property
     def wakeups(self) -> Wakeups:
@@ -105,10 +104,6 @@ class SqliteDatabase:
             self._report(request)
         result: T = await request.future
         return result
-
-    async def backup(self, target: Path) -> None:
-        """Write a consistent copy of the running database to a new file."""
-        await asyncio.to_thread(_back_up, self._path, target)
 
     async def close(self) -> None:
         """Finish the accepted operations and close the file."""
@@ -228,7 +223,8 @@ def _translated(error: Exception) -> Exception:
     return error
 
 
-def _back_up(source: Path, target: Path) -> None:
+def back_up(source: Path, target: Path) -> None:
+    """Write a consistent copy of a database, which another process may have open, to a file that is complete when it has its name."""
     unfinished = target.with_name(f"{target.name}.new")
     unfinished.unlink(missing_ok=True)
     os.close(os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
