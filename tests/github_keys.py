@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import functools
 
 from cryptography import x509
@@ -75,6 +76,8 @@ def other_contents() -> dict[str, bytes]:
         "a certificate": certificate(key),
         "DER": key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()),
         "a PEM file in base64": base64.b64encode(whole),
+        "a PEM file in base64; decode it first": codecs.BOM_UTF8 + base64.b64encode(whole),
+        "UTF-16 text": whole.decode().encode("utf-16"),
         "an empty file": b" \n",
         'a PEM block with literal "\\n"': whole.replace(b"\n", b"\\n"),
         "a PEM block without its end": whole[: len(whole) // 2],

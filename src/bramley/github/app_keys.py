@@ -7,6 +7,7 @@ operator pastes this file by hand; no error contains a part of it.
 from __future__ import annotations
 
 import base64
+import codecs
 import hashlib
 import re
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ _OTHER_BLOCKS = {
 _NO_BLOCK = (
     (re.compile(r"\Z"), "an empty file"),
     (re.compile(r"-----BEGIN "), "a PEM block without its end"),
+    (re.compile(r"\xff\xfe|\xfe\xff"), "UTF-16 text; save it as UTF-8"),
     (re.compile(r"(ssh|ecdsa)-"), "an OpenSSH public key"),
     (re.compile(r"LS0tLS1CRUdJTi"), "a PEM file in base64; decode it first"),
     (re.compile(r"0\x82|0\x81"), "DER; convert it with: openssl rsa -inform DER"),
@@ -95,7 +97,7 @@ class AppCredentials:
 def load(content: bytes, source: str = "private key") -> AppKey:
     """Return the key in this PEM; BadConfiguration names `source` and what was found instead."""
     # Latin-1 decodes any bytes, also those of a DER file.
-    text = content.decode("latin-1").replace("\r\n", "\n").strip()
+    text = content.removeprefix(codecs.BOM_UTF8).decode("latin-1").replace("\r\n", "\n").strip()
     blocks = [each for each in _BLOCK.finditer(text) if each[1] not in _SKIPPED_BLOCKS]
     if not blocks:
         raise _unexpected(source, _without_block(text))

@@ -30,10 +30,10 @@ from bramley.kube.transport import Request, Response
 API_VERSION = "2022-11-28"
 _EXCERPT_LENGTH = 512
 _BACKOFF = Backoff(initial=timedelta(milliseconds=250), maximum=timedelta(seconds=4))
-# Credentials in their known forms, beside the one that was sent; also a part of one at the end of a cut body. Every alternative
+# Credentials in their known forms, of which JIT configurations begin with "eyI" and JWTs with "eyJ", beside the one that was sent; also a part of one at the end of a cut body. Every alternative
 # consumes all that it has scanned, so that no body takes long.
 _CREDENTIAL = re.compile(
-    r"\b(?:gh[a-z]_|github_pat_|v1\.)\w+|\beyJ[\w.+/=-]*|-----BEGIN [^-]+-----[^-]*(?:-----END [^-]+-----)?"
+    r"\b(?:gh[a-z]_|github_pat_|v1\.)\w+|\bey[IJ][\w.+/=-]*|-----BEGIN [^-]+-----[^-]*(?:-----END [^-]+-----)?"
 )
 _REFUSALS: dict[int, type[errors.BramleyError]] = {
     400: errors.BadRequest,

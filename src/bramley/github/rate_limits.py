@@ -18,13 +18,13 @@ from bramley.base import errors, metrics
 from bramley.base.clock import Clock
 from bramley.kube.transport import Response
 
-# GitHub asks for at least a minute where it does not name a time.
+# GitHub asks for at least a minute where it does not name a time, and for longer waits while that is not enough.
 DEFAULT_WAIT = timedelta(minutes=1)
+MAX_DEFAULT_WAIT = timedelta(minutes=16)
 MAX_WAIT = timedelta(hours=2)
 _MIN_WAIT = timedelta(seconds=1)
 _LIMITED_STATUSES = {403, 429}
-_SECONDARY_TEXTS = (b"secondary rate limit", b"abuse detection")
-_PRIMARY_TEXT = b"rate limit exceeded"
+_LIMIT_TEXTS = (b"secondary rate limit", b"abuse detection", b"rate limit exceeded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ class RateLimits:
         self._clock = clock
         self._budgets: dict[str, Budget] = {}
         self._waits: dict[str, datetime] = {}
+        # The wait for the next limit without a time, by scope.
+        self._default_waits: dict[str, timedelta] = {}
         self._limit = metrics.gauge(
             registry, "bramley_github_rate_limit", "Requests per hour", "scope"
         )
@@ -86,10 +88,23 @@ class RateLimits:
         if budget is not None:
             self._store(scope, budget)
         wait = _wait(response, budget, server_now)
-        if wait is not None:
+        if wait is None and _is_limit(response):
+            wait = self._default_wait(scope)
+        if wait is None:
+            if response.status < 400 and self.wait_until(scope) is None:
+                self._default_waits.pop(scope, None)
+        else:
             self._limited.of(scope).inc()
             self._waits[scope] = self._clock.now() + wait
             raise _limited(about, scope, wait, response.status)
+
+    def _default_wait(self, scope: str) -> timedelta:
+        if until := self.wait_until(scope):
+            # Requests that were sent together are one failure.
+            return until - self._clock.now()
+        wait = self._default_waits.get(scope, DEFAULT_WAIT)
+        self._default_waits[scope] = min(2 * wait, MAX_DEFAULT_WAIT)
+        return wait
 
     def _store(self, scope: str, budget: Budget) -> None:
         self._budgets[scope] = budget
@@ -102,7 +117,7 @@ def server_time(headers: Mapping[str, str]) -> datetime | None:
     """Return the time of the server's clock; None without a valid Date header."""
     try:
         return parsedate_to_datetime(headers["date"]).astimezone(UTC)
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError):
         return None
 
 
@@ -118,7 +133,7 @@ def _budget(headers: Mapping[str, str]) -> Budget | None:
 
 
 def _wait(response: Response, budget: Budget | None, server_now: datetime) -> timedelta | None:
-    """Return how long to wait after this response; None if it does not request a wait."""
+    """Return the wait that this response names; None if it names none."""
     if response.status not in _LIMITED_STATUSES:
         return None
     if (seconds := response.headers.get("retry-after", "")).isdecimal():
@@ -126,10 +141,15 @@ def _wait(response: Response, budget: Budget | None, server_now: datetime) -> ti
     # Compared with the server's clock, by which the time of the reset is given.
     if budget is not None and budget.remaining == 0:
         return _bounded(budget.reset - server_now)
+    return None
+
+
+def _is_limit(response: Response) -> bool:
+    """Return whether a response requests a wait, although it names none."""
+    if response.status == 429:
+        return True
     body = response.body.lower()
-    if any(text in body for text in (*_SECONDARY_TEXTS, _PRIMARY_TEXT)):
-        return DEFAULT_WAIT
-    return DEFAULT_WAIT if response.status == 429 else None
+    return response.status == 403 and any(text in body for text in _LIMIT_TEXTS)
 
 
 def _bounded(wait: timedelta) -> timedelta:

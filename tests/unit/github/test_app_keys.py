@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import pickle
 import re
 from datetime import UTC, datetime, timedelta
@@ -51,7 +52,11 @@ def test_other_content_is_named_and_no_part_of_it_is_shown(found: str) -> None:
 
 
 def test_text_around_the_key_and_windows_line_ends_are_accepted() -> None:
-    content = b"# App key\r\n" + github_keys.pem(github_keys.rsa_key()).replace(b"\n", b"\r\n")
+    content = (
+        codecs.BOM_UTF8
+        + b"# App key\r\n"
+        + github_keys.pem(github_keys.rsa_key()).replace(b"\n", b"\r\n")
+    )
 
     assert app_keys.load(content).fingerprint == github_keys.app_key().fingerprint
 

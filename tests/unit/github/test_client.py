@@ -107,6 +107,8 @@ async def test_status_decides_the_error(status: int, kind: type[errors.BramleyEr
         "github_pat_" + "x1" * 30,
         "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiIxIn0.c2lnbmF0dXJl",
         "eyJydW5uZXJfaWQiOjEsInNlY3JldCI6ImNhbmFyeSJ9/+==",
+        # A JIT configuration of the real GitHub: {".runner":"...
+        "eyIucnVubmVyIjoiZXlKQloyVnVkRWxrSWpvaU15SXM=",
         "-----BEGIN RSA PRIVATE KEY-----\nMIIEcanary\n-----END RSA PRIVATE KEY-----",
     ],
 )

@@ -82,6 +82,33 @@ async def test_no_request_is_sent_until_the_wait_is_over() -> None:
     assert (await client.send(READ, CREDENTIAL)).status == 200
 
 
+async def test_limit_without_a_time_waits_longer_each_time_until_a_success() -> None:
+    refused = answer(403, b'{"message": "You have exceeded a secondary rate limit."}')
+    client, transport = a_client(*[refused] * 7, answer(), refused)
+    waits = []
+
+    for _ in range(9):
+        try:
+            await client.send(READ, CREDENTIAL)
+        except errors.RateLimited as error:
+            waits.append(error.after / timedelta(minutes=1))
+            await asyncio.sleep(error.after.total_seconds())
+
+    assert waits == [1, 2, 4, 8, 16, 16, 16, 1]
+    assert len(transport.requests) == 9
+
+
+async def test_requests_that_are_limited_together_are_one_failure() -> None:
+    limits = a_client(answer())[0].rate_limits
+    waits = []
+    for _ in range(3):
+        with pytest.raises(errors.RateLimited) as raised:
+            limits.record("app", answer(429), "GET /x")
+        waits.append(raised.value.after / timedelta(minutes=1))
+
+    assert waits == [1, 1, 1]
+
+
 async def test_limit_of_one_installation_does_not_stop_another() -> None:
     client, _ = a_client(answer(403, retry_after="30"), answer())
     with pytest.raises(errors.RateLimited):
@@ -102,6 +129,13 @@ async def test_reset_is_compared_with_the_clock_of_the_server() -> None:
         await client.send(READ, CREDENTIAL)
 
     assert raised.value.after == timedelta(seconds=540)
+
+
+async def test_impossible_date_of_the_server_is_ignored() -> None:
+    client, _ = a_client(answer(401, date="Mon, 01 Jan 0001 00:00:00 +1400"))
+
+    with pytest.raises(errors.Unauthorized):
+        await client.send(READ, CREDENTIAL)
 
 
 async def test_budget_is_visible_and_exported() -> None:
