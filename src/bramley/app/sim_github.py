@@ -22,7 +22,7 @@ from bramley.base.clock import SystemClock
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
 from bramley.github import app_keys
-from bramley.github.http import HttpTransport
+from bramley.github.http import HttpTransport, checked_url
 from bramley.github.owners import Repository
 from bramley.kube.in_process import Application
 from bramley.sim.github import github as simulated
@@ -163,6 +163,20 @@ async def _hook(settings: Settings, stack: AsyncExitStack) -> Hook | None:
         raise BadConfiguration(f"{settings.webhook_secret_file} cannot be read") from None
     if not secret:
         raise BadConfiguration(f"{settings.webhook_secret_file} is empty")
-    url = URL(settings.webhook_url)
+    url = _webhook_url(settings.webhook_url)
     transport = await stack.enter_async_context(HttpTransport(str(url.origin())))
     return Hook(transport, url.raw_path, secret)
+
+
+def _webhook_url(text: str) -> URL:
+    try:
+        url = URL(text)
+        checked_url(str(url.origin()))
+    except (ValueError, BadConfiguration):
+        url = URL()
+    if not url.absolute or url.query_string:
+        raise BadConfiguration(
+            "--webhook-url must begin with https://, or with http:// and a loopback address, and have no query; "
+            "write it like http://127.0.0.1:8080/webhooks/github"
+        )
+    return url

@@ -21,7 +21,15 @@ from tests import github_keys
         ({"webhook_url": "http://127.0.0.1:1/x"}, "--webhook-url needs --webhook-secret-file"),
         (
             {"webhook_url": "http://example.com", "webhook_secret_file": "secret"},
-            "loopback addresses only",
+            "--webhook-url must begin with",
+        ),
+        (
+            {"webhook_url": "localhost:8080/canary", "webhook_secret_file": "secret"},
+            "--webhook-url must begin with",
+        ),
+        (
+            {"webhook_url": "http://127.0.0.1:1/x?canary=1", "webhook_secret_file": "secret"},
+            "have no query",
         ),
         ({"webhook_url": "http://127.0.0.1:1", "webhook_secret_file": "empty"}, "is empty"),
         ({"webhook_url": "http://127.0.0.1:1", "webhook_secret_file": "missing"}, "cannot be read"),

@@ -91,6 +91,7 @@ class Access:
         account, expires = self._tokens.get(token, (None, self.clock.now()))
         if account is None or expires <= self.clock.now():
             raise Refusal(401, "Bad credentials")
+        _require_active(account)
         return Caller(account, self.budget(account.installation_id))
 
     def budget(self, installation_id: int) -> Budget:
@@ -99,8 +100,7 @@ class Access:
 
     def create_token(self, account: Account) -> tuple[str, datetime]:
         """Return a new token of an installation and when it expires."""
-        if account.is_suspended:
-            raise Refusal(403, "This installation has been suspended")
+        _require_active(account)
         token = f"ghs_{self.rng.getrandbits(144):036x}"
         self._tokens[token] = account, self.clock.now() + TOKEN_LIFETIME
         return self._visible(token)
@@ -141,3 +141,8 @@ class Access:
             except jwt.InvalidTokenError:
                 continue
         raise Refusal(401, "A JSON web token could not be decoded")
+
+
+def _require_active(account: Account) -> None:
+    if account.is_suspended:
+        raise Refusal(403, "This installation has been suspended")

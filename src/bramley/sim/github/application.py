@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from email.utils import format_datetime
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from bramley.sim.github import calls
 from bramley.sim.github.access import Caller
 from bramley.sim.github.calls import Answer
-from bramley.sim.github.faults import Fault
+from bramley.sim.github.faults import MAX_SECONDS, Fault
 from bramley.sim.github.github import SimulatedGitHub
 from bramley.sim.github.records import COMPLETED, Job, Refusal
 
@@ -38,7 +38,7 @@ class NewJob(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     repository: str
     labels: list[str]
-    seconds: float = 10.0
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)] = 10.0
     name: str = "build"
     outcome: str = "success"
 
@@ -225,7 +225,7 @@ async def decoded(request: Request, kind: type[T]) -> T:
             raise Refusal(413, "Request Entity Too Large")
     try:
         return msgspec.json.decode(bytes(body), type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(422, f"Invalid request: {error}") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -73,7 +74,7 @@ async def _jit_config(github: SimulatedGitHub, caller: Caller, request: Request)
     owner = _owner(github, caller, request)
     try:
         requested = msgspec.json.decode(await request.body(), type=NewRunner)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(422, f"Invalid request: {error}") from None
     groups = _account(github, request).groups
     if not 1 <= requested.runner_group_id <= len(groups):
@@ -151,7 +152,7 @@ async def _deliveries(github: SimulatedGitHub, caller: Caller, request: Request)
     """List deliveries, the newest first; the cursor is the id of the first one of a page."""
     _require_app(caller)
     count = _per_page(request)
-    first = int(request.query_params.get("cursor", len(github.webhooks.deliveries)))
+    first = _number(request, "cursor", len(github.webhooks.deliveries))
     newest = github.webhooks.deliveries[max(0, first - count) : first][::-1]
     rest = first - count
     headers = _link(request, {"cursor": str(rest)}) if rest > 0 else {}
@@ -206,14 +207,20 @@ def _registered(github: SimulatedGitHub, caller: Caller, request: Request) -> Ru
 
 def _page(request: Request, name: str, found: Sequence[Any]) -> Answer:
     """Return one page of a list, with a Link header if there is another one."""
-    count, page = _per_page(request), int(request.query_params.get("page", "1"))
+    count, page = _per_page(request), _number(request, "page", 1)
     chosen = found[(page - 1) * count : page * count]
     headers = _link(request, {"page": str(page + 1)}) if page * count < len(found) else {}
     return Answer(200, {"total_count": len(found), name: chosen}, headers)
 
 
 def _per_page(request: Request) -> int:
-    return min(int(request.query_params.get("per_page", "30")), _MAX_PER_PAGE)
+    return min(_number(request, "per_page", 30), _MAX_PER_PAGE)
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    """Return a positive number of the query; GitHub, too, uses the default instead of anything else."""
+    text = request.query_params.get(name, "")
+    return int(text) if re.fullmatch("0{0,9}[1-9][0-9]{0,9}", text) else default
 
 
 def _link(request: Request, changes: dict[str, str]) -> dict[str, str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from bramley.sim.github.records import Refusal
+
+MAX_SECONDS = 7 * 24 * 3600
 
 
 class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -16,11 +18,11 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     kind: Literal["status", "secondary_limit", "latency"]
     method: str = "*"
     path: str = "*"
-    times: int = 1
+    times: Annotated[int, msgspec.Meta(ge=1)] = 1
     # Of the kind `status`.
-    status: int = 502
+    status: Annotated[int, msgspec.Meta(ge=400, le=599)] = 502
     # The wait of a secondary limit, or the latency.
-    seconds: float = 0.0
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)] = 0.0
     # Whether the request is processed before the failure, so that only its response is lost.
     is_processed: bool = False
 

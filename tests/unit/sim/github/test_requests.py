@@ -1,0 +1,68 @@
+"""Requests that GitHub would refuse or correct."""
+
+from __future__ import annotations
+
+import pytest
+
+from bramley.kube.in_process import InProcessTransport
+from bramley.kube.transport import Request, Response
+from bramley.sim.github.application import application
+from bramley.sim.github.github import SimulatedGitHub
+from tests import github_keys, virtual_time
+from tests.github_peer import simulated_github
+
+
+async def answered(
+    github: SimulatedGitHub, method: str, path: str, token: str = "", body: bytes | None = None
+) -> Response:
+    headers = (("Authorization", f"Bearer {token}"),)
+    path, _, query = path.partition("?")
+    parameters = dict(each.split("=") for each in query.split("&") if each)
+    request = Request(method, path, query=parameters, body=body, headers=headers)
+    return await InProcessTransport(application(github)).send(request)
+
+
+@pytest.mark.parametrize("query", ["page=x", "page=0", "page=-1", "per_page=-1", "per_page=%3"])
+async def test_invalid_page_is_the_first_one(query: str) -> None:
+    github = simulated_github(virtual_time.clock())
+    github.actions.register("/orgs/acme", "r-1", ["macos"], 1)
+    token, _ = github.access.create_token(github.accounts["acme"])
+
+    response = await answered(github, "GET", f"/orgs/acme/actions/runners?{query}", token)
+
+    assert (response.status, b'"r-1"' in response.body) == (200, True)
+
+
+async def test_invalid_cursor_is_the_first_page() -> None:
+    github = simulated_github(virtual_time.clock())
+    token = github_keys.credentials().token(github.clock.now()).reveal()
+
+    response = await answered(github, "GET", "/app/hook/deliveries?cursor=v1_x", token)
+
+    assert (response.status, response.body) == (200, b"[]")
+
+
+@pytest.mark.parametrize("body", [b"\xff", b"{}", b'{"name": ' + b"[" * 200_000])
+async def test_invalid_runner_is_refused(body: bytes) -> None:
+    github = simulated_github(virtual_time.clock())
+    token, _ = github.access.create_token(github.accounts["acme"])
+    path = "/orgs/acme/actions/runners/generate-jitconfig"
+
+    assert (await answered(github, "POST", path, token, body)).status == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/sim/jobs", b'{"repository": "acme/app", "labels": ["x"], "seconds": 1e308}'),
+        ("/sim/jobs", b'{"repository": "acme/app", "labels": ["x"], "seconds": -1}'),
+        ("/sim/jobs", b"[" * 200_000),
+        ("/sim/faults", b'{"kind": "latency", "seconds": -1}'),
+        ("/sim/faults", b'{"kind": "status", "times": 0}'),
+        ("/sim/faults", b'{"kind": "status", "status": 1000}'),
+    ],
+)
+async def test_impossible_job_or_fault_is_refused(path: str, body: bytes) -> None:
+    github = simulated_github(virtual_time.clock())
+
+    assert (await answered(github, "POST", path, body=body)).status == 422
