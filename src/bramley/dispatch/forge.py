@@ -74,7 +74,7 @@ class Forge(Protocol):
         ...
 
     async def failed_deliveries(self, since: datetime) -> Sequence[FailedDelivery]:
-        """Return the webhooks sent since a time that no attempt delivered."""
+        """Return the webhooks sent since a time that no attempt delivered; perhaps only the newest, if there are too many to list."""
         ...
 
     async def redeliver(self, delivery_id: int) -> None:

@@ -1,7 +1,8 @@
 """GitHub as the forge: runners of organisations or repositories, jobs, and the deliveries of the App's webhook.
 
-A runner is registered in the repository's organisation or, if the owner is a user, in the repository. Where it was registered is
-not stored: a lookup tries both.
+A runner is registered in the repository's organisation or, if the owner is a user, in the repository. The type of the account
+decides, not a 404: that may also mean a runner group that does not exist, and organisations and repositories number their runners
+separately, so that a removal by id must not try both.
 """
 
 from __future__ import annotations
@@ -20,9 +21,17 @@ from bramley.dispatch.jobs import Phase, Report
 from bramley.dispatch.webhook_payload import shown
 from bramley.github import webhook_signatures
 from bramley.github.app import GitHubApp
-from bramley.github.installation import Installation, RunnerSpec
+from bramley.github.installation import DEFAULT_RUNNER_GROUP, Installation, RunnerSpec
 from bramley.github.owners import Organisation, Repository, RunnerOwner
-from bramley.github.responses import COMPLETED, IN_PROGRESS, QUEUED, HookDelivery, WorkflowJob
+from bramley.github.responses import (
+    COMPLETED,
+    IN_PROGRESS,
+    ORGANISATION,
+    QUEUED,
+    HookDelivery,
+    InstallationSummary,
+    WorkflowJob,
+)
 
 T = TypeVar("T")
 
@@ -33,27 +42,44 @@ _MAX_RUNS = 200
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The deadline of each operation, which may consist of several calls, and how long an unknown account is not looked up again."""
+    """The deadline of each operation, which may consist of several calls, and the group that runners of organisations join.
+
+    At most `max_deliveries` are listed: a busy App has more in a day than its requests of an hour could list, and without requests
+    left it creates no tokens.
+    """
 
     deadline: timedelta = timedelta(seconds=8)
-    runner_group_id: int = 1
+    runner_group_id: int = DEFAULT_RUNNER_GROUP
+    max_deliveries: int = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """What acts in a repository: an installation, the repository by its current owner, and what owns its runners."""
+
+    installation: Installation
+    repository: Repository
+    runners: RunnerOwner
 
 
 @dataclass(slots=True)
 class GitHubForge:
-    """Implements `Forge` with one GitHub App; the installation of each owner is looked up once."""
+    """Implements `Forge` with one GitHub App; the installation of each owner is looked up once, and again after a refusal."""
 
     app: GitHubApp
     webhook_secrets: Callable[[], Sequence[Secret]]
     settings: Settings = field(default_factory=Settings)
-    _installations: dict[str, int] = field(default_factory=dict)
+    _installations: dict[str, InstallationSummary] = field(default_factory=dict)
 
     async def create_runner(self, repository: str, name: str, labels: Sequence[str]) -> NewRunner:
         """Register a runner for one job; AlreadyExists if the name is taken."""
-        spec = RunnerSpec(name, labels, WORK_FOLDER, self.settings.runner_group_id)
 
-        async def create(installation: Installation, owned: Repository) -> NewRunner:
-            runner = await installation.create_jit_runner(owned, spec)
+        async def create(access: _Access) -> NewRunner:
+            is_organisation = isinstance(access.runners, Organisation)
+            # Repositories have no groups of their own.
+            group = self.settings.runner_group_id if is_organisation else DEFAULT_RUNNER_GROUP
+            spec = RunnerSpec(name, labels, WORK_FOLDER, group)
+            runner = await access.installation.create_jit_runner(access.runners, spec)
             return NewRunner(runner.runner_id, runner.jit_config)
 
         return await self._call(repository, create)
@@ -61,69 +87,63 @@ class GitHubForge:
     async def runner_state(self, repository: str, runner_id: int, name: str) -> RunnerState:
         """Return the state of a runner."""
 
-        async def read(installation: Installation, owned: Repository) -> RunnerState:
-            for owner in _owners(owned):
-                try:
-                    runner = await installation.runner(owner, runner_id)
-                except errors.NotFound:
-                    continue
-                # Ids of organisations and repositories are separate: the name decides whether it is this runner.
-                if runner.name == name:
-                    if runner.busy:
-                        return RunnerState.BUSY
-                    return RunnerState.IDLE if runner.is_online else RunnerState.OFFLINE
-            return RunnerState.GONE
+        async def read(access: _Access) -> RunnerState:
+            runner = await access.installation.runner(access.runners, runner_id)
+            if runner.name != name:
+                return RunnerState.GONE
+            if runner.busy:
+                return RunnerState.BUSY
+            return RunnerState.IDLE if runner.is_online else RunnerState.OFFLINE
 
-        return await self._call(repository, read)
+        try:
+            return await self._call(repository, read)
+        except errors.NotFound:
+            return RunnerState.GONE
 
     async def find_runner(self, repository: str, name: str) -> int | None:
         """Return the id of the runner with this name, or None if none is registered."""
 
-        async def find(installation: Installation, owned: Repository) -> int | None:
-            for owner in _owners(owned):
-                try:
-                    found = await installation.runners(owner, name=name)
-                except errors.NotFound:
-                    continue
-                if found:
-                    return found[0].id
-            return None
+        async def find(access: _Access) -> int | None:
+            found = await access.installation.runners(access.runners, name=name)
+            return found[0].id if found else None
 
         return await self._call(repository, find)
 
     async def remove_runner(self, repository: str, runner_id: int) -> bool:
         """Remove a runner; True if it is not registered afterwards, False if it runs a job."""
 
-        async def remove(installation: Installation, owned: Repository) -> bool:
-            try:
-                for owner in _owners(owned):
-                    await installation.remove_runner(owner, runner_id)
-            except errors.BadRequest:
-                return False
-            return True
+        async def remove(access: _Access) -> None:
+            await access.installation.remove_runner(access.runners, runner_id)
 
-        return await self._call(repository, remove)
+        try:
+            await self._call(repository, remove)
+        except errors.NotFound:
+            return True
+        except errors.BadRequest:
+            return False
+        return True
 
     async def job(self, repository: str, job_id: int) -> Report | None:
         """Return what GitHub knows of a job, or None if it has no such job."""
 
-        async def read(installation: Installation, owned: Repository) -> Report | None:
-            try:
-                return report_of(repository, await installation.workflow_job(owned, job_id))
-            except errors.NotFound:
-                return None
+        async def read(access: _Access) -> Report:
+            job = await access.installation.workflow_job(access.repository, job_id)
+            return report_of(repository, job)
 
-        return await self._call(repository, read)
+        try:
+            return await self._call(repository, read)
+        except errors.NotFound:
+            return None
 
     async def unfinished_jobs(self, repository: str) -> Sequence[Report]:
         """Return the queued and running jobs of a repository."""
 
-        async def read(installation: Installation, owned: Repository) -> list[Report]:
+        async def read(access: _Access) -> list[Report]:
             found: dict[int, Report] = {}
             for status in (QUEUED, IN_PROGRESS):
-                runs = await installation.workflow_runs(owned, status=status)
+                runs = await access.installation.workflow_runs(access.repository, status=status)
                 for run in runs[:_MAX_RUNS]:
-                    for job in await installation.jobs_of_run(owned, run.id):
+                    for job in await access.installation.jobs_of_run(access.repository, run.id):
                         if job.status in (QUEUED, IN_PROGRESS):
                             found[job.id] = report_of(repository, job)
             return list(found.values())
@@ -131,7 +151,8 @@ class GitHubForge:
         return await self._call(repository, read, deadline=timedelta(minutes=1))
 
     async def failed_deliveries(self, since: datetime) -> Sequence[FailedDelivery]:
-        """Return the webhooks sent since a time that no attempt delivered."""
+        """Return the webhooks sent since a time that no attempt delivered, among the newest ones if there are too many."""
+        listed = 0
         newest: dict[str, HookDelivery] = {}
         delivered: set[str] = set()
         async with _within(timedelta(minutes=1), "list of deliveries"):
@@ -139,6 +160,9 @@ class GitHubForge:
                 newest.setdefault(attempt.guid, attempt)
                 if attempt.is_delivered:
                     delivered.add(attempt.guid)
+                listed += 1
+                if listed == self.settings.max_deliveries:
+                    break
         return [
             FailedDelivery(attempt.id, guid, attempt.delivered_at)
             for guid, attempt in newest.items()
@@ -158,31 +182,47 @@ class GitHubForge:
     async def _call(
         self,
         repository: str,
-        call: Callable[[Installation, Repository], Awaitable[T]],
+        call: Callable[[_Access], Awaitable[T]],
         *,
         deadline: timedelta | None = None,
     ) -> T:
+        """Return the result of a call; its NotFound is evidence, because the installation is known to be current."""
         owner, _, name = repository.partition("/")
         owned = Repository(owner, name)
         async with _within(deadline or self.settings.deadline, f"GitHub, repository {repository}"):
-            return await call(await self._installation(owned), owned)
-
-    async def _installation(self, repository: Repository) -> Installation:
-        key = repository.owner.lower()
-        if key not in self._installations:
-            # NotFound here means that the App is not installed, which concerns every job of the owner.
+            known = self._installations.get(owner.lower())
+            if known is None:
+                return await call(self._access(await self._looked_up(owned), owned))
             try:
-                found = await self.app.installation_of(repository)
-            except errors.NotFound:
-                raise errors.Forbidden(
-                    f"the GitHub App is not installed for {repository.owner}/{repository.name}"
-                ) from None
-            self._installations[key] = found.id
-        return self.app.installation(self._installations[key])
+                return await call(self._access(known, owned))
+            except (errors.NotFound, errors.Forbidden, errors.Unauthorized):
+                # The App may have been installed anew under another id, the account renamed, or the repository denied.
+                current = await self._looked_up(owned)
+                if current == known:
+                    raise
+            return await call(self._access(current, owned))
 
-    def forget_installation(self, repository: str) -> None:
-        """Look the installation up again: the App may have been installed anew under another id."""
-        self._installations.pop(repository.partition("/")[0].lower(), None)
+    async def _looked_up(self, repository: Repository) -> InstallationSummary:
+        """Return the installation that has a repository; Forbidden if there is none."""
+        key = repository.owner.lower()
+        self._installations.pop(key, None)
+        try:
+            found = await self.app.installation_of(repository)
+        except errors.NotFound as error:
+            raise errors.Forbidden(
+                f"the GitHub App is not installed for {repository.owner}/{repository.name}: {error}"
+            ) from None
+        # Another login is that of a transferred repository, which says nothing about the others of this owner.
+        if found.account.login.lower() == key:
+            self._installations[key] = found
+        return found
+
+    def _access(self, found: InstallationSummary, owned: Repository) -> _Access:
+        login = found.account.login
+        repository = Repository(login, owned.name)
+        is_organisation = found.account.type == ORGANISATION
+        runners = Organisation(login) if is_organisation else repository
+        return _Access(self.app.installation(found.id), repository, runners)
 
 
 def report_of(repository: str, job: WorkflowJob) -> Report:
@@ -207,10 +247,6 @@ def report_of(repository: str, job: WorkflowJob) -> Report:
         started_at=job.started_at if started else None,
         completed_at=job.completed_at if ended else None,
     )
-
-
-def _owners(repository: Repository) -> tuple[RunnerOwner, RunnerOwner]:
-    return Organisation(repository.owner), repository
 
 
 @asynccontextmanager

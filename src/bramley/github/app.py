@@ -62,7 +62,11 @@ class GitHubApp:
         path = f"/app/installations/{installation_id}/access_tokens"
         # A second token is harmless, so this may be repeated.
         call = Call("POST", path, repeatable=True)
-        response = await self._send(call)
+        try:
+            response = await self._send(call)
+        except errors.NotFound as error:
+            # Not NotFound: the caller would take it for the absence of the runner or job that it reads.
+            raise errors.Forbidden(f"the GitHub App is not installed any more: {error}") from None
         return decoded(response.body, AccessToken, str(call))
 
     async def _send(self, call: Call) -> Response:

@@ -1,6 +1,7 @@
 """The transport to GitHub over HTTP: one aiohttp session, deadlines, and a limit for the size of bodies.
 
-It never repeats a request and follows no redirect: a token is for this server only. No error contains a header.
+Only reads follow redirects, which GitHub sends for repositories that were renamed or transferred, and only within the API: a token is
+for this server only. No error contains a header.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ DEFAULT_API_URL = "https://api.github.com"
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 # Only the beginning of the body of an error is shown; more is read so that a token cannot be cut in two and escape redaction.
 _ERROR_BYTES = 64 * 1024
+_REDIRECTS = {301, 302, 307, 308}
+_MAX_REDIRECTS = 3
 
 
 class HttpTransport:
@@ -67,21 +70,39 @@ class HttpTransport:
             raise errors.GitHubUnavailable(f"{about}: {reason or type(error).__name__}") from None
 
     async def _exchange(self, request: Request) -> Response:
-        if self._session is None:
-            raise errors.GitHubUnavailable("the connection to GitHub is closed")
         headers = dict(request.headers) | {"Accept": request.accept}
         if request.content_type:
             headers["Content-Type"] = request.content_type
         url = self._base.joinpath(request.path.lstrip("/"), encoded=True)
+        url = url.with_query(dict(request.query))
+        for _ in range(_MAX_REDIRECTS):
+            response = await self._sent(request, url, headers)
+            redirected = self._redirected(request, url, response)
+            if redirected is None:
+                return response
+            url = redirected
+        return await self._sent(request, url, headers)
+
+    async def _sent(self, request: Request, url: URL, headers: dict[str, str]) -> Response:
+        if self._session is None:
+            raise errors.GitHubUnavailable("the connection to GitHub is closed")
         async with self._session.request(
-            request.method,
-            url.with_query(dict(request.query)),
-            data=request.body,
-            headers=headers,
-            allow_redirects=False,
+            request.method, url, data=request.body, headers=headers, allow_redirects=False
         ) as response:
             lowered = {name.lower(): value for name, value in response.headers.items()}
             return Response(response.status, lowered, await self._read(response))
+
+    def _redirected(self, request: Request, url: URL, response: Response) -> URL | None:
+        """Return where a read is redirected to; None if it is not, or not within the API."""
+        if request.method != "GET" or response.status not in _REDIRECTS:
+            return None
+        try:
+            redirected = url.join(URL(response.headers["location"]))
+        except (KeyError, ValueError):
+            return None
+        path = self._base.path.rstrip("/") + "/"
+        is_inside = redirected.path.startswith(path) and ".." not in redirected.parts
+        return redirected if is_inside and redirected.origin() == self._base.origin() else None
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         is_success = response.status < 300

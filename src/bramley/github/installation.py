@@ -78,17 +78,22 @@ class Installation:
         path = f"{owner.path}/actions/runners/registration-token"
         return await self._read(Call("POST", path, repeatable=True), AccessToken)
 
-    async def create_jit_runner(
-        self, repository: Repository, runner: RunnerSpec
-    ) -> RegisteredRunner:
-        """Register a runner in the repository's organisation or, if there is none, in the repository.
+    async def create_jit_runner(self, owner: RunnerOwner, runner: RunnerSpec) -> RegisteredRunner:
+        """Register a runner; NotFound if there is no such organisation or runner group, AlreadyExists if the name is taken.
 
-        AlreadyExists if the name is taken. After Unavailable the runner may exist: remove it, or use another name.
+        After Unavailable the runner may exist: remove it, or use another name.
         """
-        try:
-            return await self._create_jit_runner(Organisation(repository.owner), runner)
-        except errors.NotFound:
-            return await self._create_jit_runner(repository, runner)
+        body = {
+            "name": runner.name,
+            "runner_group_id": runner.runner_group_id,
+            "labels": list(runner.labels),
+            "work_folder": runner.work_folder,
+        }
+        call = Call("POST", f"{owner.path}/actions/runners/generate-jitconfig", body=body)
+        created = await self._read(call, JitConfig)
+        return RegisteredRunner(
+            owner, created.runner.id, created.runner.name, created.encoded_jit_config
+        )
 
     async def runners(self, owner: RunnerOwner, *, name: str = "") -> list[Runner]:
         """Return the registered runners, or only the one with this name."""
@@ -103,12 +108,9 @@ class Installation:
         return await self._get(f"{owner.path}/actions/runners/{runner_id}", Runner)
 
     async def remove_runner(self, owner: RunnerOwner, runner_id: int) -> None:
-        """Remove a runner; one that does not exist is removed already. BadRequest while it runs a job."""
+        """Remove a runner; NotFound if it is removed already, BadRequest while it runs a job."""
         call = Call("DELETE", f"{owner.path}/actions/runners/{runner_id}", repeatable=True)
-        try:
-            await self._send(call)
-        except errors.NotFound:
-            return
+        await self._send(call)
 
     async def runner_groups(self, organisation: Organisation) -> list[RunnerGroup]:
         """Return the runner groups of an organisation."""
@@ -134,19 +136,6 @@ class Installation:
         query = {**_PAGE, "status": status}
         call = Call("GET", f"{repository.path}/actions/runs", query, repeatable=True)
         return [each async for page in self._pages(call, RunPage) for each in page.workflow_runs]
-
-    async def _create_jit_runner(self, owner: RunnerOwner, runner: RunnerSpec) -> RegisteredRunner:
-        body = {
-            "name": runner.name,
-            "runner_group_id": runner.runner_group_id,
-            "labels": list(runner.labels),
-            "work_folder": runner.work_folder,
-        }
-        call = Call("POST", f"{owner.path}/actions/runners/generate-jitconfig", body=body)
-        created = await self._read(call, JitConfig)
-        return RegisteredRunner(
-            owner, created.runner.id, created.runner.name, created.encoded_jit_config
-        )
 
     async def _get(self, path: str, kind: type[T]) -> T:
         return await self._read(Call("GET", path, repeatable=True), kind)

@@ -18,13 +18,15 @@ T = TypeVar("T")
 QUEUED = "queued"
 IN_PROGRESS = "in_progress"
 COMPLETED = "completed"
+# The type of an account; that of a user is "User".
+ORGANISATION = "Organization"
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
     """An organisation or a user."""
 
     login: str
-    type: str = "Organization"
+    type: str = ORGANISATION
 
 
 class InstallationSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,8 +166,8 @@ def decoded(body: bytes, kind: type[T], about: str) -> T:
     """Return a body as this type; GitHubUnavailable if it is something else, as from a proxy."""
     try:
         return msgspec.json.decode(body, type=kind, dec_hook=_secret)
-    # A body that is not UTF-8 is no DecodeError.
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    # A body that is not UTF-8, or nested too deeply, is no DecodeError.
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise errors.GitHubUnavailable(f"{about}: invalid response: {error}") from None
 
 

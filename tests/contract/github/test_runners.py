@@ -23,7 +23,7 @@ def repository(peer: Peer) -> Repository:
 async def test_runner_is_registered_in_the_organisation(peer: Peer) -> None:
     installation = peer.installation()
 
-    created = await installation.create_jit_runner(APP, RunnerSpec("r-1", ["macos"]))
+    created = await installation.create_jit_runner(ACME, RunnerSpec("r-1", ["macos"]))
 
     assert (created.owner, created.name) == (ACME, "r-1")
     assert created.jit_config.reveal() not in repr(created)
@@ -44,17 +44,17 @@ async def test_runner_of_a_user_is_registered_in_the_repository(peer: Peer) -> N
 
 async def test_taken_name_and_invalid_runners_are_refused(peer: Peer) -> None:
     installation = peer.installation()
-    await installation.create_jit_runner(APP, RunnerSpec("r-1", ["macos"]))
+    await installation.create_jit_runner(ACME, RunnerSpec("r-1", ["macos"]))
 
     with pytest.raises(errors.AlreadyExists):
-        await installation.create_jit_runner(APP, RunnerSpec("r-1", ["macos"]))
+        await installation.create_jit_runner(ACME, RunnerSpec("r-1", ["macos"]))
     for invalid in (
         RunnerSpec("x" * 65, ["macos"]),
         RunnerSpec("r-2", []),
         RunnerSpec("r-2", ["macos"], runner_group_id=9),
     ):
         with pytest.raises(errors.BadRequest):
-            await installation.create_jit_runner(APP, invalid)
+            await installation.create_jit_runner(ACME, invalid)
 
 
 async def test_lost_answer_to_a_registration_is_not_repeated(peer: Peer) -> None:
@@ -64,7 +64,7 @@ async def test_lost_answer_to_a_registration_is_not_repeated(peer: Peer) -> None
     installation = peer.installation()
 
     with pytest.raises(errors.GitHubUnavailable):
-        await installation.create_jit_runner(APP, RunnerSpec("r-1", ["macos"]))
+        await installation.create_jit_runner(ACME, RunnerSpec("r-1", ["macos"]))
 
     assert [each.name for each in await installation.runners(ACME)] == ["r-1"]
 
@@ -78,15 +78,16 @@ async def test_all_pages_of_runners_are_read_and_one_is_found_by_name(peer: Peer
     assert [each.name for each in await installation.runners(ACME, name="r-7")] == ["r-7"]
 
 
-async def test_removal_may_be_repeated_but_not_of_a_busy_runner(peer: Peer) -> None:
+async def test_absent_runner_is_not_found_and_a_busy_one_is_not_removed(peer: Peer) -> None:
     installation = peer.installation()
-    idle = await installation.create_jit_runner(APP, RunnerSpec("idle", ["macos"]))
+    idle = await installation.create_jit_runner(ACME, RunnerSpec("idle", ["macos"]))
     await installation.remove_runner(ACME, idle.runner_id)
-    await installation.remove_runner(ACME, idle.runner_id)
+    with pytest.raises(errors.NotFound):
+        await installation.remove_runner(ACME, idle.runner_id)
     with pytest.raises(errors.NotFound):
         await installation.runner(ACME, idle.runner_id)
 
-    busy = await installation.create_jit_runner(APP, RunnerSpec("busy", ["macos"]))
+    busy = await installation.create_jit_runner(ACME, RunnerSpec("busy", ["macos"]))
     job = peer.github.actions.queue_job(repository(peer), labels=["macos"])
     peer.github.actions.connect(busy.jit_config.reveal())
 
@@ -113,7 +114,7 @@ async def test_life_of_a_job_is_visible(peer: Peer) -> None:
     assert [run.id for run in await installation.workflow_runs(APP, status="queued")] == [
         job.run.id
     ]
-    created = await installation.create_jit_runner(APP, RunnerSpec("r-1", ["macos", "arm64"]))
+    created = await installation.create_jit_runner(ACME, RunnerSpec("r-1", ["macos", "arm64"]))
 
     await asyncio.wait_for(actions.run_runner(created.jit_config.reveal()), 30)
 

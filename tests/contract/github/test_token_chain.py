@@ -50,7 +50,7 @@ async def test_repository_and_user_have_installations_and_tokens(peer: Peer) -> 
 async def test_unknown_app_installation_and_owner_are_not_found(peer: Peer) -> None:
     with pytest.raises(errors.NotFound, match="Integration not found"):
         await peer.app(app_id="2").installation_of(ACME)
-    with pytest.raises(errors.NotFound):
+    with pytest.raises(errors.Forbidden, match="not installed any more"):
         await peer.app().installation(999).registration_token(ACME)
     with pytest.raises(errors.NotFound):
         await peer.app().installation_of(Organisation("nobody"))

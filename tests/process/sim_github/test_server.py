@@ -91,7 +91,7 @@ async def test_guest_runs_a_job_and_its_webhooks_are_signed(tmp_path: Path) -> N
             new_job = {"repository": "acme/app", "labels": ["macos"], "seconds": 0.1}
             job = await called(transport, "/sim/jobs", new_job)
             acme = installation(key, transport)
-            runner = await acme.create_jit_runner(APP, RunnerSpec("r-1", ["macos"]))
+            runner = await acme.create_jit_runner(ACME, RunnerSpec("r-1", ["macos"]))
 
             guest = {"encoded_jit_config": runner.jit_config.reveal()}
             ended = await called(transport, "/sim/runners", guest)
@@ -109,7 +109,7 @@ async def test_guest_that_disconnects_is_a_lost_runner_and_faults_apply(tmp_path
     key = tmp_path / "app.pem"
     async with started(key) as (_, url), HttpTransport(url) as transport:
         acme = installation(key, transport)
-        runner = await acme.create_jit_runner(APP, RunnerSpec("r-1", ["macos"]))
+        runner = await acme.create_jit_runner(ACME, RunnerSpec("r-1", ["macos"]))
         guest = {"encoded_jit_config": runner.jit_config.reveal()}
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(called(transport, "/sim/runners", guest))
@@ -124,7 +124,7 @@ async def test_guest_that_disconnects_is_a_lost_runner_and_faults_apply(tmp_path
         await called(transport, "/sim/faults", fault)
 
         with pytest.raises(errors.GitHubUnavailable):
-            await acme.create_jit_runner(APP, RunnerSpec("r-2", ["macos"]))
+            await acme.create_jit_runner(ACME, RunnerSpec("r-2", ["macos"]))
 
 
 async def test_restart_keeps_the_key_and_organisations_have_their_own_installations(

@@ -50,15 +50,15 @@ async def test_primary_limit_is_respected_until_its_reset() -> None:
     target = a_peer(Settings(requests_per_hour=3))
     installation = target.installation()
     for number in range(3):
-        await installation.create_jit_runner(APP, RunnerSpec(f"r-{number}", ["macos"]))
+        await installation.create_jit_runner(ACME, RunnerSpec(f"r-{number}", ["macos"]))
 
     with pytest.raises(errors.RateLimited) as raised:
-        await installation.create_jit_runner(APP, RunnerSpec("r-3", ["macos"]))
+        await installation.create_jit_runner(ACME, RunnerSpec("r-3", ["macos"]))
 
     assert timedelta(minutes=59) < raised.value.after <= timedelta(hours=1)
     assert len(target.github.actions.runners) == 3
     await asyncio.sleep(raised.value.after.total_seconds())
-    await installation.create_jit_runner(APP, RunnerSpec("r-3", ["macos"]))
+    await installation.create_jit_runner(ACME, RunnerSpec("r-3", ["macos"]))
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(45, 45), (0, 60)])
@@ -70,7 +70,7 @@ async def test_secondary_limit_stops_requests_for_its_time(seconds: float, expec
     )
 
     with pytest.raises(errors.RateLimited) as raised:
-        await installation.create_jit_runner(APP, RunnerSpec("r-1", ["macos"]))
+        await installation.create_jit_runner(ACME, RunnerSpec("r-1", ["macos"]))
 
     assert raised.value.after == timedelta(seconds=expected)
     with pytest.raises(errors.RateLimited):
@@ -121,7 +121,7 @@ async def test_no_credential_appears_in_errors_or_logs(logged: io.StringIO) -> N
     target = peer(simulated_github(virtual_time.clock(), hook=receiver.hook()))
     installation, access = target.installation(), target.github.access
     shown = []
-    created = await installation.create_jit_runner(APP, RunnerSpec("r-1", ["macos"]))
+    created = await installation.create_jit_runner(ACME, RunnerSpec("r-1", ["macos"]))
     registration = await installation.registration_token(ACME)
     async with target.github.running():
         repository = target.github.accounts[APP.owner].repositories[APP.name]

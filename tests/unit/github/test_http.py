@@ -41,15 +41,53 @@ async def test_path_and_query_follow_the_base_url_of_an_enterprise() -> None:
     assert server.received[0].line == "GET /api/v3/orgs/acme/installation?name=a+b HTTP/1.1"
 
 
-async def test_redirect_is_not_followed() -> None:
-    head = "Location: http://127.0.0.1:1/elsewhere"
+async def test_read_of_a_renamed_repository_is_redirected_within_the_api() -> None:
+    async def handler(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        target = f"{server.url}/api/v3/repositories/7/installation?page=1"
+        moved = answering(b"", "301 Moved Permanently", f"Location: {target}")
+        known = answering(b"found")
+        await (known if "/repositories/7/" in received.line else moved)(received, writer)
+
+    async with serving(handler) as server, HttpTransport(f"{server.url}/api/v3") as transport:
+        response = await transport.send(a_request("/repos/acme/old/installation"))
+
+    assert (response.status, response.body) == (200, b"found")
+    assert server.received[1].line == "GET /api/v3/repositories/7/installation?page=1 HTTP/1.1"
+    assert server.received[1].header("authorization") == SECRET[1]
+
+
+@pytest.mark.parametrize(
+    ("method", "location"),
+    [
+        ("GET", "http://127.0.0.1:1/api/v3/elsewhere"),
+        ("GET", "//elsewhere.invalid/api/v3/x"),
+        ("GET", "http://user@127.0.0.1:1/api/v3/x"),
+        ("GET", "/other"),
+        ("GET", "/api/v3/../other"),
+        ("GET", "http://["),
+        ("POST", "/api/v3/repositories/7"),
+        ("DELETE", "/api/v3/repositories/7"),
+    ],
+)
+async def test_other_redirect_is_not_followed(method: str, location: str) -> None:
     async with (
-        serving(answering(b"", "301 Moved Permanently", head)) as server,
-        HttpTransport(server.url) as transport,
+        serving(answering(b"", "307 Temporary Redirect", f"Location: {location}")) as server,
+        HttpTransport(f"{server.url}/api/v3") as transport,
     ):
-        assert (await transport.send(a_request())).status == 301
+        request = Request(method, "/repos/acme/old", headers=(SECRET,))
+        assert (await transport.send(request)).status == 307
 
     assert len(server.received) == 1
+
+
+async def test_endless_redirect_ends() -> None:
+    async with (
+        serving(answering(b"", "302 Found", "Location: /again")) as server,
+        HttpTransport(server.url) as transport,
+    ):
+        assert (await transport.send(a_request())).status == 302
+
+    assert len(server.received) == 4
 
 
 async def test_large_success_is_an_error_and_a_large_error_is_cut() -> None:
