@@ -21,18 +21,19 @@ from prometheus_client import CollectorRegistry
 
 from bramley.api.core import ConfigMap
 from bramley.api.names import dispatch as names
-from bramley.api.names import runners
 from bramley.apiserver.pki import private_files
 from bramley.app import dispatch, sim_github
 from bramley.app.https_server import HttpsServer, Stop
 from bramley.app.listen_address import Address, bind, bound_address
 from bramley.app.pools import NAMESPACE
+from bramley.app.sample_jobs import UNFINISHED, SampleJobs
 from bramley.base import errors, log
 from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
 from bramley.dispatch.accounts import Accounts
 from bramley.dispatch.dispatcher import Dispatcher, Peers
+from bramley.dispatch.store.records import JobFilter
 from bramley.dispatch.store.store import Store
 from bramley.github.http import HttpTransport
 from bramley.kube.client import Client
@@ -41,7 +42,6 @@ from bramley.runners.dispatch_client import DispatchSettings
 from bramley.sim.github import github as simulated
 from bramley.sim.github.application import application
 from bramley.sim.github.github import SimulatedGitHub
-from bramley.sim.github.records import Repository
 from bramley.sim.github.webhooks import Hook
 
 logger = log.get(__name__)
@@ -54,9 +54,7 @@ _RESTART = Backoff(timedelta(seconds=1), timedelta(minutes=1))
 _DRAIN = timedelta(seconds=2)
 # So that the list of jobs shows something at every moment, and runners are idle most of the time.
 _JOB_INTERVAL = timedelta(seconds=10)
-_MAX_UNFINISHED = 2
-_JOB_NAMES = ("build", "unit tests", "ui tests", "archive")
-_JOB_SECONDS = (2.0, 6.0)
+_MAX_RESTORED = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +168,16 @@ class SampleDispatch:
             )
             kube = await stack.enter_async_context(self.connect())
             await self._publish(kube)
-            peers = Peers(Store(database), forge, kube, NAMESPACE)
+            store = Store(database)
+            peers = Peers(store, forge, kube, NAMESPACE)
             dispatcher = Dispatcher(peers, Accounts(), self.clock, self.rng, registry)
-            await self._serve(dispatcher, github)
+            await self._serve(dispatcher, github, store)
 
-    async def _serve(self, dispatcher: Dispatcher, github: SimulatedGitHub) -> None:
+    async def _serve(self, dispatcher: Dispatcher, github: SimulatedGitHub, store: Store) -> None:
         bound = self.addresses.dispatch.dup()
         server = HttpsServer(dispatcher.application, bound=bound, context=None, drain=_DRAIN)
         async with asyncio.TaskGroup() as group:
-            jobs = group.create_task(self._queue_jobs(dispatcher, github))
+            jobs = group.create_task(self._queue_jobs(dispatcher, github, store))
             await dispatch.run_server(dispatcher, server, (), stop=self._stop)
             jobs.cancel()
 
@@ -202,23 +201,15 @@ class SampleDispatch:
             async with github.running(), served:
                 yield github
 
-    async def _queue_jobs(self, dispatcher: Dispatcher, github: SimulatedGitHub) -> None:
+    async def _queue_jobs(
+        self, dispatcher: Dispatcher, github: SimulatedGitHub, store: Store
+    ) -> None:
         await dispatcher.ready.wait()
+        jobs = SampleJobs(github, self.rng)
+        jobs.restore(await store.jobs(JobFilter(UNFINISHED, limit=_MAX_RESTORED)))
         while self.samples:
-            jobs = github.actions.jobs.values()
-            if sum(job.status != "completed" for job in jobs) < _MAX_UNFINISHED:
-                seconds = self.rng.uniform(*_JOB_SECONDS)
-                github.actions.queue_job(
-                    self._repository(github),
-                    labels=[runners.SAMPLE_DISPATCH_LABEL],
-                    duration=timedelta(seconds=seconds),
-                    name=self.rng.choice(_JOB_NAMES),
-                )
+            jobs.queue_next()
             await asyncio.sleep(_JOB_INTERVAL.total_seconds())
-
-    def _repository(self, github: SimulatedGitHub) -> Repository:
-        account = self.rng.choice(sorted(github.accounts))
-        return next(iter(github.accounts[account].repositories.values()))
 
     def _webhook_secret(self) -> Secret:
         file = self.folder / "webhook-secret"

@@ -175,7 +175,7 @@ async def serve(
 
 
 @dataclass(slots=True)
-class _Clients:
+class Clients:
     """What runs beside the server: pool controllers, dispatch, and the Macs unless there is nothing to start or remove."""
 
     pools: PoolControllers
@@ -187,14 +187,17 @@ class _Clients:
         async with asyncio.TaskGroup() as group:
             dispatching = group.create_task(self.dispatch.run())
             self._reconciling = group.create_task(self.pools.run())
+            running = None
             if self.macs is not None:
-                group.create_task(self.macs.run(on_progress))
+                running = group.create_task(self.macs.run(on_progress))
             await stop.requested.wait()
             self.pools.stop()
             # Before the Macs: VMs that end with them are not to be replaced.
             await asyncio.wait((self._reconciling,))
-            if self.macs is not None:
+            if self.macs is not None and running is not None:
                 self.macs.stop()
+                # Before dispatch and GitHub: requests of guests end with their VMs instead of with an error.
+                await asyncio.wait((running,))
             self.dispatch.stop()
             await asyncio.wait((dispatching,))
 
@@ -207,7 +210,7 @@ class _Clients:
             self.macs.kill()
 
 
-def _clients(settings: Settings, clock: Clock) -> _Clients:
+def _clients(settings: Settings, clock: Clock) -> Clients:
     from bramley.app import sample_dispatch
     from bramley.app.pools import PoolControllers
     from bramley.kube import config_loader
@@ -230,7 +233,7 @@ def _clients(settings: Settings, clock: Clock) -> _Clients:
         dispatch=addresses.client_settings(),
     )
     macs = _macs(settings, clock) if settings.macs.has_work else None
-    return _Clients(pools, dispatch, macs)
+    return Clients(pools, dispatch, macs)
 
 
 def _macs(settings: Settings, clock: Clock) -> Macs | BootstrappedMacs:
@@ -243,7 +246,7 @@ def _macs(settings: Settings, clock: Clock) -> Macs | BootstrappedMacs:
     return Macs(settings.macs, settings.server.kubeconfig, clock=clock)
 
 
-async def _kill_when_forced(stop: Stop, clients: _Clients, server_stop: Stop) -> None:
+async def _kill_when_forced(stop: Stop, clients: Clients, server_stop: Stop) -> None:
     await stop.forced.wait()
     clients.kill()
     # Twice: the second request forces the stop.

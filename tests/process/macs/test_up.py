@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
@@ -11,9 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
 
 import yaml
 
+from bramley.api.names import runners
 from bramley.app import macs, pools, sample_images
 from bramley.sim.mac.folder import MacFolder
 from tests.process.serving.processes import TIMEOUT_SECONDS, Bramley, running, until
@@ -81,6 +85,33 @@ def set_image(server: Bramley, image: str) -> int:
 
 def has_runners(server: Bramley, count: int) -> bool:
     return bool(pool(server).get("readyReplicas", 0) == count)
+
+
+def dispatch_url(server: Bramley, key: str) -> str:
+    """Return an address that dispatch publishes, once it does."""
+    path = "/api/v1/namespaces/default/configmaps/bramley-dispatch"
+    found = until(lambda: server.request("GET", path)[1].get("data"))
+    return str(found[key])
+
+
+def queue_job(server: Bramley, *, seconds: float) -> int:
+    """Queue a job at the simulated GitHub and return its id."""
+    labels = [runners.SAMPLE_DISPATCH_LABEL]
+    body = {"repository": "acme/app", "labels": labels, "seconds": seconds}
+    url = f"{dispatch_url(server, 'github-url')}/sim/jobs"
+    with urlopen(url, json.dumps(body).encode(), TIMEOUT_SECONDS) as answer:  # noqa: S310 - ours
+        return int(json.load(answer)["id"])
+
+
+def job_state(server: Bramley, number: int) -> str:
+    url = f"{dispatch_url(server, 'url')}/api/v1/jobs/{number}"
+    request = Request(url, headers={"Authorization": f"Bearer {server.token}"})  # noqa: S310 - ours
+    try:
+        with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 - ours
+            return str(json.load(answer)["state"])
+    except URLError:
+        # Its webhook has not arrived, or dispatch is about to start.
+        return ""
 
 
 def nodes(server: Bramley) -> list[str]:
@@ -153,6 +184,22 @@ def test_processes_of_a_killed_start_do_not_block_the_next_one(tmp_path: Path) -
             assert again.request("POST", PODS, a_pod("mine"))[0] == 201
             until(lambda: phase(again, "mine") == "Running")
             until(lambda: has_runners(again, 1))
+
+
+@in_a_thread
+def test_jobs_end_after_a_stop_with_a_job_on_a_runner_and_another_start(tmp_path: Path) -> None:
+    with up(tmp_path, macs=1) as server:
+        # The first one occupies the only runner.
+        running, queued = queue_job(server, seconds=600), queue_job(server, seconds=1)
+        until(lambda: job_state(server, running) == "running")
+
+        assert server.stop(signal.SIGINT) == 0
+
+        assert "Traceback" not in server.err.read_text()
+
+    with up(tmp_path, macs=1) as again:
+        until(lambda: job_state(again, queued) == "completed")
+        until(lambda: job_state(again, running) == "cancelled")
 
 
 @in_a_thread

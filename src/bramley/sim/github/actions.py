@@ -79,14 +79,15 @@ class Actions:
         name: str = "build",
         outcome: str = "success",
         run: Run | None = None,
+        job_id: int | None = None,
     ) -> Job:
-        """Queue a job, in a new run unless one is given."""
+        """Queue a job, in a new run and with a new id unless they are given."""
         now = self._clock.now()
         if run is None:
             run = Run(self._next_id(), repository, now)
             self.runs[run.id] = run
         job = Job(
-            self._next_id(),
+            job_id or self._next_id(),
             run,
             name=name,
             labels=tuple(labels),
