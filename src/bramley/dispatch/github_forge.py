@@ -70,6 +70,7 @@ class GitHubForge:
     webhook_secrets: Callable[[], Sequence[Secret]]
     settings: Settings = field(default_factory=Settings)
     _installations: dict[str, InstallationSummary] = field(default_factory=dict)
+    _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     async def create_runner(self, repository: str, name: str, labels: Sequence[str]) -> NewRunner:
         """Register a runner for one job; AlreadyExists if the name is taken."""
@@ -190,9 +191,7 @@ class GitHubForge:
         owner, _, name = repository.partition("/")
         owned = Repository(owner, name)
         async with _within(deadline or self.settings.deadline, f"GitHub, repository {repository}"):
-            known = self._installations.get(owner.lower())
-            if known is None:
-                return await call(self._access(await self._looked_up(owned), owned))
+            known = await self._known(owned)
             try:
                 return await call(self._access(known, owned))
             except (errors.NotFound, errors.Forbidden, errors.Unauthorized):
@@ -202,19 +201,27 @@ class GitHubForge:
                     raise
             return await call(self._access(current, owned))
 
+    async def _known(self, repository: Repository) -> InstallationSummary:
+        key = repository.owner.lower()
+        # One lookup for all callers: after a start, many Pods ask for jobs of the same owner.
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            return self._installations.get(key) or await self._looked_up(repository)
+
     async def _looked_up(self, repository: Repository) -> InstallationSummary:
         """Return the installation that has a repository; Forbidden if there is none."""
         key = repository.owner.lower()
-        self._installations.pop(key, None)
         try:
             found = await self.app.installation_of(repository)
         except errors.NotFound as error:
+            self._installations.pop(key, None)
             raise errors.Forbidden(
                 f"the GitHub App is not installed for {repository.owner}/{repository.name}: {error}"
             ) from None
         # Another login is that of a transferred repository, which says nothing about the others of this owner.
         if found.account.login.lower() == key:
             self._installations[key] = found
+        else:
+            self._installations.pop(key, None)
         return found
 
     def _access(self, found: InstallationSummary, owned: Repository) -> _Access:

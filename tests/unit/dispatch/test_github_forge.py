@@ -115,6 +115,19 @@ async def test_new_installation_is_used_without_a_restart(use: str) -> None:
     assert state == (RunnerState.GONE if use == "remove" else RunnerState.OFFLINE)
 
 
+async def test_many_callers_share_the_first_lookup() -> None:
+    forge, recorder = a_forge()
+    # Slow, so that all of them are there before the answer.
+    slow = Fault(kind="latency", seconds=1, path="/repos/acme/app/installation", times=9)
+    recorder.github.faults.add(slow)
+
+    await asyncio.gather(
+        *(forge.create_runner(OF_ORGANISATION, f"r-{number}", ["macos"]) for number in range(9))
+    )
+
+    assert recorder.sent.count("GET /repos/acme/app/installation") == 1
+
+
 async def test_removed_installation_is_no_evidence_that_runners_and_jobs_are_gone() -> None:
     forge, recorder = a_forge()
     github = recorder.github

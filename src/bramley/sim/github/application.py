@@ -39,7 +39,7 @@ class NewJob(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     repository: str
     labels: list[str]
     seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)] = 10.0
-    name: str = "build"
+    name: Annotated[str, msgspec.Meta(min_length=1)] = "build"
     outcome: str = "success"
 
 

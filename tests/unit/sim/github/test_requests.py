@@ -56,6 +56,7 @@ async def test_invalid_runner_is_refused(body: bytes) -> None:
     [
         ("/sim/jobs", b'{"repository": "acme/app", "labels": ["x"], "seconds": 1e308}'),
         ("/sim/jobs", b'{"repository": "acme/app", "labels": ["x"], "seconds": -1}'),
+        ("/sim/jobs", b'{"repository": "acme/app", "labels": ["x"], "name": ""}'),
         ("/sim/jobs", b"[" * 200_000),
         ("/sim/faults", b'{"kind": "latency", "seconds": -1}'),
         ("/sim/faults", b'{"kind": "status", "times": 0}'),
