@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ from bramley.api.authorization import (
     SubjectAccessReview,
     SubjectAccessReviewSpec,
 )
-from bramley.api.meta import to_wire
+from bramley.api.meta import Resource, to_wire
 from bramley.api.names import dispatch
 from bramley.api.runner_pool import RunnerPool
 from bramley.base import errors, jwt_claims
@@ -143,9 +143,17 @@ class Authentication:
 
     async def _review(self, token: Secret, audiences: list[str]) -> TokenReviewStatus:
         review = TokenReview(spec=TokenReviewSpec(token=token.reveal(), audiences=audiences))
-        body = to_wire(review)
-        created = await self.kube.within(self.deadline).create_wire(TokenReview.resource, body)
+        created = await self._create(TokenReview.resource, to_wire(review))
         return msgspec.convert(created.get("status", {}), TokenReviewStatus)
+
+    async def _create(self, resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return await self.kube.within(self.deadline).create_wire(resource, body)
+        except errors.Unavailable:
+            raise
+        except errors.BramleyError as error:
+            # This server was refused and not its caller: existing pollers end their VM at 401 and 403.
+            raise errors.ApiUnavailable(str(error)) from error
 
     async def _is_allowed(self, user: UserInfo, verb: str, subresource: str) -> bool:
         # With the groups: another token of the same user may have others.
@@ -169,9 +177,8 @@ class Authentication:
             extra=extra,
             resource_attributes=attributes,
         )
-        body = to_wire(SubjectAccessReview(spec=spec))
-        created = await self.kube.within(self.deadline).create_wire(
-            SubjectAccessReview.resource, body
+        created = await self._create(
+            SubjectAccessReview.resource, to_wire(SubjectAccessReview(spec=spec))
         )
         allowed = bool(created.get("status", {}).get("allowed"))
         _put(self._rights, key, (now + _CALLER_LIFE, allowed))

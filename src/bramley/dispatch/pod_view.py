@@ -140,6 +140,11 @@ class PodView:
         except errors.NotFound:
             name = kind.resource.kind
             raise errors.Unauthorized(f"{name} {identity.pod_name} does not exist") from None
+        except errors.Unavailable:
+            raise
+        except errors.BramleyError as error:
+            # This server was refused and not its caller, which would end at 401 and 403.
+            raise errors.ApiUnavailable(str(error)) from error
 
     def drain_reason(self, polled: PolledPod) -> str:
         """Return why the Pod is to shut down, or an empty text.
