@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
+from bramley.api import names
 from bramley.api.names import labels
 from bramley.api.pod import Pod as ApiPod
 from bramley.base import errors, log
@@ -159,7 +160,7 @@ class Handouts:
 
     async def _stamp_and_mint(self, claim: Claim, job: Job, polled: PolledPod) -> HandedOut | None:
         try:
-            polled = await self._stamp_pod(polled, claim.account)
+            polled = await self._stamp_pod(polled, claim)
         except errors.BramleyError as error:
             # Without the label a roll may delete the Pod, so the job must not start on it.
             await self._give_back(claim, "stamp_failed")
@@ -169,7 +170,7 @@ class Handouts:
             return None
         name = runner_name(polled.pod.name)
         if not await self.store.stamp(claim.handle, name, self.clock.now()):
-            await self._clear_stamp(polled)
+            # The label stays: another replica may continue with this claim. If it ended, the next poll clears the label.
             return None
         return await self._mint(claim, job, polled, name)
 
@@ -230,9 +231,9 @@ class Handouts:
         # A single-use runner that is not registered any more has had its job.
         return True
 
-    async def _stamp_pod(self, polled: PolledPod, account: str) -> PolledPod:
+    async def _stamp_pod(self, polled: PolledPod, claim: Claim) -> PolledPod:
         # The uid is the precondition: a Pod of the same name that was created since has no claim.
-        pod = await self._patch_owner(polled, label_value(account))
+        pod = await self._patch_owner(polled, label_value(claim.account), str(claim.handle))
         return PolledPod(pod, polled.pool)
 
     async def _clear_stamp(self, polled: PolledPod) -> None:
@@ -240,19 +241,24 @@ class Handouts:
         if not polled.is_stamped:
             return
         try:
-            # Only of this version: if a claim was stamped since, the label is that claim's.
-            await self._patch_owner(polled, None, version=polled.pod.metadata.resource_version)
+            # Only of this version: if a claim was stamped since, the label is that claim's. The annotation makes each stamp another
+            # version, also one of the same account.
+            version = polled.pod.metadata.resource_version
+            await self._patch_owner(polled, None, None, version=version)
         except errors.BramleyError as error:
             logger.debug("Kept owner label of Pod", pod=polled.pod.name, reason=error.reason)
 
     async def _patch_owner(
-        self, polled: PolledPod, value: str | None, *, version: str | None = None
+        self, polled: PolledPod, owner: str | None, claim: str | None, *, version: str | None = None
     ) -> ApiPod:
-        patch = {"metadata": {"labels": {labels.RUNNER_POOL_OWNER: value}}}
+        written = {
+            "labels": {labels.RUNNER_POOL_OWNER: owner},
+            "annotations": {names.annotations.RUNNER_CLAIM: claim},
+        }
         return await self.kube.within(self.api_deadline).merge_patch(
             ApiPod,
             polled.pod.name,
-            patch,
+            {"metadata": written},
             namespace=polled.pod.namespace,
             uid=polled.pod.uid,
             resource_version=version,

@@ -23,6 +23,9 @@ ROLLOUT_PROMOTE = "tuist.dev/rollout-promote"
 RUNNER_SLOT = "tuist.dev/runner-slot"
 CREATED_FOR = "tuist.dev/created-for"
 
+# On runner Pods, by dispatch: the claim that the owner label was written for.
+RUNNER_CLAIM = "tuist.dev/runner-claim"
+
 # On Pods whose guest is scraped through the Node.
 SCRAPE = "prometheus.io/scrape"
 SCRAPE_PORT = "prometheus.io/port"
