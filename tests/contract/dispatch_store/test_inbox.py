@@ -69,6 +69,22 @@ async def test_a_full_inbox_refuses_until_deliveries_are_processed(store: Store)
     with pytest.raises(Unavailable, match="deliver again later"):
         await store.database.run(receive)
 
+    (delivery,) = await store.pending_deliveries()
+    await store.skip(delivery.id, "not a job", NOW)
+    assert await store.database.run(receive)
+
+
+async def test_processed_deliveries_behind_one_that_waits_do_not_fill_the_inbox(
+    store: Store,
+) -> None:
+    for number in range(4):
+        await store.receive(f"guid-{number}", "ping", str(number).encode(), NOW)
+    for delivery in (await store.pending_deliveries())[1:]:
+        await store.skip(delivery.id, "not a job", NOW)
+
+    receive = partial(inbox.receive, "guid-9", "ping", b"9", NOW, max_pending=2)
+    assert await store.database.run(receive)
+
 
 @pytest.mark.parametrize(
     ("guid", "event", "body", "named"),

@@ -225,6 +225,23 @@ async def test_the_end_of_a_claim_wakes_jobs_that_waited_for_the_limit(store: St
     assert (await claimed(store, 2, policy=policy)).job_id == 2
 
 
+async def test_a_release_wakes_jobs_of_other_pools_that_waited_for_the_limit(store: Store) -> None:
+    policy = Policy(limits={"acme": 1})
+    await enqueue(store, 1)
+    await store.apply_report(a_report(2), Route("other"), NOW)
+    claim = await minted(store, 1)
+
+    with store.wakeups.waiting("other") as waiter:
+        assert await store.claim(a_pod(2), "other", NOW, policy=policy) is None
+        waiter.reset()
+        assert await store.release(claim.handle, "Pod is gone", NOW)
+        await asyncio.wait_for(waiter.wait(), 10)
+
+    found = await store.claim(a_pod(2), "other", NOW, policy=policy)
+    assert found is not None
+    assert found.job_id == 2
+
+
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.IN_PROGRESS])
 async def test_a_person_requeues_a_held_job_once(store: Store, phase: Phase) -> None:
     await enqueue(store, 1)

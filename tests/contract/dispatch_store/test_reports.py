@@ -7,6 +7,7 @@ import pytest
 from bramley.base.errors import NotFound
 from bramley.dispatch.fair_share import Policy
 from bramley.dispatch.jobs import Phase, State
+from bramley.dispatch.store import reports
 from bramley.dispatch.store.records import MAX_LISTED, ImageJobs, JobFilter, ScalingSignals
 from bramley.dispatch.store.reports import RETENTION, p95_concurrency
 from bramley.dispatch.store.store import Store
@@ -142,13 +143,31 @@ async def test_what_ended_before_the_retention_is_deleted(store: Store) -> None:
     await store.pod_stopped("runner-1", NOW, NOW)
 
     assert await store.delete_expired(NOW + RETENTION) == 0
-    assert await store.delete_expired(NOW + RETENTION + SECOND) == 1
+    # The job and the delivery.
+    assert await store.delete_expired(NOW + RETENTION + SECOND) == 2
 
     assert await store.find_claim("uid-1") is None
     assert await state_of(store, 2) == State.QUEUED
     assert await store.receive("guid-1", "ping", b"{}", NOW)
     with pytest.raises(NotFound):
         await store.timeline(1)
+
+
+async def test_batches_continue_until_every_table_is_done(store: Store) -> None:
+    await enqueue(store, 1)
+    await finish(store, 1, "success")
+    for number in range(3):
+        await store.receive(f"guid-{number}", "ping", str(number).encode(), NOW)
+    for delivery in await store.pending_deliveries():
+        await store.skip(delivery.id, "not a job", NOW)
+    later = NOW + RETENTION + SECOND
+
+    batches = 0
+    while await store.database.run(lambda: reports.delete_expired(later, batch=1)):
+        batches += 1
+
+    assert batches == 3
+    assert await store.receive("guid-2", "ping", b"2", NOW)
 
 
 async def test_the_percentile_counts_minutes_with_sessions_only() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bramley.base.errors import BadConfiguration, Conflict, Unavailable
 from bramley.dispatch.jobs import State
-from bramley.dispatch.store import sqlite
+from bramley.dispatch.store import sql, sqlite
 from bramley.dispatch.store.migration import migrate
 from bramley.dispatch.store.operations import Operation, rows
 from bramley.dispatch.store.sqlite import SqliteDatabase
@@ -37,6 +37,24 @@ async def test_a_backup_of_a_running_store_is_complete_and_private(tmp_path: Pat
     await copy.close()
     assert (tmp_path / "copy.sqlite").stat().st_mode & 0o777 == 0o600
     assert not (tmp_path / "copy.sqlite.new").exists()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [sql.COUNT_CLAIMS, sql.POOLS_WITH_CLAIMS, sql.QUEUE_POSITION, sql.ACTIVE_PER_ACCOUNT],
+)
+async def test_signals_read_live_claims_only(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "dispatch.sqlite"
+    await SqliteDatabase.open(path).close()
+    parameters = {"pool": "macos", "oldest": 0, "id": 1}
+
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        explained = f"EXPLAIN QUERY PLAN {sql.SQLITE.render(statement)}"
+        steps = [row[3] for row in connection.execute(explained, parameters)]
+
+    of_claims = [step for step in steps if " claims " in step]
+    assert of_claims
+    assert all("claims_live" in step or "claims_active" in step for step in of_claims)
 
 
 async def test_only_the_owner_may_read_the_files(tmp_path: Path) -> None:

@@ -176,6 +176,8 @@ def release(handle: int, outcome: str, now: datetime) -> Operation[bool]:
     yield from rows(sql.END_CLAIM, handle=handle, now=milliseconds(now))
     # The job of this moment: the claim may have exchanged jobs with another one since it was read.
     yield from requeue(done["job_id"], now)
+    # Jobs of the account in other pools may have waited for its limit.
+    yield from wake_account(done["account"])
     return True
 
 

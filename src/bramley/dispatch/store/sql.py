@@ -117,8 +117,13 @@ ADD_VERSION = "INSERT INTO schema_version (version) VALUES (:version)"
 
 # Webhook deliveries.
 
-COUNT_PENDING = """SELECT COUNT(*) AS pending FROM
-    (SELECT 1 FROM deliveries WHERE processed_at IS NULL LIMIT :max) AS waiting"""
+# Counts only if so many ids have been given out since the oldest one, so that a growing backlog is not counted each time.
+COUNT_PENDING = """SELECT CASE
+        WHEN (SELECT MAX(id) FROM deliveries)
+            - (SELECT MIN(id) FROM deliveries WHERE processed_at IS NULL) + 1 >= :max
+        THEN (SELECT COUNT(*) FROM
+            (SELECT 1 FROM deliveries WHERE processed_at IS NULL LIMIT :max) AS waiting)
+        ELSE 0 END AS pending"""
 # Both constraints count: a redelivery has the same guid, a repeated event the same content.
 ADD_DELIVERY = """INSERT INTO deliveries (guid, content_hash, event, body, received_at)
     VALUES (:guid, :content_hash, :event, :body, :now) ON CONFLICT DO NOTHING RETURNING id"""
@@ -249,7 +254,7 @@ MINT = """UPDATE claims SET minted_at = :now, jit = :jit, runner_id = :runner_id
 RUNNER_ONLINE = """UPDATE claims SET online_at = {greatest}(minted_at, :now), jit = NULL
     WHERE handle = :handle AND minted_at IS NOT NULL AND online_at IS NULL RETURNING handle"""
 FINISH_CLAIM = """UPDATE claims SET finished_at = :now, outcome = :outcome
-    WHERE handle = :handle AND finished_at IS NULL RETURNING job_id"""
+    WHERE handle = :handle AND finished_at IS NULL RETURNING job_id, account"""
 END_CLAIM = """UPDATE claims SET ended_at = COALESCE(ended_at, :now), jit = NULL
     WHERE handle = :handle"""
 FINISH_AND_END_CLAIM = """UPDATE claims SET
@@ -288,10 +293,11 @@ DELETE_POD = "DELETE FROM pods WHERE pod_name = :pod_name AND first_poll_at <= :
 
 # Signals.
 
+# The pool as an expression, here and below, because SQLite would read all claims of 30 days in the index by pool.
 COUNT_CLAIMS = """SELECT COUNT(CASE WHEN finished_at IS NULL THEN 1 END) AS claimed,
         COUNT(CASE WHEN ended_at IS NULL AND (finished_at IS NULL OR claimed_at > :oldest) THEN 1
             END) AS occupied
-    FROM claims WHERE pool = :pool AND (finished_at IS NULL OR ended_at IS NULL)"""
+    FROM claims WHERE pool || '' = :pool AND (ended_at IS NULL OR finished_at IS NULL)"""
 QUEUED_PER_ACCOUNT = """SELECT account, COUNT(*) AS queued FROM jobs
     WHERE pool = :pool AND state = 'queued' GROUP BY account"""
 ACTIVE_PER_ACCOUNT = """SELECT account, COUNT(*) AS active FROM claims
@@ -299,7 +305,6 @@ ACTIVE_PER_ACCOUNT = """SELECT account, COUNT(*) AS active FROM claims
 OPEN_JOBS = """SELECT pool, account, state, COUNT(*) AS jobs, MIN(queued_at) AS oldest FROM jobs
     WHERE state <> 'completed' AND state <> 'cancelled' AND pool <> ''
     GROUP BY pool, account, state"""
-# As an expression, because SQLite would read all claims in the order of the index by pool.
 POOLS_WITH_CLAIMS = """SELECT DISTINCT pool || '' AS pool FROM claims
     WHERE ended_at IS NULL OR finished_at IS NULL"""
 QUEUE_POSITION = """SELECT
@@ -310,7 +315,7 @@ QUEUE_POSITION = """SELECT
             AS queued_in_pool,
         (SELECT COUNT(*) FROM claims WHERE claims.account = this.account
             AND claims.finished_at IS NULL) AS active_of_account,
-        (SELECT COUNT(*) FROM claims WHERE claims.pool = this.pool
+        (SELECT COUNT(*) FROM claims WHERE claims.pool || '' = this.pool
             AND claims.finished_at IS NULL) AS active_in_pool
     FROM jobs AS this WHERE this.id = :id"""
 SESSIONS = """SELECT claimed_at, ended_at FROM claims
@@ -331,12 +336,12 @@ DELETE_EXECUTION = "DELETE FROM executions WHERE job_id = :id"
 DELETE_CLAIMS_OF_JOB = """DELETE FROM claims
     WHERE job_id = :id AND finished_at IS NOT NULL AND ended_at IS NOT NULL"""
 DELETE_CLAIMS = """DELETE FROM claims WHERE handle IN (SELECT handle FROM claims
-    WHERE finished_at < :before AND ended_at < :before LIMIT :max)"""
+    WHERE finished_at < :before AND ended_at < :before LIMIT :max) RETURNING handle"""
 DELETE_DELIVERIES = """DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries
-    WHERE processed_at < :before ORDER BY processed_at LIMIT :max)"""
+    WHERE processed_at < :before ORDER BY processed_at LIMIT :max) RETURNING id"""
 DELETE_PODS = "DELETE FROM pods WHERE first_poll_at < :before"
 DELETE_LOGS = """DELETE FROM logs WHERE handle IN (SELECT handle FROM logs
-    WHERE saved_at < :before ORDER BY saved_at LIMIT :max)"""
+    WHERE saved_at < :before ORDER BY saved_at LIMIT :max) RETURNING handle"""
 DELETE_SHARES = "DELETE FROM shares WHERE served_at < :before"
 # Jobs that wait were numbered by the turns of their pool.
 DELETE_POOLS = """DELETE FROM pools WHERE used_at < :before AND NOT EXISTS (
