@@ -84,6 +84,25 @@ async def test_a_statement_has_a_timeout(postgres: PostgresServer) -> None:
     await database.close()
 
 
+async def test_operations_get_a_connection_in_their_order(postgres: PostgresServer) -> None:
+    settings = Settings(connections=1)
+    database = await PostgresDatabase.open(Secret(postgres.new_database()), settings)
+    ended = []
+
+    async def run(name: str) -> None:
+        await database.run(lambda: rows("SELECT pg_sleep(0.05)"))
+        ended.append(name)
+
+    async def run_twice() -> None:
+        await run("first")
+        await run("third")
+
+    await asyncio.gather(run_twice(), run("second"))
+    await database.close()
+
+    assert ended == ["first", "second", "third"]
+
+
 async def test_an_unreachable_server_is_reported_without_the_password() -> None:
     settings = Settings(attempts=2)
     url = Secret("host=/nonexistent user=bramley password=canary-password")

@@ -65,10 +65,10 @@ class PostgresDatabase:
         self._wakeups = Wakeups()
         self._rng = random.Random()
         self._closed = False
-        # None stands for a connection that is to be opened.
-        self._idle: asyncio.LifoQueue[Connection | None] = asyncio.LifoQueue()
-        for _ in range(settings.connections):
-            self._idle.put_nowait(None)
+        # None stands for a connection that is to be opened. The semaphore is first in, first out; a queue would give a connection
+        # to whoever asks when it is put back, before those that wait.
+        self._idle: list[Connection | None] = [None] * settings.connections
+        self._free = asyncio.Semaphore(settings.connections)
         self.listening = asyncio.Event()
 
     @classmethod
@@ -99,8 +99,8 @@ class PostgresDatabase:
         """Wait for running operations and close their connections."""
         self._closed = True
         for _ in range(self._settings.connections):
-            connection = await self._idle.get()
-            if connection is not None:
+            await self._free.acquire()
+            if (connection := self._idle.pop()) is not None:
                 await connection.close()
 
     async def run_listener(self) -> None:
@@ -143,16 +143,17 @@ class PostgresDatabase:
         raise Unavailable("the transaction conflicted with others too often")
 
     async def _attempt(self, make: MakeOperation[T]) -> T:
-        connection = await self._idle.get()
-        try:
-            if connection is None or connection.closed:
-                connection = None
-                connection = await self._connect()
-            async with connection.transaction(), connection.cursor() as cursor:
-                return await _drive(cursor, make)
-        finally:
-            # A broken connection, or one cancelled inside a transaction, is closed by the driver or unusable.
-            self._idle.put_nowait(connection)
+        async with self._free:
+            connection = self._idle.pop()
+            try:
+                if connection is None or connection.closed:
+                    connection = None
+                    connection = await self._connect()
+                async with connection.transaction(), connection.cursor() as cursor:
+                    return await _drive(cursor, make)
+            finally:
+                # A broken connection, or one cancelled inside a transaction, is closed by the driver or unusable.
+                self._idle.append(connection)
 
     async def _connect(self) -> Connection:
         limits = self._settings
