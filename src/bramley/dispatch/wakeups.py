@@ -1,4 +1,4 @@
-"""Wake waiting polls when jobs are queued: one poll per job, the longest waiting first.
+"""Wake waiting polls when jobs are queued: one poll per job, the longest waiting first, and before those that look already.
 
 A poll registers before it looks for a job, so a job that is queued in between is not missed. Without a wake-up a poll still looks
 again at its deadline.
@@ -15,10 +15,12 @@ from collections.abc import Iterator
 class Waiter:
     """One waiting poll."""
 
-    __slots__ = ("_event",)
+    __slots__ = ("_event", "is_waiting")
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        # Otherwise it looks for a job or hands one out.
+        self.is_waiting = False
 
     @property
     def is_woken(self) -> bool:
@@ -35,7 +37,11 @@ class Waiter:
 
     async def wait(self) -> None:
         """Wait until the poll is woken; the caller sets the deadline."""
-        await self._event.wait()
+        self.is_waiting = True
+        try:
+            await self._event.wait()
+        finally:
+            self.is_waiting = False
 
 
 class Wakeups:
@@ -61,10 +67,17 @@ class Wakeups:
 
     def wake(self, pool: str) -> None:
         """Wake the longest waiting poll of a pool that is not woken yet."""
+        looking = None
         for waiter in self._waiters.get(pool, ()):
-            if not waiter.is_woken:
+            if waiter.is_woken:
+                continue
+            if waiter.is_waiting:
                 waiter.wake()
                 return
+            looking = looking or waiter
+        # It looks again when it is done. A hand-out may take seconds, so this is only for a job that no other poll can get.
+        if looking is not None:
+            looking.wake()
 
     def wake_all(self) -> None:
         """Wake every poll, because wake-ups may have been lost."""

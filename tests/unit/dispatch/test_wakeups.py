@@ -47,3 +47,20 @@ async def test_all_polls_are_woken_after_a_gap() -> None:
 
         assert first.is_woken
         assert second.is_woken
+
+
+async def test_a_job_is_not_kept_for_a_poll_that_hands_out_another_one() -> None:
+    wakeups = Wakeups()
+
+    with wakeups.waiting("macos") as busy, wakeups.waiting("macos") as idle:
+        waiting = asyncio.create_task(idle.wait())
+        await asyncio.sleep(0)
+        busy.reset()
+        wakeups.wake("macos")
+
+        assert (busy.is_woken, idle.is_woken) == (False, True)
+        await waiting
+        idle.reset()
+        # Nobody waits: the next poll that is done looks again.
+        wakeups.wake("macos")
+        assert busy.is_woken
