@@ -35,6 +35,8 @@ _BACKOFF = Backoff(initial=timedelta(milliseconds=250), maximum=timedelta(second
 _CREDENTIAL = re.compile(
     r"\b(?:gh[a-z]_|github_pat_|v1\.)\w+|\bey[IJ][\w.+/=-]*|-----BEGIN [^-]+-----[^-]*(?:-----END [^-]+-----)?"
 )
+# So many characters of the token that was sent are hidden wherever they occur: a part may be quoted without its beginning.
+_PART_LENGTH = 12
 _REFUSALS: dict[int, type[errors.BramleyError]] = {
     400: errors.BadRequest,
     401: errors.Unauthorized,
@@ -243,7 +245,17 @@ def _headers(credential: Credential, known: Response | None) -> tuple[tuple[str,
 
 
 def _redacted(text: str, token: Secret) -> str:
-    return _CREDENTIAL.sub(HIDDEN, redact(text, token))
+    return _CREDENTIAL.sub(HIDDEN, _without_parts(redact(text, token), token.reveal()))
+
+
+def _without_parts(text: str, token: str) -> str:
+    parts = {token[at : at + _PART_LENGTH] for at in range(len(token) - _PART_LENGTH + 1)}
+    kept, end = [], 0
+    for at in range(len(text)):
+        if text[at : at + _PART_LENGTH] in parts:
+            kept += [text[end:at], HIDDEN if at >= end else ""]
+            end = at + _PART_LENGTH
+    return "".join((*kept, text[end:]))
 
 
 def _etag_key(scope: str, call: Call) -> tuple[str, ...]:

@@ -103,6 +103,8 @@ async def test_status_decides_the_error(status: int, kind: type[errors.BramleyEr
     "canary",
     [
         TOKEN,
+        TOKEN.removeprefix("ghs_"),
+        TOKEN[5:25],
         "ghp_" + "other" * 8,
         "github_pat_" + "x1" * 30,
         "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiIxIn0.c2lnbmF0dXJl",
