@@ -35,6 +35,10 @@ _STYLES = {
 _FAILED_STYLE = "red"
 # A column of a table; the whole texts are in `bramley jobs show`.
 _MAX_CELL = 40
+# On a terminal, texts are cut to what fits, down to this width; then these columns are omitted, the first one first.
+_CUT, _MIN_CUT = frozenset({"REPOSITORY", "NAME", "BRANCH"}), 10
+_OMITTED = ("BRANCH", "POOL", "HOST", "REPOSITORY")
+_GAP = 2
 _STAGES = {"jit": "JIT handed out", "online": "runner online", "stamped": "Pod labelled"}
 
 
@@ -45,7 +49,8 @@ def print_jobs(jobs: Sequence[JobView], *, now: datetime) -> None:
         return
     rows = [row(each, now=now) for each in jobs]
     if sys.stdout.isatty():
-        terminal.console().print(_drawn(rows))
+        console = terminal.console()
+        console.print(_drawn(rows, console.width))
     else:
         typer.echo("\n".join(plain_lines([("Jobs", COLUMNS, rows)])))
     if any(not each.pool and not each.has_ended for each in jobs):
@@ -145,21 +150,37 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
 
 
-def _drawn(rows: Sequence[tuple[str, ...]]) -> RenderableType:
+def _drawn(rows: Sequence[tuple[str, ...]], width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, header_style="dim")
-    for column in COLUMNS:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    columns = _fitting(rows, width)
+    for column in columns:
         # The id is what other commands need, so it is never cut.
-        table.add_column(
-            column,
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=len(rows[0][0]) if column == "ID" else None,
-        )
+        least = len(rows[0][0]) if column == "ID" else None
+        table.add_column(column, no_wrap=column not in _CUT, overflow="ellipsis", min_width=least)
     for cells in rows:
-        style = _STYLES.get(cells[1], _FAILED_STYLE)
-        texts = [Text(cell, style if number == 1 else "") for number, cell in enumerate(cells)]
+        styles = {"STATE": _STYLES.get(cells[1], _FAILED_STYLE)}
+        shown = (each for each in zip(COLUMNS, cells, strict=True) if each[0] in columns)
+        texts = [
+            Text(cell, styles.get(column, ""), no_wrap=True, overflow="ellipsis")
+            for column, cell in shown
+        ]
         table.add_row(*texts)
     return table
+
+
+def _fitting(rows: Sequence[tuple[str, ...]], width: int) -> list[str]:
+    """Return the columns that a terminal of this width can show."""
+    from rich.cells import cell_len
+
+    least = {
+        column: min(max(map(cell_len, cells)), _MIN_CUT if column in _CUT else width)
+        for column, cells in zip(COLUMNS, zip(COLUMNS, *rows, strict=True), strict=True)
+    }
+    for column in _OMITTED:
+        if sum(least.values()) + _GAP * (len(least) - 1) <= width:
+            break
+        del least[column]
+    return list(least)

@@ -264,7 +264,9 @@ def moment(text: str, *, now: datetime) -> datetime:
     except ValueError:
         return now - duration(text, option="--since")
     if time.tzinfo is None:
-        raise BadConfiguration(f"--since {text!r} has no time zone; add one, such as {text}Z")
+        raise BadConfiguration(
+            f"--since {text!r} has no time zone; write it like 2026-01-31T12:00:00Z"
+        )
     return time
 
 

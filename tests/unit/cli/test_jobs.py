@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -57,6 +58,34 @@ def test_list_prints_aligned_lines_where_there_is_no_terminal(
     assert row.split()[:9] == ["7", "success", "acme/app", "build", "-", "macos", "mac-1", "5", "s"]
     assert header.index("HOST") == row.index("mac-1")
     assert peer.received[0].header("authorization") == f"Bearer {TOKEN}"
+
+
+@pytest.mark.parametrize(
+    ("width", "omitted"),
+    [("120", set()), ("80", {"BRANCH"}), ("60", {"BRANCH", "POOL", "HOST", "REPOSITORY"})],
+)
+def test_a_narrow_terminal_cuts_texts_and_omits_columns_but_no_state_and_no_time(
+    peer: Peer,
+    tmp_path: Path,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    width: str,
+    omitted: set[str],
+) -> None:
+    long = {"id": 31415926535, "name": "n" * 40, "branch": "b" * 40, "repository": "acme/app"}
+    peer.answer(f"GET {JOBS}?limit=50", {"jobs": [as_json(DONE) | long]})
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", width)
+
+    assert run(peer, tmp_path, "jobs", "list") == 0
+
+    header, row = capsys.readouterr().out.splitlines()
+    assert set(job_output.COLUMNS) - set(header.split()) == omitted
+    assert re.match(r"31415926535  success  (acme/app +)?nnnn", row)
+    assert re.search(r"  5 s +4 s +\d+ d$", row.rstrip())
+    assert len(row) <= int(width)
 
 
 def test_an_empty_list_and_a_job_without_a_pool_say_what_to_do(
@@ -280,9 +309,16 @@ def test_since_is_a_duration_or_a_time(text: str, expected: datetime) -> None:
     assert jobs.moment(text, now=NOW) == expected
 
 
-@pytest.mark.parametrize("text", ["2026-01-01T12:00:00", "yesterday"])
-def test_another_since_is_refused(text: str) -> None:
-    with pytest.raises(BadConfiguration, match="--since"):
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("2026-01-01T12:00:00", "write it like 2026-01-31T12:00:00Z"),
+        ("2026-01-01", "write it like 2026-01-31T12:00:00Z"),
+        ("yesterday", "write it like 30s"),
+    ],
+)
+def test_another_since_is_refused_with_advice(text: str, advice: str) -> None:
+    with pytest.raises(BadConfiguration, match=f"--since.*{advice}"):
         jobs.moment(text, now=NOW)
 
 
