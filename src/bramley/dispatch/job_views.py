@@ -16,8 +16,8 @@ import msgspec
 from bramley.dispatch.jobs import HELD, TERMINAL, State
 from bramley.dispatch.store.records import Claim, Execution, Job, Timeline
 
-# Spreadsheets evaluate cells that begin so; some also strip the last two first.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+# Spreadsheets evaluate cells that begin so; some strip the last three first, and East Asian ones know the wide forms.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\t", "\r", "\n")
 
 
 class _View(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,9 +53,11 @@ def _mismatch(requested: frozenset[str], pools: Sequence[PoolLabels]) -> str:
             unknown = sorted(requested - pool.selectors - _lower(pool.runner_labels))
             hint = _suggestion(unknown, _lower(pool.runner_labels))
             return f"pool {pool.pool} does not have the label {', '.join(unknown)}{hint}"
+    if not requested:
+        return "the job has no labels"
     selectors = frozenset[str]().union(*(pool.selectors for pool in pools))
     hint = _suggestion(sorted(requested), selectors)
-    return f"no pool has a dispatchLabel among {', '.join(sorted(requested)) or 'no labels'}{hint}"
+    return f"no pool has a dispatchLabel among {', '.join(sorted(requested))}{hint}"
 
 
 def _suggestion(unknown: Iterable[str], known: Iterable[str]) -> str:

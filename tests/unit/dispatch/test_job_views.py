@@ -101,7 +101,9 @@ def test_an_export_has_one_row_per_job() -> None:
     assert job_views.csv_row(a_timeline(a_job())).count("\r\n") == 1
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+@pytest.mark.parametrize(
+    "start", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\t", "\r", "\n"]
+)
 def test_a_name_is_not_a_formula_in_a_spreadsheet(start: str) -> None:
     hostile = a_timeline(a_job(name=f"{start}HYPERLINK(1)", branch="a,b\n=1", labels=("=1", "b")))
 

@@ -39,3 +39,7 @@ def test_two_matching_pools_are_refused_with_both_names() -> None:
 def test_the_nearest_label_is_suggested() -> None:
     assert route(["tuist-macoss"], [MACOS, XCODE]).problem.endswith("nearest label is tuist-macos")
     assert "nearest label is xcode-26" in route(["tuist-xcode", "xcode-25"], [XCODE]).problem
+
+
+def test_a_job_without_labels_is_told_so() -> None:
+    assert route([], [MACOS]).problem == "the job has no labels"
