@@ -184,6 +184,7 @@ class Clients:
     _reconciling: asyncio.Task[None] | None = None
 
     async def run(self, stop: Stop, on_progress: Callable[[Progress], None]) -> None:
+        """Run all until a stop is requested, then end them in order."""
         async with asyncio.TaskGroup() as group:
             dispatching = group.create_task(self.dispatch.run())
             self._reconciling = group.create_task(self.pools.run())
@@ -202,6 +203,7 @@ class Clients:
             await asyncio.wait((dispatching,))
 
     def kill(self) -> None:
+        """End all at once."""
         self.dispatch.stop()
         self.dispatch.stop()
         if self._reconciling is not None:
