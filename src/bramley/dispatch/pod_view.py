@@ -26,6 +26,7 @@ from bramley.runtime.keys import Key
 from bramley.runtime.metrics import RuntimeMetrics
 
 OPERATOR_DRAIN = "operator drain"
+POD_ENDED = "pod ended"
 _ENDED = ("Succeeded", "Failed")
 
 OnPod = Callable[[str], None]
@@ -152,6 +153,9 @@ class PodView:
         A stale image alone is no reason: the pool controller marks as many Pods as its cap allows. An unknown pool is none either.
         """
         found = polled.pod.metadata.labels
+        if _has_ended(polled.pod):
+            # Its VM is about to stop, and would take a job with it.
+            return POD_ENDED
         if found.get(labels.OPERATOR_DRAIN) == labels.TRUE:
             return OPERATOR_DRAIN
         pool = self.find_pool(polled.pool)
@@ -183,8 +187,7 @@ class PodView:
             return PodState.UNKNOWN
         if pod.uid != uid:
             return PodState.GONE
-        ended = pod.status.phase in _ENDED or pod.deleting
-        return PodState.ENDED if ended else PodState.ALIVE
+        return PodState.ENDED if _has_ended(pod) else PodState.ALIVE
 
     def _on_pod(self, _key: Key, old: Pod | None, new: Pod | None) -> None:
         # Most changes of Pods are heartbeats of their status, which change no answer.
@@ -200,6 +203,10 @@ class PodView:
             if pod.metadata.labels.get(labels.DRAIN_ELIGIBLE) == labels.TRUE:
                 for listener in self._listeners:
                     listener(pod.uid)
+
+
+def _has_ended(pod: Pod) -> bool:
+    return pod.deleting or pod.status.phase in _ENDED
 
 
 def target_image(pool: RunnerPool) -> str:

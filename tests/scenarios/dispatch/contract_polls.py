@@ -93,6 +93,17 @@ def poll_after_deletion(kind: type[Pod | ServiceAccount]) -> Ask:
     return ask
 
 
+async def poll_while_the_pod_is_deleted(world: DispatchWorld) -> Response:
+    pod = await world.a_pod()
+    # The agent keeps the Pod until its VM has stopped; the guest polls meanwhile.
+    patch = {"metadata": {"finalizers": ["example.com/agent"]}}
+    await world.kube.merge_patch(Pod, pod.name, patch, namespace=NAMESPACE)
+    await world.kube.delete(Pod, pod.name, namespace=NAMESPACE)
+    world.queue_job()
+    await asyncio.sleep(1)
+    return await world.send(token=await world.a_token(pod))
+
+
 async def poll_of_no_pool(world: DispatchWorld) -> Response:
     pod = await world.a_pod()
     patch = {"metadata": {"labels": {labels.RUNNER_POOL: None}}}
@@ -151,6 +162,12 @@ POLLS = (
         poll_after_the_runner_was_online,
         410,
         '{"error":"drain","reason":"pod already committed"}',
+    ),
+    Row(
+        "a Pod that is being deleted",
+        poll_while_the_pod_is_deleted,
+        410,
+        '{"error":"drain","reason":"pod ended"}',
     ),
     Row("an unknown pool", poll_without_a_pool_object, 204),
     Row("no token", poll_without_a_token, 401, NO_TOKEN),
