@@ -60,8 +60,7 @@ class InboxWorker:
         """Process deliveries for ever."""
         while True:
             try:
-                while await self.process_pending():
-                    pass
+                await self.process_pending()
             except errors.Unavailable as error:
                 logger.warning("Failed to process deliveries", reason=error.reason)
                 await asyncio.sleep(1)
@@ -73,24 +72,35 @@ class InboxWorker:
             self._woken.clear()
 
     async def process_pending(self) -> int:
-        """Process one batch of deliveries; return how many this process has finished."""
-        deliveries = await self.store.pending_deliveries(_BATCH)
-        limit = asyncio.Semaphore(_CONCURRENCY)
+        """Process every delivery that waits once; return how many this process has finished."""
+        finished, after_id = 0, 0
+        failure: errors.Unavailable | None = None
+        # By id, so that deliveries whose processing fails do not keep those after them from their turn.
+        while page := await self.store.pending_deliveries(_BATCH, after_id=after_id):
+            after_id = page[-1].id
+            limit = asyncio.Semaphore(_CONCURRENCY)
+            # The order does not matter, since reports merge; together they share the commits of the database.
+            for result in await asyncio.gather(*(self._attempt(each, limit) for each in page)):
+                if isinstance(result, errors.Unavailable):
+                    failure = result
+                else:
+                    finished += result
+        if failure is not None:
+            raise failure
+        return finished
 
-        async def process(delivery: Delivery) -> bool:
-            async with limit:
-                # A bug in the processing of one delivery must not stop the others; it stays stored and is tried again.
-                with errors.Captured() as captured:
-                    return await self._process(delivery)
-                if isinstance(captured.error, errors.Unavailable):
-                    raise captured.error
-                logger.error(
-                    "Failed to process delivery", delivery=delivery.guid, exc=captured.error
-                )
-                return False
-
-        # The order does not matter, since reports merge; together they share the commits of the database.
-        return sum(await asyncio.gather(*(process(each) for each in deliveries)))
+    async def _attempt(
+        self, delivery: Delivery, limit: asyncio.Semaphore
+    ) -> bool | errors.Unavailable:
+        """Return whether a delivery was finished; one that fails stays stored and is tried again."""
+        async with limit:
+            # A bug in the processing of one delivery must not stop the others.
+            with errors.Captured() as captured:
+                return await self._process(delivery)
+        if isinstance(captured.error, errors.Unavailable):
+            return captured.error
+        logger.error("Failed to process delivery", delivery=delivery.guid, exc=captured.error)
+        return False
 
     async def _process(self, delivery: Delivery) -> bool:
         now = self.clock.now()

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 
 import pytest
 
 from bramley.base.errors import BadRequest, Unavailable
 from bramley.dispatch.jobs import Phase, State
+from bramley.dispatch.pool_matching import Route
 from bramley.dispatch.store import inbox
 from bramley.dispatch.store.store import Store
 from bramley.dispatch.webhook_payload import MAX_BODY_BYTES
@@ -122,3 +125,30 @@ async def test_a_waiting_job_is_not_given_to_a_pod(store: Store) -> None:
     assert await state_of(store, 1) == State.WAITING
     await store.apply_report(a_report(1), POOL, NOW)
     assert await state_of(store, 1) == State.QUEUED
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))),
+        datetime(9999, 12, 31, 23, 59, tzinfo=UTC),
+    ],
+)
+async def test_a_time_that_github_does_not_have_is_unknown(store: Store, time: datetime) -> None:
+    for priority in (1, -1):
+        report = a_report(priority + 2, Phase.QUEUED, at=NOW)
+        report = replace(report, queued_at=time, started_at=time, completed_at=time)
+        assert await store.apply_report(report, Route("macos", priority=priority), NOW)
+
+        facts = (await store.timeline(priority + 2)).job.facts
+        assert (facts.queued_at, facts.started_at, facts.completed_at) == (NOW, None, None)
+
+
+async def test_deliveries_are_read_by_id(store: Store) -> None:
+    for number in range(3):
+        await store.receive(f"guid-{number}", "ping", str(number).encode(), NOW)
+    first, *others = await store.pending_deliveries()
+
+    assert await store.pending_deliveries(after_id=first.id) == tuple(others)
+    assert await store.pending_deliveries(after_id=others[-1].id) == ()

@@ -38,9 +38,9 @@ def content_hash(event: str, body: bytes) -> str:
     return hashlib.sha256(event.encode() + b"\n" + body).hexdigest()
 
 
-def pending(limit: int) -> Operation[tuple[Delivery, ...]]:
-    """Return the oldest deliveries that are not processed."""
-    found = yield from rows(sql.PENDING_DELIVERIES, max=limit)
+def pending(after_id: int, limit: int) -> Operation[tuple[Delivery, ...]]:
+    """Return the oldest deliveries that are not processed, by id."""
+    found = yield from rows(sql.PENDING_DELIVERIES, after_id=after_id, max=limit)
     return tuple(
         Delivery(
             row["id"], row["guid"], row["event"], bytes(row["body"]), moment(row["received_at"])

@@ -7,7 +7,7 @@ A row of a job is locked before the rows of its claims, in every operation.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from bramley.dispatch import fair_share
 from bramley.dispatch.jobs import TERMINAL, Phase, Report, State, merge, next_state
@@ -22,11 +22,20 @@ from bramley.dispatch.store.records import (
     report_values,
 )
 
+# GitHub writes the year 1 for times that it does not have. Ranks and time zones need a distance from the limits of a datetime.
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime(9000, 1, 1, tzinfo=UTC)
+
 
 def apply_report(report: Report, route: Route, now: datetime) -> Operation[State]:
     """Merge a report into its job, which is added if it is new, and return the job's state."""
     # Without a time of GitHub's the job has waited since now; the merge keeps the earliest.
-    report = replace(report, queued_at=report.queued_at or now)
+    report = replace(
+        report,
+        queued_at=_usable(report.queued_at) or now,
+        started_at=_usable(report.started_at),
+        completed_at=_usable(report.completed_at),
+    )
     yield from rows(sql.ADD_JOB, **report_values(report), now=milliseconds(now))
     row = yield from first(sql.LOCK_JOB, id=report.job_id)
     if row is None:
@@ -45,6 +54,10 @@ def apply_report(report: Report, route: Route, now: datetime) -> Operation[State
     if state == State.QUEUED and pool:
         yield from wake(pool)
     return state
+
+
+def _usable(time: datetime | None) -> datetime | None:
+    return time if time is not None and _EARLIEST <= time < _LATEST else None
 
 
 def _store(row: Row, facts: Report, state: State, route: Route, now: datetime) -> Operation[str]:

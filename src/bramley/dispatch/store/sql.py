@@ -128,7 +128,7 @@ COUNT_PENDING = """SELECT CASE
 ADD_DELIVERY = """INSERT INTO deliveries (guid, content_hash, event, body, received_at)
     VALUES (:guid, :content_hash, :event, :body, :now) ON CONFLICT DO NOTHING RETURNING id"""
 PENDING_DELIVERIES = """SELECT id, guid, event, body, received_at FROM deliveries
-    WHERE processed_at IS NULL ORDER BY id LIMIT :max"""
+    WHERE processed_at IS NULL AND id > :after_id ORDER BY id LIMIT :max"""
 LOCK_DELIVERY = """SELECT id FROM deliveries
     WHERE id = :id AND processed_at IS NULL {skip_locked}"""
 # The body is not needed any more; the keys stay, to recognise repetitions.

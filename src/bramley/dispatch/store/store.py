@@ -56,9 +56,11 @@ class Store:
         identifier("event", event)
         return await self.database.run(partial(inbox.receive, guid, event, body, now))
 
-    async def pending_deliveries(self, limit: int = 100) -> tuple[Delivery, ...]:
-        """Return the oldest deliveries that are not processed."""
-        return await self.database.run(partial(inbox.pending, limit))
+    async def pending_deliveries(
+        self, limit: int = 100, *, after_id: int = 0
+    ) -> tuple[Delivery, ...]:
+        """Return the oldest deliveries that are not processed, by id."""
+        return await self.database.run(partial(inbox.pending, after_id, limit))
 
     async def process(
         self, delivery_id: int, report: Report, route: Route, now: datetime
