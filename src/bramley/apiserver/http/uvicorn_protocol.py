@@ -57,7 +57,8 @@ class BufferedHttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol; a subclass, because that is what uvicorn takes."""
 
     _peer: Peer | None = None
-    # The loop's time at which the server began to wait for a request's head; 0 while a request is answered.
+    # The loop's time at which the server began to wait for a request's head, or for the rest of a request that it has answered;
+    # otherwise 0.
     waiting_since: float = 0.0
     has_requested: bool = False
 
@@ -79,6 +80,12 @@ class BufferedHttpProtocol(HttpToolsProtocol):
         self.waiting_since = 0.0
         self.has_requested = True
         super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """End a request; the time for a body that was not awaited is limited from now on, also if some of it arrives."""
+        super().on_response_complete()
+        if self.cycle.response_complete and self.cycle.more_body:
+            self.waiting_since = self.loop.time()
 
     def _unsupported_upgrade_warning(self) -> None:
         """Log nothing: kubectl requests websockets for exec and port-forward, and the response refuses them."""

@@ -1,11 +1,15 @@
-"""Joined writes: nothing is lost, reordered or held back."""
+"""Joined writes: nothing is lost, reordered or held back. Connections: which of them wait for their client."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
-from bramley.apiserver.http.uvicorn_protocol import BufferedTransport
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from bramley.apiserver.http.uvicorn_protocol import BufferedHttpProtocol, BufferedTransport
 
 
 class Wire:
@@ -26,6 +30,13 @@ class Wire:
 
     def get_extra_info(self, name: str) -> str:
         return f"<{name}>"
+
+
+class Connection(Wire):
+    """A transport without TLS and without a socket."""
+
+    def get_extra_info(self, _name: str) -> Any:
+        return None
 
 
 def over(wire: Wire) -> BufferedTransport:
@@ -80,3 +91,30 @@ async def test_nothing_is_written_to_a_closed_transport() -> None:
 
     assert wire.written == []
     assert transport.get_extra_info("peername") == "<peername>"
+
+
+async def refuse(_scope: Any, _receive: Any, send: Any) -> None:
+    """Answer without reading the body."""
+    await send(
+        {"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]}
+    )
+    await send({"type": "http.response.body"})
+
+
+@pytest.mark.parametrize(("body", "waits"), [(b"ab", False), (b"a", True)])
+async def test_connection_waits_for_the_rest_of_an_answered_request(
+    body: bytes, waits: bool
+) -> None:
+    config = uvicorn.Config(refuse, ws="none", log_config=None)
+    config.load()
+    protocol = BufferedHttpProtocol(config, ServerState(), {})
+    wire = Connection()
+    await asyncio.sleep(1)
+    protocol.connection_made(cast("asyncio.Transport", wire))
+
+    protocol.data_received(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n" + body)
+    await asyncio.sleep(0.01)
+
+    assert b"".join(wire.written).startswith(b"HTTP/1.1 401 ")
+    assert bool(protocol.waiting_since) == waits
+    protocol.connection_lost(None)
