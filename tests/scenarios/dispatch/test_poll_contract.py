@@ -16,7 +16,7 @@ from bramley.api.names import dispatch as names
 from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.github import webhook_signatures
-from bramley.kube.transport import Response
+from bramley.kube.transport import Request, Response
 from tests.dispatch_world import POOL, SECRET, DispatchWorld, a_dispatch_world
 from tests.scenarios.dispatch.contract_polls import NO_TOKEN, POLLS, Ask, Row, poll
 
@@ -204,6 +204,16 @@ def webhook(
     return ask
 
 
+async def webhook_as_a_form(world: DispatchWorld) -> Response:
+    assert world.relay.target is not None
+    body = b"payload=%7B%7D"
+    signed = (names.SIGNATURE_HEADER, webhook_signatures.signature(body, SECRET))
+    headers = (signed, ("X-GitHub-Event", "ping"))
+    form = "application/x-www-form-urlencoded"
+    request = Request("POST", names.WEBHOOK_PATH, {}, body, form, headers=headers)
+    return await world.relay.target.send(request)
+
+
 async def webhook_while_the_database_is_closed(world: DispatchWorld) -> Response:
     await world.store.close()
     return await webhook()(world)
@@ -215,6 +225,12 @@ WEBHOOKS = (
     Row("a repeated delivery", webhook(times=2, guid="1"), 200, '{"result":"duplicate"}'),
     Row("the same content", webhook(times=2), 200, '{"result":"duplicate"}'),
     Row("another event", webhook(event="ping"), 200, '{"result":"ignored"}'),
+    Row(
+        "a form",
+        webhook_as_a_form,
+        400,
+        '{"error":"the body is a form; set the content type of the webhook to application/json"}',
+    ),
     Row(
         "no signature",
         webhook(signature=None),

@@ -21,6 +21,7 @@ from bramley.dispatch.webhook_payload import MAX_BODY_BYTES
 
 _EVENT, _DELIVERY = "x-github-event", "x-github-delivery"
 _WORKFLOW_JOB = "workflow_job"
+_FORM = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class WebhookRoutes:
         return (Route(dispatch.WEBHOOK_PATH, handler, methods=["POST"]),)
 
     async def receive(self, request: Request) -> Response:
-        """Store a webhook: 200 once it is durable, 401 without a signature, 403 with a wrong one, 503 to have it sent again."""
+        """Store a webhook: 200 once it is durable, 401 without a signature, 403 with a wrong one, 400 for a form, 503 to have it sent again."""
         # Before the body: what is not signed is not read.
         if dispatch.SIGNATURE_HEADER.lower() not in request.headers:
             self.counts.inc("", "unsigned")
@@ -49,6 +50,12 @@ class WebhookRoutes:
         if not self.forge.is_signed(request.headers, body):
             self.counts.inc("", "bad_signature")
             raise errors.Forbidden("the signature does not match the webhook secret")
+        # Also of a ping, so that the answer is seen as soon as the App is created.
+        if request.headers.get("content-type", "").lower().startswith(_FORM):
+            self.counts.inc("", "invalid")
+            raise errors.BadRequest(
+                "the body is a form; set the content type of the webhook to application/json"
+            )
         event = request.headers.get(_EVENT, "")
         if event != _WORKFLOW_JOB:
             self.counts.inc("", "ignored")
