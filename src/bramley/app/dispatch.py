@@ -17,6 +17,7 @@ from bramley.api.names import groups
 from bramley.app.agent_access import Cluster
 from bramley.app.https_server import HttpsServer, Stop
 from bramley.app.listen_address import Address, bind, bound_address
+from bramley.base import log
 from bramley.base.clock import Clock, SystemClock
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
@@ -36,6 +37,8 @@ from bramley.kube import config_loader
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport as KubeTransport
 from bramley.runtime.probes import Probes, ProbeSettings
+
+logger = log.get(__name__)
 
 _SQLITE = "sqlite:///"
 _MAX_SECRET_BYTES = 64 * 1024
@@ -103,19 +106,27 @@ class SecretFile:
     """The webhook secrets, read again when their file changes; an unreadable file leaves the last ones in force."""
 
     path: Path
-    _secrets: list[Secret] = field(default_factory=list)
-    _seen: tuple[int, int] | None = None
+    _secrets: list[Secret]
+    _seen: tuple[int, int, int] | None = None
 
     def current(self) -> Sequence[Secret]:
         """Return the secrets in force."""
         with contextlib.suppress(OSError):
             status = self.path.stat()
-            version = (status.st_mtime_ns, status.st_ino)
+            # With the size: an editor may empty and write the file at the same time of the file system's clock.
+            version = (status.st_mtime_ns, status.st_size, status.st_ino)
             if version != self._seen:
                 self._seen = version
-                with contextlib.suppress(BadConfiguration):
-                    self._secrets = webhook_secrets(self.path)
+                self._read()
         return self._secrets
+
+    def _read(self) -> None:
+        try:
+            self._secrets = webhook_secrets(self.path)
+        except BadConfiguration as error:
+            logger.warning(
+                "Webhook secret file is invalid; keeping its last content", error=str(error)
+            )
 
 
 @contextlib.contextmanager
@@ -201,9 +212,10 @@ async def opened_forge(
     content = read_secret(settings.private_key_file, "--github-private-key-file")
     with _naming("--github-private-key-file"):
         key = app_keys.load(content.encode(), str(settings.private_key_file))
-    secrets = SecretFile(settings.webhook_secret_file)
     # Read now, so that a bad file is an error of the start.
-    webhook_secrets(settings.webhook_secret_file)
+    secrets = SecretFile(
+        settings.webhook_secret_file, webhook_secrets(settings.webhook_secret_file)
+    )
     with _naming("--github-api-url"):
         to_github = HttpTransport(settings.api_url)
     async with to_github as transport:
