@@ -225,6 +225,24 @@ async def test_the_end_of_a_claim_wakes_jobs_that_waited_for_the_limit(store: St
     assert (await claimed(store, 2, policy=policy)).job_id == 2
 
 
+@pytest.mark.parametrize("by_report", [False, True])
+async def test_the_release_of_a_claim_does_not_queue_a_job_that_runs_elsewhere(
+    store: Store, by_report: bool
+) -> None:
+    await enqueue(store, 1)
+    claim = await claimed(store, 1)
+    await store.apply_report(a_report(1, Phase.IN_PROGRESS, runner_name="not-ours"), POOL, NOW)
+
+    if by_report:
+        await store.pod_stopped("runner-1", NOW, NOW)
+    else:
+        assert await store.release(claim.handle, "Pod is gone", NOW)
+
+    found = await store.timeline(1)
+    assert (found.job.state, found.job.facts.runner_name) == (State.RUNNING, "not-ours")
+    assert found.claims[0].ended_at == NOW
+
+
 async def test_a_release_wakes_jobs_of_other_pools_that_waited_for_the_limit(store: Store) -> None:
     policy = Policy(limits={"acme": 1})
     await enqueue(store, 1)

@@ -164,7 +164,7 @@ def runner_online(handle: int, now: datetime) -> Operation[bool]:
 
 
 def release(handle: int, outcome: str, now: datetime) -> Operation[bool]:
-    """Return a claim's job to the queue and end the claim; False if the claim is finished."""
+    """End a claim and return its job to the queue unless the job has started; False if the claim is finished."""
     row = yield from first(sql.READ_CLAIM, handle=handle)
     if row is None:
         return False
@@ -174,8 +174,11 @@ def release(handle: int, outcome: str, now: datetime) -> Operation[bool]:
     if done is None:
         return False
     yield from rows(sql.END_CLAIM, handle=handle, now=milliseconds(now))
-    # The job of this moment: the claim may have exchanged jobs with another one since it was read.
-    yield from requeue(done["job_id"], now)
+    # The job of this moment: the claim may have exchanged jobs with another one since it was read. A job that has started, on
+    # another runner than that of this claim, is not queued.
+    job = yield from first(sql.LOCK_JOB, id=done["job_id"])
+    if job is not None and job["state"] == State.CLAIMED:
+        yield from requeue(done["job_id"], now)
     # Jobs of the account in other pools may have waited for its limit.
     yield from wake_account(done["account"])
     return True
@@ -208,8 +211,10 @@ def requeue_job(job_id: int, now: datetime) -> Operation[bool]:
         return False
     holding = yield from first(sql.CLAIM_HOLDING, job_id=job_id)
     if holding is not None:
-        return (yield from release(holding["handle"], "requeued", now))
-    return (yield from requeue(job_id, now))
+        yield from release(holding["handle"], "requeued", now)
+    # A release has not queued a job that runs.
+    yield from requeue(job_id, now)
+    return True
 
 
 STOPPED = "stopped"

@@ -133,7 +133,7 @@ class Store:
         return await self.database.run(partial(claims.runner_online, handle, now))
 
     async def release(self, handle: int, outcome: str, now: datetime) -> bool:
-        """Return a claim's job to the queue and end the claim; False if the claim has moved on."""
+        """End a claim and return its job to the queue unless the job has started; False if the claim has moved on."""
         return await self.database.run(partial(claims.release, handle, shown(outcome), now))
 
     async def end_claim(self, handle: int, outcome: str, now: datetime) -> bool:
