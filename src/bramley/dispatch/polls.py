@@ -71,9 +71,10 @@ class Polls:
         return uid in self._held
 
     def pool_of(self, identity: RunnerIdentity) -> str:
-        """Return the pool of a Pod if the cache knows it, for metrics."""
+        """Return the pool of a Pod if the cache knows both, for metrics: the agent of the Pod may change its label to anything."""
         pod = self.view.find_pod(identity.pod_name)
-        return pod.metadata.labels.get(labels.RUNNER_POOL, "") if pod is not None else ""
+        name = pod.metadata.labels.get(labels.RUNNER_POOL, "") if pod is not None else ""
+        return name if self.view.find_pool(name) is not None else ""
 
     async def poll(
         self, identity: RunnerIdentity, wait: timedelta, disconnected: Disconnected

@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import generate_latest
 
 from bramley.api.core import Namespace, ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.api.names import dispatch as names
+from bramley.api.names import labels as api_labels
 from bramley.api.names import metrics
 from bramley.api.pod import Container, Pod, PodSpec
 from bramley.base import log
@@ -184,6 +186,20 @@ async def test_thousands_of_polls_of_one_pod_hold_one(
         assert sum(each.done() for each in polls) == 2999
         assert {(await each).status for each in polls} == {204}
         assert count(world, metrics.DISPATCH_REQUEST, "macos", "empty") == 3000
+
+
+async def test_invented_pools_of_pods_are_no_values_of_metrics(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with a_world(tmp_path, caplog) as (world, hostile):
+        for number in range(3):
+            patch = {"metadata": {"labels": {api_labels.RUNNER_POOL: f"invented-{number}"}}}
+            await world.kube.merge_patch(Pod, "macos-runner-0001", patch, namespace=NAMESPACE)
+            await asyncio.sleep(1)
+            assert (await world.poll(hostile)).status == 204
+
+        assert count(world, metrics.DISPATCH_REQUEST, "", "empty") == 3
+        assert b"invented" not in generate_latest(world.dispatcher.registry)
 
 
 @pytest.mark.parametrize(
