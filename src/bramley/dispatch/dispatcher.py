@@ -29,6 +29,7 @@ from bramley.dispatch.job_explanation import (
     JobFacts,
     explain,
     next_pod_due,
+    typical_boot,
 )
 from bramley.dispatch.metrics import DispatchMetrics, QueueGauges
 from bramley.dispatch.pod_view import PodView
@@ -46,7 +47,7 @@ from bramley.runtime.metrics import RuntimeMetrics
 
 logger = log.get(__name__)
 
-# From creation to the first poll with the image on the host; only for explanations.
+# From creation to the first poll with the image on the host, for explanations about a pool that has measured none.
 _TYPICAL_BOOT = timedelta(seconds=45)
 
 
@@ -154,6 +155,7 @@ class Dispatcher:
         starting = [pod for pod in pods if not _is_ready(pod) and not pod.deleting]
         created = [at for pod in starting if (at := pod.metadata.creation_timestamp) is not None]
         pool = self.view.find_pool(job.pool) if job.pool else None
+        boot = typical_boot(pool.status.boot_seconds if pool is not None else (), _TYPICAL_BOOT)
         now = self.clock.now()
         facts = JobFacts(
             now=now,
@@ -163,7 +165,7 @@ class Dispatcher:
             pool_exists=pool is not None,
             idle_pods=sum(_is_idle(pod) for pod in pods),
             starting_pods=len(starting),
-            next_pod_at=next_pod_due(created, _TYPICAL_BOOT, now),
+            next_pod_at=next_pod_due(created, boot, now),
             roll_phase=pool.status.roll_phase if pool is not None else "",
             block=self._block(job.facts.account),
         )

@@ -161,3 +161,10 @@ def test_the_next_runner_is_due_after_a_typical_boot(
     starting: list[Any], boot: timedelta | None, due: Any
 ) -> None:
     assert job_explanation.next_pod_due(starting, boot, at(10)) == due
+
+
+@pytest.mark.parametrize(("measured", "seconds"), [([], 45), ([3], 3), ([4, 90, 3, 5], 4.5)])
+def test_a_typical_boot_is_what_the_pool_measured(measured: list[int], seconds: float) -> None:
+    default = timedelta(seconds=45)
+
+    assert job_explanation.typical_boot(measured, default) == timedelta(seconds=seconds)
