@@ -98,8 +98,8 @@ class Accounts:
     path: Path | None = None
     current: AccountsFile = field(default_factory=AccountsFile)
     on_change: Callable[[], None] = lambda: None
-    # Why the file on disk is not in force, for the readiness probe and the metric.
-    problem: str = ""
+    # Whether the file on disk is in force, for the metric.
+    is_valid: bool = True
     policy: Policy = field(default_factory=Policy)
     _seen: tuple[int, int, int] | None = None
 
@@ -129,14 +129,14 @@ class Accounts:
         try:
             self._use(read(self.path))
         except BadConfiguration as error:
-            self.problem = str(error)
+            self.is_valid = False
             logger.warning("Accounts file is invalid; keeping its last content", error=str(error))
             return
         logger.info("Read accounts file", path=str(self.path))
         self.on_change()
 
     def _use(self, content: AccountsFile) -> None:
-        self.current, self.policy, self.problem = content, content.policy(), ""
+        self.current, self.policy, self.is_valid = content, content.policy(), True
 
 
 def _version(path: Path) -> tuple[int, int, int] | None:

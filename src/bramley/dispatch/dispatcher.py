@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from bramley.api import conditions
 from bramley.api.names import labels
 from bramley.api.pod import Pod
+from bramley.api.runner_pool import RunnerPool
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.dispatch import pool_matching
@@ -43,6 +44,7 @@ from bramley.dispatch.stopped_pods import StoppedPods
 from bramley.dispatch.store.records import Timeline
 from bramley.dispatch.store.store import Store
 from bramley.kube.client import Client
+from bramley.runtime.keys import Key
 from bramley.runtime.metrics import RuntimeMetrics
 
 logger = log.get(__name__)
@@ -105,17 +107,19 @@ class Dispatcher:
         )
         self.polls = Polls(peers.store, self.view, self._handouts, self.clock)
         self.metrics.export_held_polls(lambda: self.polls.held)
+        self.metrics.export_accounts_file(lambda: self.accounts.is_valid)
         self.inbox = InboxWorker(peers.store, self.route, self.clock, self.metrics)
         self.recovery = Recovery(
             store=peers.store,
             forge=peers.forge,
             pods=self.view,
             routing=self.route,
+            has_pool=self._has_pool,
             clock=self.clock,
             on_recovered=self.metrics.recovery.inc,
         )
         self.view.on_drain_change(self.polls.pod_changed)
-        self.view.pools.on_change(lambda *_: self._routes_changed.set())
+        self.view.pools.on_change(self._on_pool)
         self.accounts.on_change = self._on_accounts
         self.application = Starlette(routes=[*self._routes()])
 
@@ -230,6 +234,15 @@ class Dispatcher:
     async def _reroute(self) -> None:
         await _call_when_set(self._routes_changed, self.recovery.reroute_jobs)
 
+    def _has_pool(self, name: str) -> bool:
+        pool = self.view.find_pool(name)
+        return pool is not None and not pool.deleting
+
+    def _on_pool(self, _key: Key, old: RunnerPool | None, new: RunnerPool | None) -> None:
+        # Most changes are those of the status, after which every job has the same route.
+        if _selection(old) != _selection(new):
+            self._routes_changed.set()
+
     def _on_accounts(self) -> None:
         self._routes_changed.set()
         # A limit may have been raised.
@@ -247,6 +260,13 @@ async def _call_when_set(
         except errors.BramleyError as error:
             # The periodic pass of the recovery does the same later.
             logger.warning("Failed to repair queue", reason=error.reason)
+
+
+def _selection(pool: RunnerPool | None) -> object:
+    """Return what decides which jobs a pool accepts."""
+    if pool is None or pool.deleting:
+        return None
+    return pool.spec.dispatch_label, pool.spec.runner_labels
 
 
 def _is_ready(pod: Pod) -> bool:

@@ -81,6 +81,10 @@ class Forge(Protocol):
         """Request another attempt of a webhook."""
         ...
 
+    def is_short_of_requests(self, repository: str) -> bool:
+        """Return whether the remaining requests are to be kept for runners, because they may not last until their reset."""
+        ...
+
     def is_signed(self, headers: Mapping[str, str], body: bytes) -> bool:
         """Return whether the forge signed this webhook."""
         ...

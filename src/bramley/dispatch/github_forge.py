@@ -38,6 +38,8 @@ T = TypeVar("T")
 WORK_FOLDER = "/Users/runner/work"
 _PHASES = {QUEUED: Phase.QUEUED, IN_PROGRESS: Phase.IN_PROGRESS, COMPLETED: Phase.COMPLETED}
 _MAX_RUNS = 200
+# The share of the requests of an installation that only runners use.
+_RESERVE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,11 @@ class GitHubForge:
         """Request another attempt of a webhook."""
         async with _within(self.settings.deadline, "redelivery"):
             await self.app.redeliver(delivery_id)
+
+    def is_short_of_requests(self, repository: str) -> bool:
+        """Return whether less than a fifth of the installation's requests is left until their reset."""
+        found = self._installations.get(repository.partition("/")[0].lower())
+        return found is not None and self.app.installation(found.id).is_low(_RESERVE)
 
     def is_signed(self, headers: Mapping[str, str], body: bytes) -> bool:
         """Return whether GitHub signed this webhook with one of the secrets."""

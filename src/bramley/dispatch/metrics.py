@@ -93,11 +93,20 @@ class DispatchMetrics:
         self._held_polls = Gauge(
             names.DISPATCH_HELD_POLLS.name, "Long polls that are held.", registry=registry
         )
+        self._accounts_file = Gauge(
+            names.DISPATCH_ACCOUNTS_FILE_VALID.name,
+            "1 if the accounts file is in force, 0 if it became invalid and its last valid content is.",
+            registry=registry,
+        )
         self._claimed_at: dict[int, datetime] = {}
 
     def export_held_polls(self, count: Callable[[], int]) -> None:
         """Export how many long polls are held at the time of a scrape."""
         self._held_polls.set_function(count)
+
+    def export_accounts_file(self, is_valid: Callable[[], bool]) -> None:
+        """Export whether the accounts file on disk is in force at the time of a scrape."""
+        self._accounts_file.set_function(is_valid)
 
     def request(self, pool: str, outcome: str, seconds: float | None) -> None:
         """Count a poll; `seconds` is None for one that was held."""

@@ -84,6 +84,7 @@ class Recovery:
     forge: Forge
     pods: PodEvidence
     routing: Callable[[Sequence[str], str], Route]
+    has_pool: Callable[[str], bool]
     clock: Clock
     on_recovered: Callable[[str], None]
     settings: Settings = field(default_factory=Settings)
@@ -244,10 +245,17 @@ class Recovery:
         # The next pass continues here, so that jobs whose forge fails do not keep others from their turn.
         self._after_id = stale[-1].id if len(stale) == settings.jobs_per_pass else 0
         for job in stale:
-            if not self._is_paused(job.facts.account):
+            if not self._is_paused(job.facts.account) and not self._is_postponed(job):
                 with self._failures(job.facts.account, job=job.id):
                     await self._compare(job)
         await self._find_missed_jobs()
+
+    def _is_postponed(self, job: Job) -> bool:
+        """Return whether the comparison of a job waits for requests that runners need more.
+
+        An account that queues thousands of jobs would otherwise use up all requests of its installation.
+        """
+        return job.state not in HELD and self.forge.is_short_of_requests(job.facts.repository)
 
     async def _compare(self, job: Job) -> None:
         now = self.clock.now()
@@ -288,7 +296,7 @@ class Recovery:
         due = self._repositories.due(self.clock.now())
         for repository in due[: self.settings.repositories_per_pass]:
             account = repository.partition("/")[0].lower()
-            if self._is_paused(account):
+            if self._is_paused(account) or self.forge.is_short_of_requests(repository):
                 continue
             # Marked before the call: a repository that fails must not be the first of every pass.
             self._repositories.mark(repository, self.clock.now())
@@ -314,13 +322,21 @@ class Recovery:
             return None
 
     async def reroute_jobs(self) -> None:
-        """Give jobs without a pool the pool that accepts them now."""
+        """Give jobs without a pool, or in the queue of one that does not exist any more, the pool that accepts them now."""
         since = self.clock.now() - self.settings.unrouted_lookback
-        for job in await self.store.unrouted_jobs(since):
-            route = self.routing(job.facts.labels, job.facts.account)
-            if route.pool:
-                logger.info("Rerouting job", job=job.id, pool=route.pool)
-                await self.store.reroute(job.id, route, self.clock.now())
+        for pool in ("", *(await self.store.queued_pools())):
+            if not pool or not self.has_pool(pool):
+                await self._reroute(pool, since)
+
+    async def _reroute(self, pool: str, since: datetime) -> None:
+        after = 0
+        while jobs := await self.store.unstarted_jobs(pool, since, after_id=after, limit=_PAGE):
+            for job in jobs:
+                route = self.routing(job.facts.labels, job.facts.account)
+                if route.pool not in ("", pool):
+                    logger.info("Rerouting job", job=job.id, pool=route.pool)
+                    await self.store.reroute(job.id, pool, route, self.clock.now())
+            after = jobs[-1].id
 
     async def delete_expired(self) -> None:
         """Delete what is older than the retention."""

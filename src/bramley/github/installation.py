@@ -73,6 +73,10 @@ class Installation:
         """Return the scope of its rate limits."""
         return f"installation {self.installation_id}"
 
+    def is_low(self, share: float) -> bool:
+        """Return whether less than this share of its requests is left until their reset."""
+        return self._client.rate_limits.is_low(self.scope, share)
+
     async def registration_token(self, owner: RunnerOwner) -> AccessToken:
         """Return a token that registers runners for an hour."""
         path = f"{owner.path}/actions/runners/registration-token"

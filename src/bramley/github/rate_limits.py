@@ -71,6 +71,13 @@ class RateLimits:
         """Return the last known budget of a scope; None before its first response."""
         return self._budgets.get(scope)
 
+    def is_low(self, scope: str, share: float) -> bool:
+        """Return whether less than this share of a scope's requests is left until its reset."""
+        budget = self._budgets.get(scope)
+        if budget is None or budget.reset <= self._clock.now():
+            return False
+        return budget.remaining < share * budget.limit
+
     def wait_until(self, scope: str) -> datetime | None:
         """Return until when a scope has to wait; None if it does not."""
         until = self._waits.get(scope)

@@ -13,6 +13,7 @@ from bramley.dispatch.store.store import Store
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
+LATER = NOW + 60 * SECOND
 POOL = Route("macos")
 
 
@@ -48,9 +49,14 @@ async def enqueue(store: Store, *job_ids: int, account: str = "acme") -> None:
 
 
 async def claimed(
-    store: Store, number: int, *, policy: Policy = NO_POLICY, now: datetime = NOW
+    store: Store,
+    number: int,
+    *,
+    pool: str = "macos",
+    policy: Policy = NO_POLICY,
+    now: datetime = NOW,
 ) -> Claim:
-    claim = await store.claim(a_pod(number), "macos", now, policy=policy)
+    claim = await store.claim(a_pod(number), pool, now, policy=policy)
     assert claim is not None
     return claim
 

@@ -39,6 +39,7 @@ class FakeForge:
     searched: list[str] = field(default_factory=list)
     errors: dict[str, BramleyError] = field(default_factory=dict)  # by account; "" for deliveries
     calls: Counter[str] = field(default_factory=Counter)
+    is_short: bool = False
 
     def _check(self, account: str, call: str) -> None:
         self.calls[call] += 1
@@ -83,6 +84,9 @@ class FakeForge:
         self._check("", "redeliver")
         self.redelivered.append(delivery_id)
 
+    def is_short_of_requests(self, _repository: str) -> bool:
+        return self.is_short
+
     def is_signed(self, headers: Mapping[str, str], body: bytes) -> bool:
         raise NotImplementedError
 
@@ -108,6 +112,7 @@ class World:
     recovery: Recovery
     recovered: list[str]
     pool: str = POOL
+    pools: set[str] = field(default_factory=lambda: {POOL})
 
     @property
     def now(self) -> datetime:
@@ -205,6 +210,7 @@ async def a_world(tmp_path: Path, settings: Settings | None = None) -> AsyncIter
         forge=forge,
         pods=pods,
         routing=lambda labels, account: world.route(labels, account),
+        has_pool=lambda name: name in world.pools,
         clock=virtual_time.clock(),
         on_recovered=recovered.append,
         settings=settings or Settings(),

@@ -101,3 +101,37 @@ async def test_runner_of_a_cancelled_job_is_removed_so_that_its_pod_ends(tmp_pat
 
         assert world.forge.runners == {}
         assert await world.job_state(1) == State.CANCELLED
+
+
+async def test_jobs_that_wait_are_not_compared_while_runners_need_the_requests(
+    tmp_path: Path,
+) -> None:
+    async with a_world(tmp_path) as world:
+        await world.queue(1, 2)
+        await world.mint(1, RunnerState.BUSY)
+        await world.pass_time(6 * MINUTE)
+        world.forge.is_short = True
+
+        await world.recovery.sweep_jobs()
+        assert dict(world.forge.calls) == {"job": 1}, "only the job that a Pod has"
+
+        world.forge.is_short = False
+        await world.recovery.sweep_jobs()
+        assert dict(world.forge.calls) == {"job": 2, "unfinished_jobs": 1}
+
+
+async def test_queued_jobs_of_a_pool_that_is_gone_move_to_the_one_that_accepts_them(
+    tmp_path: Path,
+) -> None:
+    async with a_world(tmp_path) as world:
+        await world.queue(1, 2)
+        await world.claim(1)
+        world.pool = "renamed"
+
+        await world.recovery.reroute_jobs()
+        assert (await world.store.timeline(2)).job.pool == POOL, "the pool still exists"
+
+        world.pools = {"renamed"}
+        await world.recovery.reroute_jobs()
+        pools = [(await world.store.timeline(number)).job.pool for number in (1, 2)]
+        assert pools == [POOL, "renamed"]

@@ -155,6 +155,7 @@ JOB_COMPLETED = counter("tuist_runners_job_completed_count", "fleet", "conclusio
 JOB_REQUEUED = counter("tuist_runners_job_requeued_count", "fleet")
 DISPATCH_REQUEST = counter("tuist_runners_dispatch_request_count", "fleet", "outcome")
 DISPATCH_HELD_POLLS = gauge("tuist_runners_dispatch_held_polls")
+DISPATCH_ACCOUNTS_FILE_VALID = gauge("tuist_runners_dispatch_accounts_file_valid")
 DISPATCH_AFFINITY = counter("tuist_runners_dispatch_affinity_count", "fleet", "outcome")
 WEBHOOK = counter("tuist_runners_webhook_count", "action", "outcome")
 RECOVERY = counter("tuist_runners_recovery_count", "kind")

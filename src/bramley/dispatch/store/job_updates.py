@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from bramley.dispatch import fair_share
-from bramley.dispatch.jobs import TERMINAL, Phase, Report, State, merge, next_state
+from bramley.dispatch.jobs import HELD, TERMINAL, Phase, Report, State, merge, next_state
 from bramley.dispatch.pool_matching import Route
 from bramley.dispatch.store import sql
 from bramley.dispatch.store.operations import Operation, first, rows, wake
@@ -87,10 +87,15 @@ def _turns(pool: str) -> Operation[int]:
     return int(row["turns"]) if row else 0
 
 
-def reroute(job_id: int, route: Route, now: datetime) -> Operation[State | None]:
-    """Give a job without a pool the pool of a route; return its state, or None if it ended, has a pool or gets none."""
+def reroute(job_id: int, old_pool: str, route: Route, now: datetime) -> Operation[State | None]:
+    """Give a job the pool of a route; return its state, or None if it ended, has another pool than the old one, or gets none.
+
+    A job that a Pod has stays in its pool.
+    """
     row = yield from first(sql.LOCK_JOB, id=job_id)
-    if row is None or row["pool"] or State(row["state"]) in TERMINAL:
+    if row is None or row["pool"] != old_pool or State(row["state"]) in TERMINAL:
+        return None
+    if old_pool and (not route.pool or State(row["state"]) in HELD):
         return None
     yield from rows(
         sql.ROUTE_JOB,
@@ -111,7 +116,10 @@ def reroute(job_id: int, route: Route, now: datetime) -> Operation[State | None]
 
 def touch_job(job_id: int, now: datetime) -> Operation[None]:
     """Record that a job which has not ended was compared with GitHub."""
-    yield from rows(sql.TOUCH_JOB, id=job_id, now=milliseconds(now))
+    row = yield from first(sql.TOUCH_JOB, id=job_id, now=milliseconds(now))
+    # A poll that looked meanwhile has skipped the locked row.
+    if row is not None and row["state"] == State.QUEUED and row["pool"]:
+        yield from wake(row["pool"])
 
 
 def _record_execution(facts: Report, now: datetime) -> Operation[None]:

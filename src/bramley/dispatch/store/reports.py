@@ -57,9 +57,23 @@ def _words(states: Iterable[State]) -> str:
     return "".join(f"|{state.value}|" for state in states)
 
 
-def unrouted_jobs(since: datetime, limit: int) -> Operation[tuple[Job, ...]]:
-    """Return jobs that have no pool, have not ended and changed since a time, by id."""
-    found = yield from rows(sql.UNROUTED_JOBS, since=milliseconds(since), max=page_size(limit))
+def queued_pools() -> Operation[tuple[str, ...]]:
+    """Return the pools that have queued jobs."""
+    found = yield from rows(sql.QUEUED_POOLS)
+    return tuple(row["pool"] for row in found)
+
+
+def unstarted_jobs(
+    pool: str, since: datetime, after_id: int, limit: int
+) -> Operation[tuple[Job, ...]]:
+    """Return the jobs of a pool that no Pod has, by id; without a pool, those that have not ended and changed since a time."""
+    found = yield from rows(
+        sql.UNSTARTED_JOBS,
+        pool=pool,
+        since=milliseconds(since),
+        after_id=after_id,
+        max=page_size(limit),
+    )
     return tuple(job_of(row) for row in found)
 
 

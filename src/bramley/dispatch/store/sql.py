@@ -167,9 +167,12 @@ ROUTE_JOB = """UPDATE jobs SET pool = :pool, problem = :problem, priority = :pri
         rank = :rank, turn = :turn, updated_at = :now
     WHERE id = :id"""
 TOUCH_JOB = """UPDATE jobs SET updated_at = :now
-    WHERE id = :id AND state <> 'completed' AND state <> 'cancelled'"""
-UNROUTED_JOBS = """SELECT * FROM jobs WHERE state <> 'completed' AND state <> 'cancelled'
-        AND updated_at >= :since AND pool = '' ORDER BY id LIMIT :max"""
+    WHERE id = :id AND state <> 'completed' AND state <> 'cancelled' RETURNING pool, state"""
+QUEUED_POOLS = "SELECT DISTINCT pool FROM jobs WHERE state = 'queued' ORDER BY pool"
+UNSTARTED_JOBS = """SELECT * FROM jobs WHERE state <> 'completed' AND state <> 'cancelled'
+        AND pool = :pool AND id > :after_id
+        AND CASE WHEN pool = '' THEN updated_at >= :since ELSE state IN ('queued', 'waiting') END
+    ORDER BY id LIMIT :max"""
 STALE_JOBS = """SELECT * FROM jobs WHERE state <> 'completed' AND state <> 'cancelled'
         AND updated_at < :before AND id > :after_id
         AND {position}(:states, '|' || state || '|') > 0
@@ -320,7 +323,8 @@ QUEUE_POSITION = """SELECT
     FROM jobs AS this WHERE this.id = :id"""
 SESSIONS = """SELECT claimed_at, ended_at FROM claims
     WHERE pool = :pool AND claimed_at > :oldest AND (ended_at IS NULL OR ended_at > :since)"""
-FIRST_POLLS = "SELECT pod_name, first_poll_at FROM pods WHERE pool = :pool LIMIT :max"
+FIRST_POLLS = """SELECT pod_name, first_poll_at FROM pods WHERE pool = :pool
+    ORDER BY first_poll_at DESC LIMIT :max"""
 JOBS_PER_IMAGE = """SELECT claims.image, COUNT(*) AS finished,
         COUNT(CASE WHEN executions.conclusion IN ('failure', 'timed_out', 'startup_failure')
             THEN 1 END) AS failed

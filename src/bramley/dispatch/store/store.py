@@ -163,17 +163,30 @@ class Store:
         """Return a claimed or running job to the queue and end its claim; False for a job in another state."""
         return await self.database.run(partial(claims.requeue_job, job_id, now))
 
-    async def reroute(self, job_id: int, route: Route, now: datetime) -> State | None:
-        """Give a job without a pool the pool of a route; return its state, or None if it ended, has a pool or gets none."""
-        return await self.database.run(partial(job_updates.reroute, job_id, route, now))
+    async def reroute(
+        self, job_id: int, old_pool: str, route: Route, now: datetime
+    ) -> State | None:
+        """Give a job the pool of a route; return its state, or None if it ended, has another pool than the old one, or gets none.
+
+        A job that a Pod has stays in its pool.
+        """
+        return await self.database.run(partial(job_updates.reroute, job_id, old_pool, route, now))
 
     async def touch_job(self, job_id: int, now: datetime) -> None:
         """Record that a job was compared with GitHub, so that `stale_jobs` returns others first."""
         await self.database.run(partial(job_updates.touch_job, job_id, now))
 
-    async def unrouted_jobs(self, since: datetime, limit: int = 1000) -> tuple[Job, ...]:
-        """Return jobs that have no pool, have not ended and changed since a time, by id."""
-        return await self.database.run(partial(reports.unrouted_jobs, since, limit))
+    async def queued_pools(self) -> tuple[str, ...]:
+        """Return the pools that have queued jobs."""
+        return await self.database.run(reports.queued_pools)
+
+    async def unstarted_jobs(
+        self, pool: str, since: datetime, *, after_id: int = 0, limit: int = 500
+    ) -> tuple[Job, ...]:
+        """Return the jobs of a pool that no Pod has, by id; without a pool, those that have not ended and changed since a time."""
+        return await self.database.run(
+            partial(reports.unstarted_jobs, pool, since, after_id, limit)
+        )
 
     async def stale_jobs(
         self, states: Sequence[State], before: datetime, *, after_id: int = 0, limit: int = 500
