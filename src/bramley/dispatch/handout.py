@@ -37,6 +37,7 @@ MAX_RUNNER_NAME = 64
 MINT_TIMEOUT = timedelta(seconds=20)
 # A Pod that asks again has GitHub asked for its runner at most this often.
 _ONLINE_CHECK = timedelta(seconds=10)
+_MAX_CHECKED = 10_000
 _REFUSED_BLOCK = timedelta(minutes=1)
 _UNAVAILABLE_BLOCK = timedelta(seconds=5)
 _MAX_BLOCK = timedelta(minutes=15)
@@ -153,8 +154,9 @@ class Handouts:
         if claim.stamped_at is None:
             self.observer.claimed(claim, job)
             return await self._stamp_and_mint(claim, job, polled)
-        if claim.stamped_at + MINT_TIMEOUT > now:
-            # Another replica registers the runner at this moment.
+        if (wait := claim.stamped_at + MINT_TIMEOUT - now) > timedelta():
+            # Another replica registers the runner at this moment. If it does not, because it was killed, a held poll continues.
+            self._wake_all_after(wait)
             return None
         return await self._take_over(claim, job, polled)
 
@@ -167,6 +169,10 @@ class Handouts:
             logger.warning("Failed to stamp Pod", pod=polled.pod.name, reason=error.reason)
             if isinstance(error, errors.NotFound | errors.Conflict):
                 raise errors.Unauthorized(f"Pod {polled.pod.name} does not exist") from None
+            return None
+        if polled.has_ended:
+            # The answer to the stamp is newer than the cache, which did not show the deletion yet.
+            await self._give_back(claim, "pod_ended")
             return None
         name = runner_name(polled.pod.name)
         if not await self.store.stamp(claim.handle, name, self.clock.now()):
@@ -219,6 +225,8 @@ class Handouts:
         if claim.runner_id is None or checked + _ONLINE_CHECK > now:
             return False
         self._checked[claim.handle] = now
+        while len(self._checked) > _MAX_CHECKED:
+            del self._checked[next(iter(self._checked))]
         try:
             state = await self.forge.runner_state(
                 job.facts.repository, claim.runner_id, claim.runner_name
@@ -227,7 +235,7 @@ class Handouts:
             return False
         if state == RunnerState.OFFLINE:
             return False
-        del self._checked[claim.handle]
+        self._checked.pop(claim.handle, None)
         # A single-use runner that is not registered any more has had its job.
         return True
 
@@ -294,6 +302,9 @@ class Handouts:
         self.blocks[account] = Block(self.clock.now() + wait, error.reason, str(error)[:512])
         logger.warning("Failed to register runner", account=account, reason=error.reason)
         # The jobs of the account are still queued, and nothing else wakes a poll for them.
+        self._wake_all_after(wait)
+
+    def _wake_all_after(self, wait: timedelta) -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(wait.total_seconds() + 0.01, self.store.wakeups.wake_all)
 

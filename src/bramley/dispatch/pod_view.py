@@ -54,6 +54,11 @@ class PolledPod:
         """Return whether the Pod has the label of a claim."""
         return bool(self.pod.metadata.labels.get(labels.RUNNER_POOL_OWNER))
 
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the VM has stopped or is about to stop, and would take a job with it."""
+        return _has_ended(self.pod)
+
 
 @dataclass(slots=True)
 class PodView:
@@ -153,8 +158,7 @@ class PodView:
         A stale image alone is no reason: the pool controller marks as many Pods as its cap allows. An unknown pool is none either.
         """
         found = polled.pod.metadata.labels
-        if _has_ended(polled.pod):
-            # Its VM is about to stop, and would take a job with it.
+        if polled.has_ended:
             return POD_ENDED
         if found.get(labels.OPERATOR_DRAIN) == labels.TRUE:
             return OPERATOR_DRAIN
@@ -178,7 +182,10 @@ class PodView:
                 yield pod
 
     async def pod_state(self, name: str, uid: str) -> PodState:
-        """Return what the API server itself reports of a Pod; a cache is no evidence."""
+        """Return what the API server reports of a Pod. Only ALIVE may come from the cache, which is no evidence of an end."""
+        cached = self.find_pod(name)
+        if cached is not None and cached.uid == uid and not _has_ended(cached):
+            return PodState.ALIVE
         try:
             pod = await self.kube.within(self.deadline).get(Pod, name, namespace=self.namespace)
         except errors.NotFound:

@@ -6,10 +6,14 @@ import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from bramley.api.names import labels
+from bramley.api.names.finalizers import VM_CLEANUP
 from bramley.api.pod import Pod
 from bramley.dispatch.handout import HandedOut
 from bramley.dispatch.pod_view import PolledPod
@@ -64,9 +68,10 @@ async def test_runner_is_registered_after_the_claim_and_the_stamp(tmp_path: Path
 
 @dataclass(slots=True)
 class Interrupted:
-    """Requests of the server; another replica acts before the first removal of a label or after the first stamp of a Pod."""
+    """Requests of the server; something else happens before or after the first stamp of a Pod, or before its removal."""
 
     inner: Any
+    before_stamp: Callable[[], Awaitable[object]] | None = None
     after_stamp: Callable[[], Awaitable[object]] | None = None
     before_clear: Callable[[], Awaitable[object]] | None = None
     refused_runners: int = 0
@@ -81,6 +86,9 @@ class Interrupted:
             return Response(403, {}, b"{}")
         if is_clear and self.before_clear is not None:
             act, self.before_clear = self.before_clear, None
+            await act()
+        if is_owner and not is_clear and self.before_stamp is not None:
+            act, self.before_stamp = self.before_stamp, None
             await act()
         response: Response = await self.inner.send(request)
         if is_owner and not is_clear and self.after_stamp is not None:
@@ -141,3 +149,24 @@ async def test_the_label_of_a_claim_that_another_replica_made_meanwhile_stays(
 
     assert (polled.status, [job is not None for job in served]) == (204, [True])
     assert labels.RUNNER_POOL_OWNER in found.metadata.labels
+
+
+async def test_a_pod_that_is_deleted_before_its_stamp_gets_no_job(tmp_path: Path) -> None:
+    async with a_dispatch_world(tmp_path, start=False) as world:
+
+        async def delete() -> None:
+            # Its agent's finalizer keeps the Pod while the VM stops.
+            patch = {"metadata": {"finalizers": [VM_CLEANUP]}}
+            await world.kube.merge_patch(Pod, pod.name, patch, namespace=NAMESPACE)
+            await world.kube.delete(Pod, pod.name, namespace=NAMESPACE, grace=timedelta())
+
+        world.wrap = lambda transport: Interrupted(transport, before_stamp=delete)
+        await world.start()
+        pod = await world.a_pod()
+        job = world.queue_job()
+        await asyncio.sleep(1)
+        polled = await world.poll(await world.a_token(pod))
+        again = await world.poll(await world.a_token(await world.a_pod()))
+
+    assert (polled.status, again.status) == (204, 200)
+    assert msgspec.json.decode(again.body)["workflow_job_id"] == job.id
