@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -149,8 +150,7 @@ class PostgresDatabase:
                 if connection is None or connection.closed:
                     connection = None
                     connection = await self._connect()
-                async with connection.transaction(), connection.cursor() as cursor:
-                    return await _drive(cursor, make)
+                return await _in_transaction(connection, make)
             finally:
                 # A broken connection, or one cancelled inside a transaction, is closed by the driver or unusable.
                 self._idle.append(connection)
@@ -196,6 +196,16 @@ def _migrate_alone() -> Operation[int]:
     # Replicas start together; only one may change the schema.
     yield from rows(_LOCK_MIGRATION, key=_MIGRATION_KEY)
     return (yield from migrate())
+
+
+async def _in_transaction(connection: Connection, make: MakeOperation[T]) -> T:
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(connection.transaction())
+        except psycopg.OperationalError as error:
+            # PostgreSQL restarted since the last use of this connection; nothing of the operation was sent.
+            raise _NotConnected(_reason(error)) from None
+        return await _drive(await stack.enter_async_context(connection.cursor()), make)
 
 
 async def _drive(cursor: psycopg.AsyncCursor[dict[str, Any]], make: MakeOperation[T]) -> T:
