@@ -7,6 +7,7 @@ HTTP to another machine and never to where it redirects; no error contains it.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -228,7 +229,7 @@ class _Calls:
             seconds = self._limits.deadline.total_seconds()
             raise errors.TimedOut(f"{about}: no response within {seconds:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            reason = redact(shown(str(error)), *self._secrets()) or type(error).__name__
+            reason = redact(shown(_reason(error)), *self._secrets()) or type(error).__name__
             # Not chained: errors of aiohttp may contain the headers of the request.
             raise errors.Unavailable(f"{about}: {reason}") from None
 
@@ -340,6 +341,16 @@ def _message(body: bytes, secrets: tuple[Secret, ...]) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
     return shown(redact(text, *secrets))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientSSLError) or not isinstance(
+        error, aiohttp.ClientConnectorError
+    ):
+        return str(error)
+    number = error.os_error.errno
+    cause = os.strerror(number) if number and number > 0 else str(error.os_error)
+    return f"cannot connect: {cause}; check the address and that the dispatch server runs"
 
 
 def _about(method: str, url: URL) -> str:

@@ -178,6 +178,19 @@ async def test_requeued_job_goes_to_another_pod(tmp_path: Path) -> None:
         assert msgspec.json.decode(served.body)["workflow_job_id"] == job
 
 
+async def test_running_job_is_not_requeued(tmp_path: Path) -> None:
+    async with a_dispatch_world(tmp_path) as world:
+        job = world.queue_job(seconds=600)
+        world.boot(await world.a_pod())
+        await asyncio.sleep(60)
+
+        response = await ask(world, f"{JOBS}/{job.id}/requeue", method="POST")
+
+        assert response.status == 409
+        assert "cancel its run at GitHub" in response.body.decode()
+        assert (await world.store.timeline(job.id)).job.state == "running"
+
+
 async def test_export_has_every_job_in_both_forms(tmp_path: Path) -> None:
     async with a_dispatch_world(tmp_path) as world:
         jobs = [world.queue_job().id for _ in range(3)]

@@ -48,16 +48,11 @@ def test_backup_has_everything_that_was_committed(database: Path, tmp_path: Path
     ],
 )
 def test_impossible_backup_names_the_flag_and_writes_nothing(
-    database: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    url: str,
-    out: str,
-    expected: str,
+    database: Path, capsys: pytest.CaptureFixture[str], url: str, out: str, expected: str
 ) -> None:
-    before = sorted(tmp_path.iterdir())
+    before = sorted(database.parent.iterdir())
 
-    assert backup(url.format(database=database), tmp_path / out) == USAGE
+    assert backup(url.format(database=database), database.parent / out) == USAGE
 
     assert expected in capsys.readouterr().err
-    assert sorted(tmp_path.iterdir()) == before
+    assert sorted(database.parent.iterdir()) == before

@@ -100,9 +100,13 @@ class JobRoutes:
         """Return a claimed job to the queue."""
         await self._require(request, "update")
         timeline = await self._timeline(request)
-        if not await self.store.requeue(timeline.job.id, self.clock.now()):
+        job = timeline.job
+        if job.state == State.RUNNING:
+            # GitHub does not start a job twice, so another Pod would get a runner for nothing.
+            raise errors.Conflict(f"job {job.id} is running; cancel its run at GitHub")
+        if not await self.store.requeue(job.id, self.clock.now()):
             raise errors.Conflict(
-                f"job {timeline.job.id} is {timeline.job.state}; only a claimed or running job can be requeued"
+                f"job {job.id} is {job.state}; only a claimed job can be requeued"
             )
         return answer(200, job_views.timeline_view(await self._timeline(request)))
 
