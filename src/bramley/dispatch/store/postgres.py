@@ -67,7 +67,7 @@ class PostgresDatabase:
         self._rng = random.Random()
         self._closed = False
         # None stands for a connection that is to be opened. The semaphore is first in, first out; a queue would give a connection
-        # to whoever asks when it is put back, before those that wait.
+        # to a caller that asks when it is put back, before those that wait.
         self._idle: list[Connection | None] = [None] * settings.connections
         self._free = asyncio.Semaphore(settings.connections)
         self.listening = asyncio.Event()
