@@ -23,7 +23,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "memory (RSS) and the time of a start.",
     "dispatch": "One `bramley dispatch` with long polls, divided by the same server with polls every 2 seconds, as existing pollers send "
     "them; the server that it replaces is not run. Jobs go to a pool with nearly all idle VMs, where one of them polls every few "
-    "milliseconds whatever the mode, and to pools with one idle VM. Claims of one pool are serialized for fairness and none ends during "
+    "milliseconds whatever the mode, and to pools with one idle VM; where all are in one pool, no factor can be gained, so that line has no goal. Claims of one pool are serialized for fairness and none ends during "
     "the measurement; the bare loop only changes one row. More is better for ratios, less for times, memory and CPU.",
     "pools": "The pool controller: the rate at which it creates Pods and its memory, divided by those of the Go controller that it "
     "replaces, and absolute figures of its writes. More is better for rates, less for everything else.",

@@ -19,7 +19,7 @@ def latency(mode: str, github_ms: float, *, shared: float, single: float) -> Lat
 
 
 def results() -> Results:
-    """Return a run in which only the goal of one pool is missed."""
+    """Return a run that meets all goals."""
     return Results(
         [
             latency(LONG_POLL, 0, shared=10, single=20),
@@ -46,9 +46,10 @@ def test_ratio_with_github_included_is_reported() -> None:
     assert results().ratios()[name] == pytest.approx(1150 / 190, abs=0.001)
 
 
-def test_each_placement_has_its_own_verdict() -> None:
-    met = results().report().met
-    assert met == {P99: True, MEAN_SINGLE: True, MEAN_SHARED: False, KILOBYTES: True}
+def test_one_shared_pool_is_reported_without_a_verdict() -> None:
+    report = results().report()
+    assert report.met == {P99: True, MEAN_SINGLE: True, KILOBYTES: True}
+    assert report.ratios[MEAN_SHARED] == 3
 
 
 @pytest.mark.parametrize(("share_", "expected"), [(0.5, 50), (0.99, 99), (1.0, 100)])
