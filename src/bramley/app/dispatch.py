@@ -19,7 +19,7 @@ from bramley.app.https_server import HttpsServer, Stop
 from bramley.app.listen_address import Address, bind, bound_address
 from bramley.base import log
 from bramley.base.clock import Clock, SystemClock
-from bramley.base.errors import BadConfiguration
+from bramley.base.errors import BadConfiguration, Unavailable
 from bramley.base.secret import Secret
 from bramley.dispatch.accounts import Accounts
 from bramley.dispatch.dispatcher import Dispatcher, Peers
@@ -138,6 +138,8 @@ def _naming(flag: str) -> Iterator[None]:
         raise BadConfiguration(f"{flag}: {error}") from error
     except OSError as error:
         raise BadConfiguration(f"{flag}: {error.filename}: {error.strerror}") from error
+    except Unavailable as error:
+        raise Unavailable(f"{flag}: {error}") from None
 
 
 @asynccontextmanager

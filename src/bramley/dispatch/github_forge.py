@@ -37,7 +37,8 @@ T = TypeVar("T")
 
 WORK_FOLDER = "/Users/runner/work"
 _PHASES = {QUEUED: Phase.QUEUED, IN_PROGRESS: Phase.IN_PROGRESS, COMPLETED: Phase.COMPLETED}
-_MAX_RUNS = 200
+# For each of the two states; one call lists the jobs of a run.
+_MAX_RUNS = 100
 # The share of the requests of an installation that only runners use.
 _RESERVE = 0.2
 

@@ -108,10 +108,11 @@ async def test_rights_on_pools_decide(tmp_path: Path, method: str, path: str) ->
             "the parameter state must be one of waiting, queued, claimed, running, completed, cancelled",
         ),
         ({"limit": "-1"}, "the parameter limit is no number"),
+        ({"pool": "mac\0os"}, "the parameter pool has control characters"),
         ({"limit": "٣"}, "the parameter limit is no number"),
         ({"before": "9" * 5000}, "the parameter before is no number"),
     ],
-    ids=["state", "negative", "other digits", "huge"],
+    ids=["state", "negative", "control character", "other digits", "huge"],
 )
 async def test_bad_parameter_of_a_list_is_named(
     tmp_path: Path, query: dict[str, str], message: str

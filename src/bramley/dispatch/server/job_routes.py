@@ -24,6 +24,7 @@ from bramley.dispatch.server.requests import OnRefusal, answer, guarded
 from bramley.dispatch.server.runner_routes import time_parameter
 from bramley.dispatch.store.records import JobFilter, Timeline
 from bramley.dispatch.store.store import Store
+from bramley.dispatch.webhook_payload import identifier
 
 _PAGE = 500
 _DEFAULT_LIMIT = 50
@@ -154,11 +155,16 @@ def _filter(request: Request) -> JobFilter:
         raise errors.BadRequest(f"the parameter state must be one of {', '.join(State)}")
     return JobFilter(
         states=[State(state) for state in states],
-        pool=query.get("pool", "")[:253],
-        account=query.get("account", "")[:256].lower(),
+        pool=_name(request, "pool"),
+        account=_name(request, "account").lower(),
         before_id=_number(request, "before", 2**63 - 1),
         limit=min(_number(request, "limit", _DEFAULT_LIMIT), _MAX_LIMIT),
     )
+
+
+def _name(request: Request, parameter: str) -> str:
+    text = request.query_params.get(parameter, "")
+    return identifier(f"the parameter {parameter}", text) if text else ""
 
 
 def _number(request: Request, name: str, default: int) -> int:

@@ -21,6 +21,7 @@ from bramley.dispatch.fair_share import Policy
 from bramley.dispatch.polls import MAX_WAIT, Drained, Polls
 from bramley.dispatch.server.requests import OnRefusal, answer, decoded, guarded, read_body
 from bramley.dispatch.store.store import Store
+from bramley.dispatch.webhook_payload import identifier
 
 MAX_POLL_BYTES = 4 * 1024
 _WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,6})(?:$|[,;\s])")
@@ -198,7 +199,7 @@ def _parameter(request: Request, name: str) -> str:
     value = request.query_params.get(name, "")
     if not value or len(value) > 253:
         raise errors.BadRequest(f"the parameter {name} is missing or too long")
-    return value
+    return identifier(f"the parameter {name}", value)
 
 
 def time_parameter(request: Request, name: str) -> datetime:
