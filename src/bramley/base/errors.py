@@ -4,6 +4,8 @@ BramleyError
 ├── Unavailable              an external system is down; retried with backoff
 │   ├── ApiUnavailable       the Kubernetes API did not answer, or answered 5xx
 │   ├── GitHubUnavailable    GitHub did not answer, or answered 5xx
+│   ├── ProviderUnavailable  the provider of Macs did not answer, or answered 5xx
+│   ├── HostBusy             a host is in a transition and refuses the request; nothing was changed
 │   ├── TimedOut             a deadline passed before the response
 │   ├── LeaseLost            another process holds the lease
 │   └── HostUnreachable      no connection to a Mac, or it broke; the result of the last command is unknown
@@ -75,6 +77,14 @@ class ApiUnavailable(Unavailable):
 
 class GitHubUnavailable(Unavailable):
     """GitHub did not answer, or answered 5xx."""
+
+
+class ProviderUnavailable(Unavailable):
+    """The provider of Macs did not answer, answered 5xx, or answered what cannot be decoded."""
+
+
+class HostBusy(Unavailable):
+    """A host is in a transition, such as a reboot, during which the provider refuses the request; nothing was changed."""
 
 
 class TimedOut(Unavailable):

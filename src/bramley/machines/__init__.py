@@ -1,0 +1,1 @@
+"""The Cluster API provider: machines on rented Macs. So far: the registration of the runners of builders."""
