@@ -39,8 +39,7 @@ class HostRef:
 
     def __post_init__(self) -> None:
         checked_zone(self.zone)
-        if _PATH_SEGMENT.fullmatch(self.id) is None:
-            raise errors.InvalidSpec(f"{self.id[:100]!r} is not a valid id of a host")
+        checked_id(self.id)
 
     def __str__(self) -> str:
         return f"{self.zone}/{self.id}"
@@ -145,6 +144,13 @@ def checked_zone(zone: str) -> str:
     if _PATH_SEGMENT.fullmatch(zone) is None:
         raise errors.InvalidSpec(f"{zone[:100]!r} is not a valid name of a zone")
     return zone
+
+
+def checked_id(id: str) -> str:
+    """Return an id that is safe in the path of a request; InvalidSpec otherwise."""
+    if _PATH_SEGMENT.fullmatch(id) is None:
+        raise errors.InvalidSpec(f"{id[:100]!r} is not a valid id")
+    return id
 
 
 def checked_name(name: str) -> str:

@@ -15,10 +15,10 @@ from bramley.base import errors
 from bramley.base.backoff import Backoff
 from bramley.providers.scaleway_account import Account
 from bramley.providers.scaleway_errors import undecodable
-from bramley.providers.threads import Threads
+from bramley.providers.threads import Runner, Threads
 
 if TYPE_CHECKING:
-    from bramley.providers.scaleway_sdk import Sdk
+    from bramley.providers.scaleway_sdk import Sdk, Send
 
 T = TypeVar("T")
 
@@ -48,16 +48,28 @@ class Call:
     repeatable: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How requests are sent: in threads over HTTP, or in place into a simulated Scaleway of this process."""
+
+    runner: Runner
+    send: Send | None = None
+
+
 class Calls:
     """Runs functions of the SDK in threads; `account` is read again for each attempt, so that keys can be rotated."""
 
     def __init__(
-        self, account: Callable[[], Account], settings: Settings, rng: random.Random
+        self,
+        account: Callable[[], Account],
+        settings: Settings,
+        rng: random.Random,
+        line: Line | None = None,
     ) -> None:
         self._account = account
         self._settings = settings
         self._rng = rng
-        self._threads = Threads(settings.threads_per_zone)
+        self._line = line or Line(Threads(settings.threads_per_zone))
         self._waits: dict[str, float] = {}
 
     async def send(self, call: Call, function: Callable[[Sdk], T]) -> T:
@@ -95,21 +107,22 @@ class Calls:
     async def _attempt(self, call: Call, account: Account, function: Callable[[Sdk], T]) -> T:
         self._check_wait(call)
         limit = self._settings.attempt_deadline
+        ends_at = time.monotonic() + limit.total_seconds()
 
         def run() -> T:
-            from bramley.providers.scaleway_sdk import Sdk
+            from bramley.providers import scaleway_sdk
 
-            return _decoded(call, function, Sdk(account, ends_at))
+            send = self._line.send or scaleway_sdk.over_http
+            return _decoded(call, function, scaleway_sdk.Sdk(account, send, ends_at))
 
-        ends_at = time.monotonic() + limit.total_seconds()
         try:
-            return await self._threads.run(call.scope, run, deadline=limit, about=call.about)
+            return await self._line.runner.run(call.scope, run, deadline=limit, about=call.about)
         except errors.RateLimited as error:
-            self._waits[call.scope] = time.monotonic() + error.after.total_seconds()
+            self._waits[call.scope] = _now() + error.after.total_seconds()
             raise
 
     def _check_wait(self, call: Call) -> None:
-        wait = self._waits.get(call.scope, 0) - time.monotonic()
+        wait = self._waits.get(call.scope, 0) - _now()
         if wait > 0:
             raise errors.RateLimited(
                 f"{call.about}: Scaleway's rate limit requests a wait of {wait:.0f} s",
@@ -129,6 +142,11 @@ async def within(
         last = f"; the last attempt failed: {failures[-1]}" if failures else ""
         seconds = deadline.total_seconds()
         raise errors.TimedOut(f"{about}: no response within {seconds:g} s{last}") from None
+
+
+def _now() -> float:
+    # The loop's time, which may be virtual.
+    return asyncio.get_running_loop().time()
 
 
 def _decoded(call: Call, function: Callable[[Sdk], T], sdk: Sdk) -> T:

@@ -14,7 +14,7 @@ from bramley.api.names import machines
 from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.providers.os_families import Image
-from bramley.providers.provider import Host, HostCredentials, HostRef, HostState
+from bramley.providers.provider import Host, HostCredentials, HostRef, HostState, checked_id
 
 if TYPE_CHECKING:
     from bramley.providers.scaleway_sdk import Sdk
@@ -74,7 +74,12 @@ def all_ssh_keys(sdk: Sdk) -> list[SshKey]:
         )
 
     return [
-        SshKey(text(key.id), text(key.name), key_material(text(key.public_key)), bool(key.disabled))
+        SshKey(
+            checked_id(text(key.id)),
+            text(key.name),
+            key_material(text(key.public_key)),
+            bool(key.disabled),
+        )
         for key in _all(page, "ssh_keys")
     ]
 

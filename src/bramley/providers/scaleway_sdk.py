@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import requests
-from requests.adapters import HTTPAdapter
 from scaleway.applesilicon.v1alpha1 import ApplesiliconV1Alpha1API
 from scaleway.iam.v1alpha1 import IamV1Alpha1API
 from scaleway_core.api import API
@@ -29,13 +29,70 @@ _MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
 
 
-class _Sender(API):
-    """Sends the SDK's requests until `ends_at`, in monotonic seconds."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole response."""
 
-    def __init__(self, account: Account, ends_at: float) -> None:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+
+# Sends a request until a time in monotonic seconds: `over_http`, or into an application of this process.
+Send = Callable[[requests.PreparedRequest, float], Answer]
+
+
+def over_http(prepared: requests.PreparedRequest, ends_at: float) -> Answer:
+    """Send a request over a connection of its own; Unavailable if there is no whole response."""
+    failed = ""
+    try:
+        with requests.Session() as session:
+            return _exchanged(session, prepared, ends_at)
+    except (requests.RequestException, OSError) as error:
+        failed = type(error).__name__
+    # Not chained: the library's errors hold the request, and so the secret key.
+    raise errors.ProviderUnavailable(f"{_about(prepared)}: {failed}")
+
+
+def _exchanged(
+    session: requests.Session, prepared: requests.PreparedRequest, ends_at: float
+) -> Answer:
+    # The environment is not read: a proxy or .netrc would get or replace the credentials.
+    session.trust_env = False
+    left = _left(prepared, ends_at)
+    timeout = (min(left, _CONNECT_SECONDS), left)
+    body = bytearray()
+    # An adapter of requests does not retry by itself.
+    with session.send(prepared, timeout=timeout, allow_redirects=False, stream=True) as response:
+        for chunk in response.iter_content(_CHUNK_BYTES):
+            body += chunk
+            _left(prepared, ends_at)
+            if len(body) > _MAX_RESPONSE_BYTES:
+                raise errors.ProviderUnavailable(
+                    f"{_about(prepared)}: the response exceeds the size limit"
+                )
+    return Answer(response.status_code, response.headers, bytes(body))
+
+
+def _left(prepared: requests.PreparedRequest, ends_at: float) -> float:
+    left = ends_at - time.monotonic()
+    if left <= 0:
+        raise errors.TimedOut(f"{_about(prepared)}: the deadline has passed")
+    return left
+
+
+def _about(prepared: requests.PreparedRequest) -> str:
+    return f"{prepared.method} {prepared.path_url.partition('?')[0]}"
+
+
+class _Sender(API):
+    """Sends the SDK's requests with the credentials of an account."""
+
+    def __init__(self, account: Account, send: Send, ends_at: float) -> None:
         # No default project either: it would hide a call that lacks one.
         super().__init__(Client(api_url=account.api_url), bypass_validation=True)
         self._account = account
+        self._send = send
         self._ends_at = ends_at
 
     def _request(
@@ -43,26 +100,24 @@ class _Sender(API):
         method: str,
         path: str,
         params: Mapping[str, Any] | None = None,
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         body: Any = None,
     ) -> requests.Response:
-        about = f"{method} {path}"
-        query = {key: value for key, value in (params or {}).items() if value is not None}
         prepared = requests.Request(
             method,
             self._account.api_url + path,
-            params=query,
+            params={key: value for key, value in (params or {}).items() if value is not None},
             data=None if method in {"GET", "DELETE"} else json.dumps(body or {}),
             headers={**(headers or {}), **self._headers()},
         ).prepare()
-        failed = ""
-        try:
-            with requests.Session() as session:
-                return self._exchange(session, prepared, about)
-        except (requests.RequestException, OSError) as error:
-            failed = type(error).__name__
-        # Not chained: the library's errors hold the request, and so the secret key.
-        raise errors.ProviderUnavailable(f"{about}: {failed}")
+        answer = self._send(prepared, self._ends_at)
+        if not 200 <= answer.status < 300:
+            secret = self._account.secret_key
+            raise refusal(_about(prepared), answer.status, answer.headers, answer.body, secret)
+        response = requests.Response()
+        response.status_code = answer.status
+        response._content = answer.body  # noqa: SLF001 - what `json()` decodes
+        return response
 
     def _headers(self) -> dict[str, str]:
         return {
@@ -73,44 +128,6 @@ class _Sender(API):
             "User-Agent": f"bramley/{__version__} {self.client.user_agent}",
             "X-Auth-Token": self._account.secret_key.reveal(),
         }
-
-    def _exchange(
-        self, session: requests.Session, prepared: requests.PreparedRequest, about: str
-    ) -> requests.Response:
-        # The environment is not read: a proxy or .netrc would get or replace the credentials.
-        session.trust_env = False
-        session.mount("https://", HTTPAdapter(max_retries=0))
-        session.mount("http://", HTTPAdapter(max_retries=0))
-        left = self._left(about)
-        timeout = (min(left, _CONNECT_SECONDS), left)
-        with session.send(
-            prepared, timeout=timeout, allow_redirects=False, stream=True
-        ) as response:
-            response._content = self._body(response, about)  # noqa: SLF001 - what `json()` decodes
-        if not 200 <= response.status_code < 300:
-            raise refusal(
-                about,
-                response.status_code,
-                response.headers,
-                response.content,
-                self._account.secret_key,
-            )
-        return response
-
-    def _body(self, response: requests.Response, about: str) -> bytes:
-        body = bytearray()
-        for chunk in response.iter_content(_CHUNK_BYTES):
-            body += chunk
-            self._left(about)
-            if len(body) > _MAX_RESPONSE_BYTES:
-                raise errors.ProviderUnavailable(f"{about}: the response exceeds the size limit")
-        return bytes(body)
-
-    def _left(self, about: str) -> float:
-        left = self._ends_at - time.monotonic()
-        if left <= 0:
-            raise errors.TimedOut(f"{about}: the deadline has passed")
-        return left
 
 
 # mypy takes the SDK as untyped, because it has no marker.
@@ -125,7 +142,7 @@ class Iam(_Sender, IamV1Alpha1API):  # type: ignore[misc]
 class Sdk:
     """The calls of one attempt, which share its deadline."""
 
-    def __init__(self, account: Account, ends_at: float) -> None:
+    def __init__(self, account: Account, send: Send, ends_at: float) -> None:
         self.project_id = account.project_id
-        self.hosts = AppleSilicon(account, ends_at)
-        self.iam = Iam(account, ends_at)
+        self.hosts = AppleSilicon(account, send, ends_at)
+        self.iam = Iam(account, send, ends_at)

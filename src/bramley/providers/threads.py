@@ -11,11 +11,21 @@ import contextlib
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from bramley.base import errors
 
 T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Runs blocking functions: `Threads`, or in place where nothing blocks, as under virtual time."""
+
+    async def run(
+        self, scope: str, function: Callable[[], T], *, deadline: timedelta, about: str
+    ) -> T:
+        """Return what the function returns, or raise its error; TimedOut after the deadline."""
+        ...
 
 
 class Threads:

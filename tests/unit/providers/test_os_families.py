@@ -61,7 +61,7 @@ def test_trailing_zeros_do_not_count() -> None:
 def test_any_versions_can_be_sorted(versions: list[str]) -> None:
     keys = [version_key(each) for each in versions]
 
-    assert sorted(keys) == sorted(reversed(keys))
+    assert sorted(keys) == sorted(keys, reverse=True)[::-1]
 
 
 def test_newest_image_is_of_the_family_and_runs_on_the_type() -> None:
