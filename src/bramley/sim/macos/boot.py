@@ -37,7 +37,7 @@ def run_due_events(mac: Mac, state: dict[str, Any]) -> None:
     start(mac, state)
 
 
-def shut_down(mac: Mac, state: dict[str, Any]) -> None:
+def shut_down(mac: Mac, state: dict[str, Any], *, restarts: bool = True) -> None:
     """Shut down: end everything that only a running Mac has, until it starts again."""
     loginwindow.log_out(mac, state)
     for domain in {launchd.domain_of(target) for target in state["launchd"]["jobs"]}:
@@ -48,7 +48,8 @@ def shut_down(mac: Mac, state: dict[str, Any]) -> None:
             mac.files.remove(f"{folder}/{name}")
     if state.get("filevault_after") == "restart":
         state.update({"filevault": True, "filevault_after": ""})
-    downtime = _NEVER if state["filevault"] else state["settings"]["boot_seconds"]
+    comes_back = restarts and not state["filevault"]
+    downtime = state["settings"]["boot_seconds"] if comes_back else _NEVER
     state["boot"]["back_at"] = mac.now() + downtime
 
 

@@ -68,6 +68,17 @@ class Mac:
         fresh_install.lay_out(self, settings)
         unfinished.unlink()
 
+    def reinstall(self, settings: Settings) -> None:
+        """Erase the disk and install macOS again, as a provider does; it is up at once, with another host key."""
+        started_count = self.store.read()["boot"].get("started_count", 0)
+        (self.root / FOLDER / _UNFINISHED).touch()
+        self.install(settings)
+        with self.change() as state:
+            # Otherwise this boot would have the id of one before.
+            boot.shut_down(self, state)
+            state["boot"]["started_count"] = started_count
+            boot.start(self, state)
+
     @staticmethod
     def is_complete(root: Path) -> bool:
         """Return whether a folder contains a complete Mac."""
@@ -164,6 +175,11 @@ class Mac:
         """Restart it: it is down at once, and up after `boot_seconds`."""
         with self.change() as state:
             boot.shut_down(self, state)
+
+    def shut_down(self) -> None:
+        """Shut it down; it stays off."""
+        with self.change() as state:
+            boot.shut_down(self, state, restarts=False)
 
     def snapshot(self) -> dict[str, Any]:
         """Return its files and lasting state, to compare two Macs: without times, process ids, counters and identities."""
