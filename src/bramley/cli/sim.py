@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bramley.cli import sim_github, sim_mac
+from bramley.cli import sim_github, sim_mac, sim_scaleway
 
 HOME = Path("~/.bramley/tart")
 
@@ -66,3 +66,4 @@ def tart(
 
 app.command("mac")(sim_mac.mac)
 app.command("github")(sim_github.github)
+app.command("scaleway")(sim_scaleway.scaleway)
