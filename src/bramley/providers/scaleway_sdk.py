@@ -7,10 +7,12 @@ Import this module inside functions: it loads the SDK.
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import requests
@@ -61,6 +63,8 @@ def _exchanged(
     session.trust_env = False
     left = _left(prepared, ends_at)
     timeout = (min(left, _CONNECT_SECONDS), left)
+    if prepared.body:
+        prepared.body = _TimelyBody(prepared, ends_at)
     body = bytearray()
     # An adapter of requests does not retry by itself.
     with session.send(prepared, timeout=timeout, allow_redirects=False, stream=True) as response:
@@ -72,6 +76,22 @@ def _exchanged(
                     f"{_about(prepared)}: the response exceeds the size limit"
                 )
     return Answer(response.status_code, response.headers, bytes(body))
+
+
+class _TimelyBody(io.BytesIO):
+    """A body that is not sent after the deadline, without which the server does not process the request.
+
+    Looking the server up and connecting may take longer than the deadline, when the caller has long gone on.
+    """
+
+    def __init__(self, prepared: requests.PreparedRequest, ends_at: float) -> None:
+        super().__init__(str(prepared.body).encode())
+        self._check = partial(_left, prepared, ends_at)
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return a part of the body; TimedOut after the deadline."""
+        self._check()
+        return super().read(size)
 
 
 def _left(prepared: requests.PreparedRequest, ends_at: float) -> float:
