@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from bramley.base import errors
-from bramley.providers.provider import HostRef, checked_name, pool_name
-from bramley.providers.scaleway_records import key_material, sudo_password
+from bramley.providers.provider import HostRef, HostState, checked_name, pool_name
+from bramley.providers.scaleway_records import host, key_material, sudo_password
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,20 @@ def test_password_of_the_api_or_else_of_the_vnc_url(
     found = sudo_password(SimpleNamespace(sudo_password=password, vnc_url=vnc_url))
 
     assert (None if found is None else found.reveal()) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [("locked", HostState.FAILED), ("updating", HostState.BUSY), ("new_word", HostState.BUSY)],
+)
+def test_state_of_other_statuses(status: str, state: HostState) -> None:
+    server = SimpleNamespace(
+        id="a", name="n", type_="t", os=None, status=status, delivered=True, deletion_scheduled=None
+    )
+
+    found = host(server, "z")
+
+    assert (found.state, found.status, found.os_names) == (state, status, ())
 
 
 @pytest.mark.parametrize(
