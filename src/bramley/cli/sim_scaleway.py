@@ -114,7 +114,7 @@ def _print(served: Served) -> None:
         for each in servers[:_SHOWN_SERVERS]
     )
     others = len(servers) - _SHOWN_SERVERS
-    more = f"  and {others} more servers\n" if others > 0 else ""
+    more = f"  and {others} more\n" if others > 0 else ""
     typer.echo(
         f"Simulated Scaleway is running at {served.url}\n"
         f"  project        {settings.project_id}\n"

@@ -36,7 +36,7 @@ class Tasks:
         """Start a task."""
         if self._group is None:
             steps.close()
-            raise RuntimeError("the simulation is not running; use `async with ….running()`")
+            raise RuntimeError("the simulation is not running; enter `running()` first")
         task = self._group.create_task(steps)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
