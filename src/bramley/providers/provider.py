@@ -78,10 +78,10 @@ class HostCredentials:
 class HostProvider(Protocol):
     """Lists, claims, releases and repairs rented Macs.
 
-    Errors of all calls: Unavailable, RateLimited with its wait, NotFound, HostBusy while a transition of the host refuses the
-    request, or Refused, such as Forbidden. After Unavailable it is unknown whether a write took effect, except for HostBusy:
-    nothing was changed. Every call ends within its deadline. Calls about one zone do not wait for calls about another. No error
-    contains a credential.
+    Errors of all calls: Unavailable; its subclass HostBusy while a transition of the host refuses the request; RateLimited with
+    its wait; NotFound; Conflict if another write was faster; or Refused, such as Forbidden. After Unavailable it is unknown
+    whether a write took effect, except for HostBusy: nothing was changed. Every call ends within its deadline. Calls about one
+    zone do not wait for calls about another. No error contains a credential.
 
     Names are not exclusive: of two callers that claim one host, each may read its own name back at some moment, because a rename
     has no condition. The caller holds a Lease for the host from before `claim` until after `release`; then a host has one owner.

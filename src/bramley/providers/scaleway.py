@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ScalewayProvider:
-    """Implements `HostProvider`."""
+    """Implements `HostProvider`; `account` is called on the event loop before each request, so that keys can be rotated."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ _REFUSALS: dict[int, type[errors.BramleyError]] = {
     401: errors.Unauthorized,
     403: errors.Forbidden,
     404: errors.NotFound,
-    409: errors.AlreadyExists,
+    409: errors.Conflict,
     410: errors.NotFound,
     422: errors.BadRequest,
 }

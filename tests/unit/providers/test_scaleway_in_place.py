@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from bramley.providers.provider import HostRef, HostState
+from bramley.providers.provider import HostProvider, HostRef, HostState
 from bramley.providers.scaleway import ScalewayProvider
 from bramley.providers.selection import Wanted, claimable
 from bramley.sim.scaleway.scaleway import Settings, SimulatedScaleway
@@ -14,7 +14,7 @@ from tests import provider_peer, virtual_time
 ZONE, POOL, OS = "fr-par-1", "tuist-pool-", "Tahoe"
 
 
-async def ready(provider: ScalewayProvider, ref: HostRef) -> None:
+async def ready(provider: HostProvider, ref: HostRef) -> None:
     while (await provider.host(ref)).state is not HostState.READY:
         await asyncio.sleep(30)
 
@@ -24,7 +24,7 @@ async def test_host_is_claimed_sealed_released_and_claimed_again() -> None:
         provider_peer.NoMacs(), clock=virtual_time.clock(), settings=Settings()
     )
     account = provider_peer.account(scaleway)
-    provider = ScalewayProvider(
+    provider: HostProvider = ScalewayProvider(
         lambda: account, rng=random.Random(1), line=provider_peer.in_place(scaleway)
     )
     async with scaleway.running():
