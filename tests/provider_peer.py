@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 from bramley.base.secret import Secret
 from bramley.providers.scaleway_account import Account
-from bramley.providers.scaleway_calls import Line
+from bramley.providers.scaleway_calls import Transport
 from bramley.sim.scaleway.application import ApiRequest, respond
 from bramley.sim.scaleway.macs import Installation
 from bramley.sim.scaleway.scaleway import SECRET_KEY, SimulatedScaleway
@@ -63,9 +63,9 @@ def account(scaleway: SimulatedScaleway, url: str = "https://api.scaleway.com") 
     return Account(ACCESS_KEY, Secret(settings.secret_key), settings.project_id, url)
 
 
-def in_place(scaleway: SimulatedScaleway) -> Line:
-    """Return the line of a provider that calls this simulated Scaleway."""
-    return Line(InPlace(), lambda prepared, _ends_at: sent(scaleway, prepared))
+def in_place(scaleway: SimulatedScaleway) -> Transport:
+    """Return the transport of a provider that calls this simulated Scaleway."""
+    return Transport(InPlace(), lambda prepared, _ends_at: sent(scaleway, prepared))
 
 
 def sent(scaleway: SimulatedScaleway, prepared: requests.PreparedRequest) -> Answer:

@@ -28,7 +28,7 @@ from bramley.providers.provider import (
     pool_name,
 )
 from bramley.providers.scaleway_account import Account
-from bramley.providers.scaleway_calls import IAM, Call, Calls, Line, Settings, within
+from bramley.providers.scaleway_calls import IAM, Call, Calls, Settings, Transport, within
 
 if TYPE_CHECKING:
     from bramley.providers.scaleway_sdk import Sdk
@@ -43,12 +43,12 @@ class ScalewayProvider:
         *,
         settings: Settings | None = None,
         rng: random.Random | None = None,
-        line: Line | None = None,
+        transport: Transport | None = None,
     ) -> None:
         self._rng = rng or random.SystemRandom()
         settings = settings or Settings()
         self._deadline = settings.deadline
-        self._calls = Calls(account, settings, self._rng, line)
+        self._calls = Calls(account, settings, self._rng, transport)
         self._claims = Claims(self)
         self._keys = asyncio.Lock()
 

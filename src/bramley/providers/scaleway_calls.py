@@ -49,7 +49,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Transport:
     """How requests are sent: in threads over HTTP, or in place into a simulated Scaleway of this process."""
 
     runner: Runner
@@ -64,12 +64,12 @@ class Calls:
         account: Callable[[], Account],
         settings: Settings,
         rng: random.Random,
-        line: Line | None = None,
+        transport: Transport | None = None,
     ) -> None:
         self._account = account
         self._settings = settings
         self._rng = rng
-        self._line = line or Line(Threads(settings.threads_per_zone))
+        self._transport = transport or Transport(Threads(settings.threads_per_zone))
         self._waits: dict[str, float] = {}
 
     async def send(self, call: Call, function: Callable[[Sdk], T]) -> T:
@@ -112,11 +112,13 @@ class Calls:
         def run() -> T:
             from bramley.providers import scaleway_sdk
 
-            send = self._line.send or scaleway_sdk.over_http
+            send = self._transport.send or scaleway_sdk.over_http
             return _decoded(call, function, scaleway_sdk.Sdk(account, send, ends_at))
 
         try:
-            return await self._line.runner.run(call.scope, run, deadline=limit, about=call.about)
+            return await self._transport.runner.run(
+                call.scope, run, deadline=limit, about=call.about
+            )
         except errors.RateLimited as error:
             self._waits[call.scope] = _now() + error.after.total_seconds()
             raise

@@ -81,7 +81,7 @@ def _exchanged(
 class _TimelyBody(io.BytesIO):
     """A body that is not sent after the deadline, without which the server does not process the request.
 
-    Looking the server up and connecting may take longer than the deadline, when the caller has long gone on.
+    Looking the server up and connecting may take longer than the deadline, after which the caller may have sent another request.
     """
 
     def __init__(self, prepared: requests.PreparedRequest, ends_at: float) -> None:

@@ -16,7 +16,7 @@ from bramley.base.clock import SystemClock
 from bramley.providers.provider import Host, HostRef
 from bramley.providers.scaleway import ScalewayProvider
 from bramley.providers.scaleway_account import Account
-from bramley.providers.scaleway_calls import Line, Settings
+from bramley.providers.scaleway_calls import Settings, Transport
 from bramley.sim.scaleway.application import application
 from bramley.sim.scaleway.records import Seal, Server, Status
 from bramley.sim.scaleway.scaleway import Settings as CloudSettings
@@ -50,7 +50,7 @@ class Target:
     scaleway: SimulatedScaleway
     account: Account
     faults: Faults
-    line: Line | None = None
+    transport: Transport | None = None
     requests: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,7 +58,10 @@ class Target:
 
     def provider(self, settings: Settings = FAST, seed: int = 1) -> ScalewayProvider:
         return ScalewayProvider(
-            lambda: self.account, settings=settings, rng=random.Random(seed), line=self.line
+            lambda: self.account,
+            settings=settings,
+            rng=random.Random(seed),
+            transport=self.transport,
         )
 
     def fail(self, method: str, path: str, **fields: Any) -> None:
@@ -105,8 +108,8 @@ async def connected(name: str, cloud: CloudSettings = CLOUD) -> AsyncIterator[Ta
     faults = Faults()
     async with simulated.running():
         if name == "scaleway-in-place":
-            line = Line(provider_peer.InPlace(), _in_place(simulated, faults))
-            yield Target(simulated, provider_peer.account(simulated), faults, line)
+            transport = Transport(provider_peer.InPlace(), _in_place(simulated, faults))
+            yield Target(simulated, provider_peer.account(simulated), faults, transport)
             return
         loopback = Address("127.0.0.1", 0)
         bound = bind(loopback)

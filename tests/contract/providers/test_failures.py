@@ -215,7 +215,7 @@ async def test_rotated_key_is_used_for_the_refused_call(target: Target) -> None:
     provider = ScalewayProvider(
         lambda: accounts.pop(0) if len(accounts) > 1 else accounts[0],
         settings=FAST,
-        line=target.line,
+        transport=target.transport,
     )
 
     assert (await provider.host(ref)).ref == ref
@@ -251,7 +251,7 @@ async def test_secrets_are_in_no_error_log_or_representation(
     await target.provider().release(ref, "m1", pool_prefix=POOL, os=OS)
     await target.provider().ensure_ssh_key("fleet", ONE_KEY)
 
-    assert target.line or any("urllib3" in record.name for record in caplog.records)
+    assert target.transport or any("urllib3" in record.name for record in caplog.records)
     for text in (*texts, caplog.text):
         assert KEY not in text
         assert password not in text

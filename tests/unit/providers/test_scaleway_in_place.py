@@ -25,7 +25,7 @@ async def test_host_is_claimed_sealed_released_and_claimed_again() -> None:
     )
     account = provider_peer.account(scaleway)
     provider: HostProvider = ScalewayProvider(
-        lambda: account, rng=random.Random(1), line=provider_peer.in_place(scaleway)
+        lambda: account, rng=random.Random(1), transport=provider_peer.in_place(scaleway)
     )
     async with scaleway.running():
         await scaleway.add_servers([f"{POOL}1"])
