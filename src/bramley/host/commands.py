@@ -22,9 +22,11 @@ class Run:
     """Run one program to its end; any exit code outside `accepted_codes` is a failure.
 
     `as_root` uses sudo, with `sudo_password` sent first on stdin, or without a password. With a `prompt`, the program runs on a
-    terminal without echo and receives `stdin` as one line (the newline is added) once it has printed that prompt. `refusal` is the
-    error message if a failure is permanent, so that a retry would not help. With `ignore_failure` the run continues after a failure,
-    because the step decides from its facts; the output is added to the step's error, if there is one.
+    terminal without echo and receives `stdin` as one line (the newline is added) once it has printed that prompt. With a
+    `stdin_variable`, the program gets `stdin`, without final newlines, in this environment variable instead; on the Mac only the
+    program's user and root can read it. `refusal` is the error message if a failure is permanent, so that a retry would not help. With
+    `ignore_failure` the run continues after a failure, because the step decides from its facts; the output is added to the step's
+    error, if there is one.
     """
 
     argv: tuple[str, ...]
@@ -33,6 +35,7 @@ class Run:
     sudo_password: Secret | None = None
     stdin: bytes | Secret = b""
     prompt: str = ""
+    stdin_variable: str = ""
     accepted_codes: tuple[int, ...] = (0,)
     refusal: str = ""
     ignore_failure: bool = False

@@ -10,6 +10,7 @@ import pytest
 from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.host.commands import Folder, Reboot, Run, RunProbe, Stat, Wait
+from bramley.host.connection import Batch
 from bramley.host.facts import RunResult
 from tests.contract.connection.targets import (
     OPENERS,
@@ -41,6 +42,24 @@ async def test_exit_code_is_accepted_or_reported(target: str, tmp_path: Path) ->
         assert facts.result(RunProbe(("false",))) == RunResult(1)
         assert facts.result(missing).code == 127
         assert facts.result(RunProbe(("true",), as_root=True)) == RunResult(0)
+
+
+@every_target
+@pytest.mark.parametrize("after_root", [False, True], ids=["alone", "in a batch of root's"])
+async def test_input_in_a_variable(target: str, *, after_root: bool, tmp_path: Path) -> None:
+    """It is in the environment of the program itself, also behind sudo, which clears the environment."""
+    async with ready(target, tmp_path) as stage:
+        given = Run(
+            argv=("printenv", "CANARY_TOKEN"),
+            purpose="try",
+            stdin=Secret("it's $(a) canary"),
+            stdin_variable="CANARY_TOKEN",
+        )
+        before = [Run(argv=("true",), purpose="try", as_root=True)] if after_root else []
+        await stage.mac.execute_all(Batch(commands=[*before, given]))
+
+        with pytest.raises(errors.CommandFailed, match="failed with code 1"):
+            await stage.mac.execute(Run(argv=given.argv, purpose="try"))
 
 
 @every_target

@@ -5,6 +5,7 @@ Secrets are never part of a script: they are sent as input once the script runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,7 +31,10 @@ from bramley.host.rendering.script import (
 )
 
 Rendered = Run | Write | Stream | Folder | Link | Rename | Remove | Seal
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 NO_INPUT = SecretBytes(b"")
+# Passes its input on in a variable, whose name is its own: `export` is a builtin, so the value is not in the process table.
+_WITH_VARIABLE = 'export "$0=$(cat)"; exec "$@" </dev/null'
 _REPORT = 'code=$?\n[ "$code" -eq 0 ] || check_claim\nquit "$code"\n'
 # The functions of scripts that read input and end with the connection.
 WITH_INPUT = ("fail", "read_input", "process_timeout")
@@ -103,11 +107,22 @@ def _path_parts(command: Folder | Link | Rename | Remove | Seal) -> ScriptParts:
 
 
 def _run(command: Run) -> ScriptParts:
-    program = (remote_seconds(command.timeout), *checked_program(command.argv))
+    program = (remote_seconds(command.timeout), *_program(command))
     if command.prompt:
         return _parts("run_on_terminal", ("process_timeout",), program)
     stdin = content_of(command.stdin)
     return _parts("run_program", WITH_INPUT, program, encode(stdin) if stdin else NO_INPUT)
+
+
+def _program(command: Run) -> tuple[str, ...]:
+    program = checked_program(command.argv)
+    if not command.stdin_variable:
+        return program
+    if command.prompt or not _VARIABLE.fullmatch(command.stdin_variable):
+        raise BadConfiguration(
+            f"{command.purpose}: a program with a prompt, or an invalid name, cannot get its input in a variable"
+        )
+    return ("/bin/sh", "-c", _WITH_VARIABLE, command.stdin_variable, *program)
 
 
 def _write(command: Write) -> ScriptParts:

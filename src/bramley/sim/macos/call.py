@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bramley.sim.macos import users
@@ -21,6 +21,8 @@ class Call:
     user: str
     stdin: bytes = b""
     on_terminal: bool = False
+    # Only the variables that a program of the model reads.
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     @property
     def is_root(self) -> bool:

@@ -47,7 +47,13 @@ def run(mac: Mac, user: str, command: commands.Run) -> None:
     if command.as_root:
         become_root(mac, user, command.sudo_password)
         user = "root"
-    call = Call(command.argv, user, stdin, on_terminal=bool(command.prompt))
+    environment = {}
+    if command.stdin_variable:
+        environment = {command.stdin_variable: stdin.decode().rstrip("\n")}
+        stdin = b""
+    call = Call(
+        command.argv, user, stdin, on_terminal=bool(command.prompt), environment=environment
+    )
     _accept(mac.run(call), command.accepted_codes)
 
 

@@ -85,7 +85,13 @@ class ShimServer:
         return Result(result.code, out, result.err.removeprefix(dscl.PROMPT))
 
     def _run(self, shim_call: ShimCall, user: str, stdin: bytes) -> Result:
-        call = Call(_absolute(shim_call), user, stdin, on_terminal=shim_call.on_terminal)
+        call = Call(
+            _absolute(shim_call),
+            user,
+            stdin,
+            on_terminal=shim_call.on_terminal,
+            environment=shim_call.environment,
+        )
         try:
             result = self._program(shim_call.argv[0])(self.mac, call)
         except OSError as error:

@@ -148,7 +148,8 @@ def _run(command: Run) -> str:
     password = f" password[{_text(command.sudo_password)}]" if command.sudo_password else ""
     prompt = f" at[{command.prompt}]" if command.prompt else ""
     stdin = f" stdin[{_text(command.stdin)}]" if command.stdin else ""
-    return sudo + " ".join(command.argv) + password + prompt + stdin
+    variable = f" in[{command.stdin_variable}]" if command.stdin_variable else ""
+    return sudo + " ".join(command.argv) + password + prompt + stdin + variable
 
 
 def _text(value: bytes | Secret) -> str:

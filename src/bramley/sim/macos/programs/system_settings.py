@@ -121,10 +121,10 @@ def dscacheutil(mac: Mac, call: Call) -> Result:
 
 
 def printenv(mac: Mac, call: Call) -> Result:
-    """Print one variable of the state's `environment`."""
+    """Print one variable of the call's environment, or of the state's `environment`."""
     if len(call.argv) != 2:
         return not_modelled(call)
-    value = mac.state.get("environment", {}).get(call.argv[1])
+    value = {**mac.state.get("environment", {}), **call.environment}.get(call.argv[1])
     return Result(1) if value is None else Result(out=f"{value}\n")
 
 
