@@ -86,6 +86,14 @@ TART_BUNDLE_BEFORE = "/usr/local/lib/tart.app.before"
 
 # Builders.
 ACTIONS_RUNNER = "/opt/actions-runner"
+# The registration without its secrets: organisation, name, labels and group, and whose session the runner is loaded into.
+ACTIONS_RUNNER_NOTE = "/var/db/tart-kubelet/actions-runner.json"
+# config.sh reads the value of its option --token from here.
+ACTIONS_RUNNER_TOKEN_VARIABLE = "ACTIONS_RUNNER_INPUT_TOKEN"  # noqa: S105 - the name of a variable
+XCODE = "/Applications/Xcode.app/Contents/Developer"
+HOMEBREW = "/opt/homebrew/bin/brew"
+HOMEBREW_INSTALLER_URL = "https://raw.githubusercontent.com/Homebrew/install/HEAD/install.sh"
+HOMEBREW_INSTALLER = "/var/db/tart-kubelet/homebrew-install.sh"
 BUILD_CACHE = "/opt/tuist-build-cache"
 BUILD_CACHE_VARIABLE = "TUIST_MIX_BUILD_ROOT"
 ZSHENV = "/etc/zshenv"
@@ -127,6 +135,11 @@ def sudoers(user: str) -> str:
 def home(user: str) -> str:
     """Return the home folder of a user."""
     return f"/Users/{user}"
+
+
+def launch_agents(user: str) -> str:
+    """Return the folder of the launchd agents of a user, which are loaded into the user's sessions."""
+    return f"{home(user)}/Library/LaunchAgents"
 
 
 def agent_release(version: str) -> str:

@@ -10,6 +10,7 @@ import uuid
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from bramley.api.names import host
 from bramley.sim.macos import boot, launchd
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ FOLDERS = (
     "/private/etc/ssh", "/private/etc/sudoers.d", "/private/var/db", "/private/var/log", "/private/var/root", "/private/var/run",
     "/usr/local",
 )  # fmt: skip
+# Relative to the developer folder of Xcode.
+XCODE_TOOLS = "Toolchains/XcodeDefault.xctoolchain/usr/bin"
 _LOGINWINDOW_APP = "/System/Library/CoreServices/loginwindow.app"
 _PF_CONF = """\
 # The main ruleset; components enable pf with -E and load their anchors below com.apple.
@@ -81,6 +84,8 @@ class Settings:
     disk_bytes: int = 460 * _GIB
     free_bytes: int = 380 * _GIB
     filevault: bool = False
+    # Whether the image includes Xcode, neither selected nor with an accepted licence.
+    xcode: bool = False
     # When FileVault is turned on: at the next "restart", or at a "login" of a user who agrees.
     filevault_after: str = ""
     # Without a display a boot does not log the user in: loginwindow has to be restarted.
@@ -108,6 +113,9 @@ def lay_out(mac: Mac, settings: Settings) -> None:
     for name in ("etc", "tmp", "var"):
         mac.files.link(f"/{name}", f"private/{name}")
     _lay_out_home(mac, settings)
+    if settings.xcode:
+        mac.files.make_folder(f"{host.XCODE}/{XCODE_TOOLS}")
+        mac.files.write(f"{host.XCODE}/{XCODE_TOOLS}/swift", b"", mode=0o755)
     for path, text, mode in _files(settings):
         mac.files.write(path, text.encode(), mode=mode)
     with mac.change() as state:

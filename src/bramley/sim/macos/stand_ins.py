@@ -62,6 +62,15 @@ def node_exporter(version: str) -> bytes:
     return daemon("node_exporter", version)
 
 
+def actions_runner(version: str) -> bytes:
+    """Return an archive with the programs of a GitHub Actions runner."""
+    files = {
+        "config.sh": program("config.sh", version),
+        "bin/runsvc.sh": daemon("runsvc.sh", version),
+    }
+    return archive(files, executable=tuple(files))
+
+
 def archive(files: Mapping[str, bytes], *, executable: tuple[str, ...] = ()) -> bytes:
     """Return a compressed archive of these files and their folders; the same files make the same bytes."""
     packed = io.BytesIO()

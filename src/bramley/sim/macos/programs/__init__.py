@@ -20,7 +20,8 @@ def find(name: str) -> Program | None:
     module = PROGRAMS.get(name) or ORDINARY.get(name)
     if module is None:
         return None
-    program: Program = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    function = name.replace("-", "_").replace(".", "_")
+    program: Program = getattr(importlib.import_module(f"{__name__}.{module}"), function)
     return program
 
 
@@ -28,11 +29,13 @@ def _by_name(modules: Mapping[str, str]) -> dict[str, str]:
     return {name: module for module, names in modules.items() for name in names.split()}
 
 
-# By module; a program and its function have the same name.
+# By module; a program and its function have the same name, with underscores for - and dots.
 PROGRAMS = _by_name(
     {
+        "actions_runner": "config.sh",
         "defaults": "defaults",
         "dscl": "dscl",
+        "homebrew": "brew",
         "launchctl": "launchctl",
         "newsyslog": "newsyslog",
         "pfctl": "pfctl",
@@ -44,14 +47,16 @@ PROGRAMS = _by_name(
         "tailscale": "tailscale tailscaled",
         "third_party": "node_exporter",
         "unix_tools": "killall",
+        "xcode": "xcode-select xcodebuild xcrun",
     }
 )
 ORDINARY = _by_name(
     {
         # A Mac behind SSH has the machine's curl, and the simulated tart in its bundle.
         "curl": "curl",
+        "homebrew": "bash",
         "third_party": "tart",
         "system_settings": "printenv",
-        "unix_tools": "cat chmod chown cmp false id ls pgrep tail tar true whoami",
+        "unix_tools": "cat chmod chown cmp false id install ls pgrep tail tar true whoami",
     }
 )

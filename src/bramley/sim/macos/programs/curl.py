@@ -1,4 +1,4 @@
-"""curl of a Mac in process: reaches what listens on the Mac itself and nothing else, since there is no network.
+"""curl of a Mac in process: reaches what listens on the Mac itself, since there is no network, and has one download.
 
 The agent and node_exporter respond while launchd has a process for their jobs.
 """
@@ -13,11 +13,13 @@ from urllib.parse import urlsplit
 from bramley.api.names import flags, host
 from bramley.api.names import launchd as jobs
 from bramley.sim.macos import launchd
-from bramley.sim.macos.call import Call, Result, not_modelled
+from bramley.sim.macos.call import Call, Result, may_replace, not_modelled
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.programs import tailscale
+from bramley.sim.macos.programs import homebrew, tailscale
 
-_LETTERS = "fsSkm:o:w:"
+_LETTERS = "fsSkLm:o:w:"
+# What a Mac may download: the installer that the model's bash can run.
+_DOWNLOADS = {host.HOMEBREW_INSTALLER_URL: homebrew.INSTALLER}
 _LONG = ("fail", "silent", "show-error", "insecure", "max-time=", "connect-timeout=", "output=", "write-out=")  # fmt: skip
 _NO_HOST, _NO_CONNECTION, _REFUSED = 6, 7, 22
 _OWN = {"127.0.0.1", "localhost", "[::1]", "0.0.0.0"}
@@ -31,6 +33,9 @@ def curl(mac: Mac, call: Call) -> Result:
         return not_modelled(call, str(error))
     options = {name.lstrip("-"): value for name, value in parsed}
     output = options.get("o") or options.get("output", "/dev/null")
+    if len(urls) == 1 and urls[0] in _DOWNLOADS and may_replace(mac, call, output):
+        mac.files.write(output, _DOWNLOADS[urls[0]])
+        return Result()
     if len(urls) != 1 or output != "/dev/null":
         return not_modelled(call)
     return _get(mac, urls[0], options)

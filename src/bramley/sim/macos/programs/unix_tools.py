@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bramley.sim.macos import launchd, loginwindow, users
-from bramley.sim.macos.call import Call, Exit, Result, not_modelled, read_file
+from bramley.sim.macos.call import Call, Exit, Result, may_replace, not_modelled, read_file
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
@@ -150,6 +150,20 @@ def _change(mac: Mac, call: Call, act: Callable[[str, str], None]) -> Result:
 
 def _owns(mac: Mac, call: Call, path: str) -> bool:
     return mac.files.owner(path).partition(":")[0] == call.user
+
+
+def install(mac: Mac, call: Call) -> Result:
+    """Copy one file with a mode, as -m MODE SOURCE TARGET; the copy belongs to the caller."""
+    match call.argv[1:]:
+        case ["-m", mode, source, target] if mode.isdigit() and not mac.files.is_folder(target):
+            content = _read(mac, call, source)
+        case _:
+            return not_modelled(call)
+    if not may_replace(mac, call, target):
+        return Result(71, err=f"install: {target}: Permission denied\n")
+    owner = f"{call.user}:{users.groups_of(mac.state, call.user)[0]}"
+    mac.files.write(target, content, mode=int(mode, 8), owner=owner)
+    return Result()
 
 
 def killall(mac: Mac, call: Call) -> Result:

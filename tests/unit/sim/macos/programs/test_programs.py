@@ -70,7 +70,8 @@ def put(mac: Mac, path: str, content: str) -> None:
 
 def call_of(expected: dict[str, Any]) -> Call:
     words = expected["run"].split() if isinstance(expected["run"], str) else expected["run"]
-    return Call(tuple(words), expected.get("as", "root"), expected.get("stdin", "").encode())
+    stdin, environment = expected.get("stdin", "").encode(), expected.get("environment", {})
+    return Call(tuple(words), expected.get("as", "root"), stdin, environment=environment)
 
 
 def difference(expected: dict[str, Any], result: Result) -> str:
