@@ -24,6 +24,7 @@ OTHERS_FLAGS = {
         "--server-side",
         "--request-timeout",
     },
+    "brew": {"--pinned", "--versions"},
     "pytest": {"--dist", "--randomly-seed"},
     "log": {"--last", "--predicate"},
     "pip": {"--require-hashes"},

@@ -22,7 +22,7 @@ from bramley.host import agent_archive, grammar
 from bramley.host.agent_archive import Kind, Manifest
 from bramley.host.agent_daemon import AgentJob
 from bramley.host.artifacts import Artifact, ArtifactStore
-from bramley.host.spec import AllowedNetwork, Egress, MacSpec, Tailnet
+from bramley.host.spec import AllowedNetwork, Builder, Egress, MacSpec, Tailnet
 from bramley.host.steps.registry_credentials import RegistryCredentials
 
 _REFERENCE = "docs/reference/host-config.md"
@@ -39,6 +39,10 @@ _NAMES = {
     "private_network": "egress.privateNetwork",
     "cluster_dns": "egress.clusterDns",
     "allow": "egress.allow",
+    "is_builder": "builder",
+    "organisation": "ghActionsRunner.org",
+    "runner_labels": "ghActionsRunner.labels",
+    "group": "ghActionsRunner.group",
     "vm_boot_timeout_seconds": "vmBootTimeoutSeconds",
     "node_ip": "nodeIp",
     "kubelet_bind_address": "listen.kubelet",
@@ -110,6 +114,16 @@ class Listen(_Part, frozen=True):
     health: str = ""
 
 
+class ActionsRunnerTable(_Part, frozen=True):
+    """The GitHub Actions runner of a builder; the registration token is in a separate file, read when it is needed."""
+
+    org: str
+    archive: File
+    labels: tuple[str, ...] = tuple(machines.DEFAULT_RUNNER_LABELS.split(","))
+    group: str = ""
+    token_file: str = ""
+
+
 class HostConfig(_Part, frozen=True):
     """The whole file."""
 
@@ -132,6 +146,7 @@ class HostConfig(_Part, frozen=True):
     egress: EgressTable = EgressTable()
     artifacts: Artifacts = Artifacts()
     tailnet: TailnetTable | None = None
+    gh_actions_runner: ActionsRunnerTable | None = None
 
 
 @contextmanager
@@ -183,6 +198,7 @@ async def spec(config: HostConfig, folder: Path, store: ArtifactStore, **values:
         agent=await _archive(Kind.CODE, files.agent, folder, store),
         node_exporter=await _artifact(_PROGRAM, files.node_exporter, folder, store),
         tailnet=tailnet,
+        builder=await _builder(config.gh_actions_runner, folder, store),
         **values,
     )
 
@@ -244,6 +260,31 @@ def _registry_credentials(config: HostConfig, folder: Path) -> Secret | None:
     return content
 
 
+async def _builder(
+    table: ActionsRunnerTable | None, folder: Path, store: ArtifactStore
+) -> Builder | None:
+    if table is None:
+        return None
+    field, file = "ghActionsRunner.archive", table.archive
+    if not file.sha256:
+        raise BadConfiguration(
+            f"{field}.sha256 is missing; GitHub publishes it with each release of the runner"
+        )
+
+    async def token() -> Secret:
+        # Read when the runner is registered: the token is valid for an hour, and a registered runner needs none.
+        path = folder / table.token_file
+        return config_files.secret(path, field="ghActionsRunner.tokenFile")
+
+    return Builder(
+        organisation=table.org,
+        labels=table.labels,
+        group=table.group,
+        archive=await _load_artifact(field, "actions-runner", file, folder, store),
+        token=token if table.token_file else None,
+    )
+
+
 def _require_pair(files: Artifacts, folder: Path) -> None:
     """Refuse two archives that were not built for each other, before anything is sent."""
     if files.agent and files.interpreter:
@@ -278,7 +319,13 @@ async def _artifact(
 ) -> Artifact | None:
     if file is None:
         return None
-    field, path = f"artifacts.{_FIELDS.get(name, name)}", folder / file.file
+    return await _load_artifact(f"artifacts.{_FIELDS.get(name, name)}", name, file, folder, store)
+
+
+async def _load_artifact(
+    field: str, name: str, file: File, folder: Path, store: ArtifactStore
+) -> Artifact:
+    path = folder / file.file
     grammar.require("the file", grammar.VERSION.check(f"{field}.version", file.version))
     with config_files.file_errors(field, path):
         _require_content(field, path, is_archive=name != _PROGRAM)

@@ -78,8 +78,13 @@ class ArchiveInstall:
         if facts.stat(Stat(destination, digest=True)) or facts.stat(Stat(self.damaged)):
             yield remove_unneeded(self.damaged)
 
-    def unpack(self, facts: Facts, *, version_command: tuple[str, ...]) -> Iterator[Command]:
-        """Yield the commands that unpack it and run `version_command`, whose first word is a program's path in the archive."""
+    def unpack(
+        self, facts: Facts, *, version_command: tuple[str, ...], owner: str = ROOT
+    ) -> Iterator[Command]:
+        """Yield the commands that unpack it and run `version_command`, whose first word is a program's path in the archive.
+
+        With another owner all of it belongs to that one, for programs that write to their own folder.
+        """
         name = f"{self.artifact.name} {self.artifact.version}"
         yield from ensure_exists(facts, self.folder)
         if facts.stat(Stat(self.incoming, digest=True)):
@@ -95,6 +100,12 @@ class ArchiveInstall:
             as_root=True,
             timeout=_UNPACK_TIMEOUT,
         )
+        if owner != ROOT:
+            yield Run(
+                argv=("chown", "-R", owner, self.incoming),
+                purpose=f"change the owner of {name}",
+                as_root=True,
+            )
         yield Run(
             argv=(f"{self.incoming}/{version_command[0]}", *version_command[1:]),
             purpose=f"check that {name} runs",

@@ -43,6 +43,8 @@ class Part(StrEnum):
     INTERPRETER = "interpreter"
     AGENT = "agent"
     AGENT_JOB = "launchd-plist"
+    BUILD_ENVIRONMENT = "build-environment"
+    ACTIONS_RUNNER = "actions-runner"
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,26 @@ PATH = Grammar(
 PROVIDER_ID = Grammar(
     re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._~/-]+"), 256, "a provider's id: scheme://zone/id"
 )
+ORGANISATION = Grammar(
+    re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"),
+    39,
+    "the name of a GitHub organisation: letters, digits and -",
+)
+# The name of its Node; GitHub's limit is shorter than that of Kubernetes.
+RUNNER_NAME = Grammar(
+    re.compile(_DNS_NAME), 64, "the name of a runner: lower-case letters, digits, - and ."
+)
+# A comma would separate labels.
+RUNNER_LABEL = Grammar(
+    re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*"),
+    256,
+    "the label of a runner: letters, digits, -, _ and ., not - first",
+)
+RUNNER_GROUP = Grammar(
+    re.compile(r"[A-Za-z0-9._](?:[A-Za-z0-9 ._-]*[A-Za-z0-9._-])?"),
+    64,
+    "the name of a runner group: letters, digits, spaces and . _ -, not - first",
+)
 
 _HOST_NAME = re.compile(_DNS_NAME, re.IGNORECASE | re.ASCII)
 _PORT = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)

@@ -32,7 +32,7 @@ CHECK = ("plutil", "-lint", "{}")
 NO_SERVICE = 113
 MODE = 0o644
 # launchctl: no such process, operation in progress, no such service.
-_UNLOADED_CODES = (0, 3, 36, NO_SERVICE)
+UNLOADED_CODES = (0, 3, 36, NO_SERVICE)
 _PID = re.compile(r"^\s*pid = ([0-9]+)$", re.MULTILINE | re.ASCII)
 
 
@@ -117,7 +117,7 @@ def unload(label: str) -> Iterator[Command]:
         argv=("launchctl", "bootout", launchd.in_system(label)),
         purpose=f"unload the job {label}",
         as_root=True,
-        accepted_codes=_UNLOADED_CODES,
+        accepted_codes=UNLOADED_CODES,
     )
     yield Wait(
         probe=job_probe(label),

@@ -8,18 +8,19 @@ other removals need it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 from bramley.api.names import host, launchd
-from bramley.base.errors import UnsupportedHost
-from bramley.host import loginwindow, shared_probes
-from bramley.host.commands import Command, Probe, ReadFile, Remove, Run, RunProbe, Stat, Write
+from bramley.host import actions_runner_job, loginwindow, shared_probes
+from bramley.host.commands import Command, ReadFile, Remove, Run, RunProbe, Stat, Write
 from bramley.host.drift import Part
 from bramley.host.facts import LINK, Facts
 from bramley.host.launch_daemon import LaunchDaemon, unload
+from bramley.host.removal_step import RemovalStep
 from bramley.host.step import Step
 from bramley.host.steps import (
+    build_environment,
     dhcp_leases,
     firewall,
     log_rotation,
@@ -30,7 +31,6 @@ from bramley.host.steps import (
     tart,
 )
 
-Commands = Callable[[Facts], Iterator[Command]]
 _AGENT = LaunchDaemon(launchd.AGENT, b"")
 _PACKET_FILTER = LaunchDaemon(launchd.PACKET_FILTER, firewall.boot_job())
 _BINARY = Stat(host.AGENT_BINARY)
@@ -58,42 +58,11 @@ _WRAPPER = ReadFile(host.TART_BINARY, max_bytes=len(tart.WRAPPER) + 1)
 _BUNDLES = (host.TART_BUNDLE, host.TART_BUNDLE_BEFORE)
 
 
-@dataclass(frozen=True, slots=True)
-class RemovalStep:
-    """Remove one part."""
-
-    name: str
-    title: str
-    probe_list: tuple[Probe, ...]
-    commands: Commands
-    refusal: Callable[[Facts], str] = lambda _: ""
-    follow_up: Callable[[Facts], Sequence[Probe]] = lambda _: ()
-
-    def desired(self) -> None:
-        """Return None: a removal has no stamp."""
-
-    def probes(self) -> list[Probe]:
-        """Probe what would be removed."""
-        return list(self.probe_list)
-
-    def follow_up_probes(self, facts: Facts) -> Sequence[Probe]:
-        """Return the probes that depend on the first results."""
-        return self.follow_up(facts)
-
-    def check_supported(self, facts: Facts) -> None:
-        """Refuse a removal that would interrupt work."""
-        if reason := self.refusal(facts):
-            raise UnsupportedHost(reason)
-
-    def plan(self, facts: Facts) -> Iterator[Command]:
-        """Remove what exists."""
-        yield from self.commands(facts)
-
-
 def steps(user: str, *, keep_tart: bool = True) -> list[Step]:
     """Return the steps that remove all of Bramley from a Mac with this user."""
     return [
-        # First: until it is unloaded, the agent could start VMs.
+        # First: until they are unloaded, the runner and the agent could start VMs.
+        _actions_runner(),
         _job(),
         _agent(),
         _kubeconfig(),
@@ -103,6 +72,7 @@ def steps(user: str, *, keep_tart: bool = True) -> list[Step]:
         _tailscale(),
         _dhcp_leases(),
         _firewall(),
+        _build_environment(),
         *([] if keep_tart else [_tart()]),
         _stamps(),
         _auto_login(user),
@@ -118,6 +88,8 @@ def of_part(part: Part) -> Step | None:
         Part.NODE_EXPORTER: _node_exporter,
         Part.LOG_ROTATION: _log_rotation,
         Part.REGISTRY_CREDENTIALS: _registry_credentials,
+        Part.BUILD_ENVIRONMENT: _build_environment,
+        Part.ACTIONS_RUNNER: _actions_runner,
     }
     return factories[part]() if part in factories else None
 
@@ -140,6 +112,27 @@ def _only_when_idle(step: RemovalStep) -> RemovalStep:
         probe_list=(*step.probe_list, shared_probes.RUNNING_VMS),
         commands=commands,
         refusal=refusal,
+    )
+
+
+def _actions_runner() -> RemovalStep:
+    return RemovalStep(
+        "actions-runner",
+        "the GitHub Actions runner",
+        (actions_runner_job.NOTE, actions_runner_job.WORKER, actions_runner_job.FOLDER),
+        actions_runner_job.remove,
+        actions_runner_job.refusal,
+        actions_runner_job.removal_probes,
+    )
+
+
+def _build_environment() -> RemovalStep:
+    return RemovalStep(
+        "build-environment",
+        "the environment of builds",
+        build_environment.PROBES,
+        build_environment.remove,
+        build_environment.file_problem,
     )
 
 

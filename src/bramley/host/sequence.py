@@ -16,11 +16,14 @@ from bramley.host import drift, removal
 from bramley.host.commands import Command, Probe
 from bramley.host.drift import Part
 from bramley.host.facts import Facts
-from bramley.host.spec import MacSpec
-from bramley.host.step import Step
+from bramley.host.spec import Builder, MacSpec
+from bramley.host.step import FollowUpProbes, Step
+from bramley.host.steps.actions_runner import ActionsRunner
 from bramley.host.steps.agent import Agent
 from bramley.host.steps.agent_job import Job
 from bramley.host.steps.auto_login import AutoLogin
+from bramley.host.steps.build_environment import BuildEnvironment
+from bramley.host.steps.builder_tools import BuilderTools
 from bramley.host.steps.client_authority import ClientAuthority
 from bramley.host.steps.dhcp_leases import DhcpLeases
 from bramley.host.steps.firewall import Firewall
@@ -40,6 +43,7 @@ from bramley.host.steps.tailscale import Tailscale
 from bramley.host.steps.tart import Tart
 from bramley.host.steps.updates import Updates
 from bramley.host.steps.verification import Verification
+from bramley.host.steps.xcode import Xcode
 
 # The names of all steps, in order.
 NAMES = (
@@ -64,6 +68,10 @@ NAMES = (
     Interpreter.name,
     Agent.name,
     Job.name,
+    Xcode.name,
+    BuilderTools.name,
+    BuildEnvironment.name,
+    ActionsRunner.name,
     Verification.name,
 )
 # The files that only these steps write, and that flags of the agent name.
@@ -123,7 +131,19 @@ def _agent_steps(spec: MacSpec) -> Iterator[Step]:
         yield Agent(spec.agent, spec.interpreter.version if spec.interpreter else "")
         # After all files that the agent is started with: the steps before only note that a restart is due.
         yield Job(spec.agent_job)
+    if spec.builder:
+        # After the agent's job: an agent without the flag of builders deletes the VMs of the first bake.
+        yield from _builder_steps(spec.builder, spec)
+    if spec.agent:
         yield Verification(spec.agent_job)
+
+
+def _builder_steps(builder: Builder, spec: MacSpec) -> Iterator[Step]:
+    # Before Homebrew, which uses git of Xcode.
+    yield Xcode()
+    yield BuilderTools()
+    yield BuildEnvironment(spec.user)
+    yield ActionsRunner(builder, spec.job.node_name, spec.user)
 
 
 def _is_on_tailnet(spec: MacSpec) -> bool:
@@ -150,6 +170,11 @@ class RetiredPartRemoval(Step):
     def probes(self) -> list[Probe]:
         """Probe what would be removed, and the stamps."""
         return [drift.STAMPS_FILE, *self.removal_step.probes()]
+
+    def follow_up_probes(self, facts: Facts) -> Sequence[Probe]:
+        """Return the probes that depend on the first results."""
+        step = self.removal_step
+        return step.follow_up_probes(facts) if isinstance(step, FollowUpProbes) else ()
 
     def check_supported(self, facts: Facts) -> None:
         """Refuse a removal that would interrupt work."""

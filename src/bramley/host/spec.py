@@ -6,7 +6,7 @@ the stamps, so neither a secret nor a name makes a Mac drift.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from bramley.api.names import host
@@ -20,6 +20,9 @@ PROTOCOLS = ("tcp", "udp")
 # pf has one rule for each port of each network; their list must fit into the probe of the rules in force.
 MAX_ALLOWED_NETWORKS = 64
 MAX_PORTS = 16
+MAX_RUNNER_LABELS = 32
+# Returns a registration token of GitHub, which is valid for an hour; called only if a runner must be registered, directly before.
+TokenSource = Callable[[], Awaitable[Secret]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,33 @@ class Egress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Builder:
+    """What makes a Mac a builder: a GitHub Actions runner on the Mac itself, which bakes images in VMs that belong to no Pod."""
+
+    organisation: str
+    labels: tuple[str, ...]
+    # The archive of the runner, installed once: a runner updates itself.
+    archive: Artifact
+    # The runner group; empty: that of the organisation's default.
+    group: str = ""
+    # None: a registered runner stays, and one that must be registered is refused.
+    token: TokenSource | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        grammar.require(
+            "the actions runner",
+            grammar.ORGANISATION.check("organisation", self.organisation),
+            *(
+                grammar.RUNNER_LABEL.check(f"runner_labels[{index}]", label)
+                for index, label in enumerate(self.labels[:MAX_RUNNER_LABELS])
+            ),
+            grammar.max_length("runner_labels", self.labels, MAX_RUNNER_LABELS),
+            () if self.labels else [grammar.cause("runner_labels", "[]", "must have an entry")],
+            grammar.RUNNER_GROUP.check("group", self.group) if self.group else (),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MacSpec:
     """The desired state of one Mac; parts that are None are not managed, or removed if they were installed by us."""
 
@@ -100,6 +130,17 @@ class MacSpec:
     node_exporter: Artifact | None = None
     # Tart is installed once; it is replaced only on request, on an idle Mac.
     replace_tart: bool = False
+    builder: Builder | None = None
+
+    def __post_init__(self) -> None:
+        if self.builder is None:
+            return
+        rule = "must be true or left out on a Mac with an actions runner"
+        grammar.require(
+            "the builder",
+            [grammar.cause("is_builder", "false", rule)] if self.job.is_builder is False else (),
+            grammar.RUNNER_NAME.check("node_name", self.job.node_name),
+        )
 
     @property
     def agent_job(self) -> AgentJob:
@@ -108,6 +149,8 @@ class MacSpec:
         credentials = host.REGISTRY_CREDENTIALS if self.registry_credentials else ""
         return replace(
             self.job,
+            # For the first start and for every update: the garbage collector would delete VMs of a bake.
+            is_builder=True if self.builder else self.job.is_builder,
             client_ca_file=authority or self.job.client_ca_file,
             registry_credentials_file=credentials or self.job.registry_credentials_file,
         )

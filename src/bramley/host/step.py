@@ -96,3 +96,12 @@ class SkippableStep(Protocol):
     def is_skippable(self, facts: Facts) -> bool:
         """Return whether the other steps run without this one; the run still fails at the end, with the reason."""
         ...
+
+
+@runtime_checkable
+class SecretStep(Protocol):
+    """A step with a secret that is created only if its plan needs it, because it is short-lived."""
+
+    async def with_secret(self, facts: Facts) -> Step:
+        """Return the step with the secret, or itself if its plan needs none; called directly before its commands are executed."""
+        ...

@@ -31,6 +31,7 @@ from bramley.host.step import (
     CleanupStep,
     FollowUpProbes,
     PendingStep,
+    SecretStep,
     SkippableStep,
     Step,
     VerifyingStep,
@@ -81,6 +82,8 @@ class StepRunner:
             async with _step_deadline():
                 # Again: earlier steps of this run may have changed what this one depends on.
                 step.check_supported(facts)
+                if isinstance(step, SecretStep):
+                    step = await step.with_secret(facts)
                 changed, after = await self._execute_plan(step, facts, following)
                 if changed:
                     _verify(step, after)

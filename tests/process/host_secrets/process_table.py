@@ -40,6 +40,12 @@ def _read(path: str) -> bytes:
         return b""
 
 
+def without_variable(environment: bytes, name: str) -> bytes:
+    """Return an environment without one variable."""
+    prefix = f"{name}=".encode()
+    return b"\0".join(each for each in environment.split(b"\0") if not each.startswith(prefix))
+
+
 @contextmanager
 def recorded() -> Iterator[ProcessTable]:
     """Poll the table while this context is active."""

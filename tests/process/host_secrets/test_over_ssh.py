@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -38,7 +39,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap and 
 # For a busy machine; it passes only when the test fails.
 TIMEOUT = 300.0
 # Only the steps with secrets, because each step costs round trips.
-STEPS = ("sudo", "auto-login", "tailscale", "kubeconfig", "registry-credentials")
+STEPS = (
+    *("sudo", "auto-login", "tailscale", "kubeconfig", "registry-credentials"),
+    "actions-runner",
+)
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,12 @@ class Setup:
     def leaks(self, output: Output, table: ProcessTable, *printed: str) -> list[str]:
         """Return the canaries that another user could have read."""
         texts = [*output.texts(), *printed, *self.mac.commands]
-        found = self.canaries.seen_in(*texts, *table.command_lines, *table.environments)
+        # config.sh takes its token from nowhere else; on a Mac only the user of the process and root can read its environment.
+        environments = [
+            process_table.without_variable(each, names.ACTIONS_RUNNER_TOKEN_VARIABLE)
+            for each in table.environments
+        ]
+        found = self.canaries.seen_in(*texts, *table.command_lines, *environments)
         return found + [
             leak for root in (self.mac.root, self.folder) for leak in leaks_of(root, self.canaries)
         ]
@@ -103,17 +112,21 @@ async def prepared(root: Path) -> AsyncIterator[Setup]:
     folder = root / "config"
     folder.mkdir()
     fixtures.tailscale(folder, "1.96.5")
+    runner = fixtures.actions_runner(folder)
     private = {
         "key": text,
         "password": canaries.password.reveal(),
         "auth-key": canaries.auth_key.reveal(),
+        "runner-token": canaries.runner_token.reveal(),
         "logins.json": canaries.registry_credentials.reveal(),
         "kubeconfig": fixtures.agent_kubeconfig(signature=canaries.token.reveal()).reveal(),
     }
     for name, content in private.items():
         (folder / name).touch(mode=0o600)
         (folder / name).write_text(content)
-    (folder / "mac.yaml").write_text(yaml.safe_dump(CONFIG))
+    archive = {"file": runner.path.name, "version": runner.version, "sha256": runner.sha256}
+    table = {"org": "tuist", "archive": archive, "tokenFile": "runner-token"}
+    (folder / "mac.yaml").write_text(yaml.safe_dump({**CONFIG, "ghActionsRunner": table}))
     settings = Settings(
         password=canaries.password.reveal(),
         authorized_keys=(key.export_public_key().decode().strip(),),
@@ -163,3 +176,5 @@ async def test_interrupted_and_refused_bootstrap_leaks_no_secret(tmp_path: Path)
         paths = (names.KCPASSWORD, names.AGENT_KUBECONFIG, names.REGISTRY_CREDENTIALS)
         stored = [setup.mac.mac.files.read(path) for path in paths]
         assert all(setup.canaries.seen_in(each or b"") for each in stored), "no secret was sent"
+        digest = hashlib.sha256(setup.canaries.runner_token.reveal().encode()).hexdigest()
+        assert setup.mac.mac.state["actions_runner"]["token_sha256"] == digest

@@ -30,6 +30,7 @@ class Canaries:
     registry_password: Secret = field(default_factory=lambda: canary("registry"))
     token: Secret = field(default_factory=lambda: canary("token"))
     auth_key: Secret = field(default_factory=lambda: Secret(f"tskey-auth-{secrets.token_hex(8)}"))
+    runner_token: Secret = field(default_factory=lambda: canary("runner"))
     # Set from a generated key.
     private_key: Secret = field(default_factory=lambda: canary("key"))
 

@@ -66,11 +66,12 @@ def spec(folder: Path, canaries: Canaries, *, password: Secret | None = None) ->
     """Return the specification of a Mac with every part, whose secrets are canaries."""
     folder.mkdir(exist_ok=True)
     token = canaries.token.reveal()
-    return fixtures.spec(
+    return fixtures.builder_spec(
         folder,
         password=password or canaries.password,
         kubeconfig=fixtures.agent_kubeconfig(signature=token),
         registry_credentials=canaries.registry_credentials,
+        builder=fixtures.builder(folder, token=canaries.runner_token),
         tailnet=Tailnet(
             binaries=fixtures.tailscale(folder), auth_key=canaries.auth_key, tags=("tag:macs",)
         ),
@@ -84,7 +85,7 @@ def steps(folder: Path, canaries: Canaries, *, password: Secret | None = None) -
 
 def bare(root: Path, canaries: Canaries) -> Mac:
     """Return a bare Mac."""
-    settings = Settings(password=canaries.password.reveal())
+    settings = Settings(password=canaries.password.reveal(), xcode=True)
     return Mac.create(root, settings=settings, clock=virtual_time.clock())
 
 

@@ -13,7 +13,7 @@ from bramley.app.ssh_options import SshOptions
 from bramley.base.errors import UnsupportedHost
 from bramley.cli import failures, host_output
 from bramley.host import converge, preparation
-from bramley.host.spec import MacSpec, Tailnet
+from bramley.host.spec import Builder, MacSpec, Tailnet
 from bramley.host.ssh import Credentials
 from tests import virtual_time
 from tests.scenarios.host_secrets import faulty_connections
@@ -40,6 +40,7 @@ SECRET_FIELDS = {
     (MacSpec, "kubeconfig"): "token",
     (MacSpec, "registry_credentials"): "registry_password",
     (Tailnet, "auth_key"): "auth_key",
+    (Builder, "token"): "runner_token",
     (Credentials, "private_keys"): "private_key",
     (Credentials, "password"): "password",
     (SshOptions, "password"): "password",
@@ -55,6 +56,7 @@ SECRET_COMMANDS = [
     "tailscale: write the auth key of tailscale",
     "kubeconfig: write the agent's kubeconfig",
     "registry-credentials: write the registry credentials of the agent",
+    "actions-runner: register the runner at GitHub",
 ]
 
 
@@ -69,7 +71,7 @@ def secret_fields(kind: type) -> Sequence[tuple[type, str]]:
     ]
 
 
-def test_every_secret_field_has_a_canary(tmp_path: Path) -> None:
+async def test_every_secret_field_has_a_canary(tmp_path: Path) -> None:
     kinds = {kind for kind, _ in SECRET_FIELDS}
     assert {field for kind in kinds for field in secret_fields(kind)} == set(SECRET_FIELDS)
 
@@ -82,6 +84,9 @@ def test_every_secret_field_has_a_canary(tmp_path: Path) -> None:
     assert canaries.seen_in(whole.kubeconfig.reveal()) == ["token"]
     assert whole.registry_credentials
     assert canaries.seen_in(whole.registry_credentials.reveal()) == ["registry_password in base64"]
+    assert whole.builder
+    assert whole.builder.token
+    assert await whole.builder.token() == canaries.runner_token
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from bramley.base.secret import Secret
 from bramley.host import sequence
 from bramley.host.agent_daemon import AgentJob
 from bramley.host.artifacts import Artifact
-from bramley.host.spec import MacSpec, Tailnet
+from bramley.host.spec import Builder, MacSpec, Tailnet
 from bramley.kube.tls import Trust
 
 
@@ -81,6 +81,7 @@ def complete_spec() -> MacSpec:
         agent=artifact("agent"),
         node_exporter=artifact("node_exporter"),
         tailnet=Tailnet(binaries=artifact("tailscale"), auth_key=Secret("tskey-auth-x")),
+        builder=Builder(organisation="a", labels=("b",), archive=artifact("runner")),
     )
 
 
@@ -233,7 +234,7 @@ def test_removal_steps_are_selected_by_name() -> None:
 
     assert names(only=("firewall", "stamps")) == ["firewall", "stamps"]
     assert names(skip=("tart", "sudo"))[-1] == "auto-login"
-    with pytest.raises(BadConfiguration, match=r"unknown step sleep; the steps are agent-job"):
+    with pytest.raises(BadConfiguration, match=r"unknown step sleep; the steps are actions-runner"):
         names(only=("sleep",))
 
 
@@ -288,7 +289,7 @@ def test_empty_selection_of_preparation_or_removal_is_refused() -> None:
         none.steps("m1")
     # Tart is kept by default.
     with pytest.raises(
-        BadConfiguration, match=r"select none of the steps agent-job, [\w, -]*stamps"
+        BadConfiguration, match=r"select none of the steps actions-runner, [\w, -]*stamps"
     ):
         hosts.RemovalOptions(only=("tart",)).steps("m1")
     (tart,) = hosts.RemovalOptions(only=("tart",), keep_tart=False).steps("m1")

@@ -70,6 +70,23 @@ async def test_everything_of_ours_is_removed_and_foreign_files_are_kept(tmp_path
     assert not connection.mac.state["pf"]["rulesets"].get("tuist.runners", {}).get("rules")
 
 
+async def test_builder_is_removed_and_its_tools_are_kept(tmp_path: Path) -> None:
+    template = await MacTemplate.make(tmp_path / "macs", settings=fixtures.BUILDER_SETTINGS)
+    connection = template.copy("mac")
+    steps = sequence.steps(fixtures.builder_spec(tmp_path), clock=virtual_time.clock())
+    await converge.apply(connection, steps)
+    connection.done.clear()
+
+    await converge.apply(connection, removal.steps("m1", keep_tart=False))
+
+    # Before the agent: the runner could start VMs.
+    assert "launchctl bootout gui/501/actions.runner." in fixtures.executed(connection)[1]
+    assert [path for path in paths_of_ours(connection) if "zshenv" in path] == []
+    assert [path for path in connection.mac.files.walk("/opt") if "runner" in path] == []
+    assert not [job for job in connection.mac.state["launchd"]["jobs"] if "runner" in job]
+    assert connection.mac.state["homebrew"]["pinned"] == ["packer"]
+
+
 async def test_second_removal_changes_nothing(tmp_path: Path) -> None:
     """The first removal has also removed passwordless sudo."""
     connection = await provisioned(tmp_path)
@@ -207,4 +224,6 @@ def test_removable_parts() -> None:
         Part.NODE_EXPORTER: "node-exporter",
         Part.LOG_ROTATION: "log-rotation",
         Part.REGISTRY_CREDENTIALS: "registry-credentials",
+        Part.BUILD_ENVIRONMENT: "build-environment",
+        Part.ACTIONS_RUNNER: "actions-runner",
     }

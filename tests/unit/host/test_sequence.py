@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.base.errors import BadConfiguration
+from bramley.base.errors import BadConfiguration, UnsupportedHost
 from bramley.base.secret import Secret
 from bramley.host import converge, drift, report, sequence
 from bramley.host.commands import Run
@@ -27,6 +27,7 @@ ORDER = [
     *("tart", "tailscale", "tailnet-resolver", "local-network", "node-exporter", "log-rotation"),
     *("kubeconfig", "registry-credentials", "interpreter", "agent", "agent-job", "verification"),
 ]  # fmt: skip
+BUILDER_ONLY = ["xcode", "builder-tools", "build-environment", "actions-runner"]
 
 
 def names(steps: list[Step]) -> list[str]:
@@ -35,6 +36,12 @@ def names(steps: list[Step]) -> list[str]:
 
 def test_complete_spec_has_all_steps_in_order(tmp_path: Path) -> None:
     assert names(sequence.steps(fixtures.spec(tmp_path))) == ORDER
+
+
+def test_builder_gets_its_steps_after_an_agent_that_keeps_its_vms(tmp_path: Path) -> None:
+    found = names(sequence.steps(fixtures.builder_spec(tmp_path)))
+
+    assert found == [*ORDER[:-1], *BUILDER_ONLY, "verification"]
 
 
 def test_optional_parts_have_no_step_if_left_out() -> None:
@@ -59,7 +66,7 @@ def test_node_exporter_without_a_tailnet_is_refused(tmp_path: Path) -> None:
 
 def test_every_part_has_exactly_one_step(tmp_path: Path) -> None:
     """A part without a step would always be drifted; a part with two would be stamped by either."""
-    steps = sequence.steps(fixtures.spec(tmp_path))
+    steps = sequence.steps(fixtures.builder_spec(tmp_path))
 
     assert [part.part for part in (step.desired() for step in steps) if part] == list(Part)
 
@@ -94,6 +101,44 @@ async def test_bare_mac_converges_and_a_second_run_does_nothing(tmp_path: Path) 
     # One probe round trip for all steps, and no command.
     assert (len(connection.done), connection.probes) == (done, probes + 1)
     assert (await converge.plan(connection, steps)).is_empty
+
+
+async def test_bare_builder_converges_and_a_second_run_does_nothing(tmp_path: Path) -> None:
+    template = await MacTemplate.make(tmp_path / "macs", settings=fixtures.BUILDER_SETTINGS)
+    connection = template.copy("mac")
+    steps = sequence.steps(fixtures.builder_spec(tmp_path), clock=virtual_time.clock())
+
+    await converge.apply(connection, steps)
+    probes = connection.probes
+    again = await converge.apply(connection, steps)
+
+    assert not again.is_changed
+    assert connection.probes == probes + 1
+    plist = connection.mac.files.text("/Library/LaunchDaemons/dev.tuist.tart-kubelet.plist")
+    assert "<string>--disable-vm-gc</string>" in plist
+
+
+async def test_update_of_a_builder_keeps_its_flag(tmp_path: Path) -> None:
+    template = await MacTemplate.make(tmp_path / "macs", settings=fixtures.BUILDER_SETTINGS)
+    connection, spec = template.copy("mac"), fixtures.builder_spec(tmp_path)
+    await converge.apply(connection, sequence.steps(spec, clock=virtual_time.clock()))
+    newer = dataclasses.replace(spec, job=dataclasses.replace(spec.job, node_labels={"rack": "7"}))
+
+    await converge.apply(connection, sequence.steps(newer, clock=virtual_time.clock()))
+
+    plist = connection.mac.files.text("/Library/LaunchDaemons/dev.tuist.tart-kubelet.plist")
+    assert "--node-labels=rack=7" in plist
+    assert "<string>--disable-vm-gc</string>" in plist
+
+
+async def test_mac_without_xcode_is_refused_before_any_change(tmp_path: Path) -> None:
+    connection = (await MacTemplate.make(tmp_path / "macs")).copy("mac")
+    steps = sequence.steps(fixtures.builder_spec(tmp_path), clock=virtual_time.clock())
+
+    with pytest.raises(UnsupportedHost, match=r"step xcode: .* order or reinstall this Mac"):
+        await converge.apply(connection, steps)
+
+    assert connection.done == []
 
 
 async def test_update_applies_and_stamps_only_changed_parts(tmp_path: Path) -> None:

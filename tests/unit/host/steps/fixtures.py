@@ -14,12 +14,13 @@ from bramley.api.names import access
 from bramley.base.secret import Secret
 from bramley.host.agent_daemon import AgentJob
 from bramley.host.artifacts import Artifact
-from bramley.host.spec import Egress, MacSpec, Tailnet
+from bramley.host.spec import Builder, Egress, MacSpec, Tailnet
 from bramley.host.step import Step
 from bramley.host.steps.sudo import Sudo
 from bramley.kube.tls import Trust
 from bramley.sim.macos import stand_ins
 from bramley.sim.macos.connection import ModelConnection
+from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.macos.mac import Mac
 from tests.unit.host.steps import cases
 from tests.unit.host.steps.interruption import PASSWORD, MacTemplate
@@ -31,13 +32,17 @@ ISSUED = 1_800_000_000
 AGENT, NEWER_AGENT = "0.1.0+aaaaaaaaaaaa", "0.2.0+bbbbbbbbbbbb"
 PYTHON, NEWER_PYTHON = "3.13.1+cccccccccccc", "3.13.2+dddddddddddd"
 REGISTRY_CREDENTIALS = Secret('{"auths": {"ghcr.io": {"username": "bot", "password": "canary"}}}')
+SUDO: Step = Sudo("m1", Secret(PASSWORD))
+RUNNER_TOKEN = Secret("AABBCCDDEEFFGG")
+# A Mac from an image that includes Xcode.
+BUILDER_SETTINGS = Settings(xcode=True)
 AUTHORITY = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
-async def mac(folder: Path, *before: Step) -> ModelConnection:
+async def mac(folder: Path, *before: Step, settings: Settings | None = None) -> ModelConnection:
     """Return a connection to a Mac with passwordless sudo, on which these steps were applied."""
-    sudo: Step = Sudo("m1", Secret(PASSWORD))
-    connection = (await MacTemplate.make(folder / "macs", sudo, *before)).copy("mac")
+    template = await MacTemplate.make(folder / "macs", SUDO, *before, settings=settings)
+    connection = template.copy("mac")
     connection.done.clear()
     return connection
 
@@ -109,6 +114,32 @@ def agent_kubeconfig(
     payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
     token = Secret(f"eyJhbGciOiJub25lIn0.{payload}.{signature}")
     return kubeconfig.render(node, token, server=server, trust=Trust(authorities=authority))
+
+
+def actions_runner(folder: Path, version: str = "2.330.0") -> Artifact:
+    """Return the archive of a GitHub Actions runner."""
+    return artifact(folder, "actions-runner", version, stand_ins.actions_runner(version))
+
+
+def builder(folder: Path, *, token: Secret = RUNNER_TOKEN, **changes: Any) -> Builder:
+    """Return a builder whose runner is registered with this token."""
+
+    async def mint() -> Secret:
+        return token
+
+    complete = Builder(
+        organisation="tuist",
+        labels=("self-hosted", "vm-image-builder"),
+        archive=actions_runner(folder),
+        token=mint,
+    )
+    return dataclasses.replace(complete, **changes)
+
+
+def builder_spec(folder: Path, **changes: Any) -> MacSpec:
+    """Return a specification of a builder with every part, for a Mac with `BUILDER_SETTINGS`."""
+    job = dataclasses.replace(JOB, on_tailnet=True, is_builder=None)
+    return spec(folder, **{"job": job, "builder": builder(folder), **changes})
 
 
 def spec(folder: Path, **changes: Any) -> MacSpec:

@@ -16,7 +16,12 @@ from tests.unit.host.steps import fixtures
 from tests.unit.sim.macos.programs.fixed_clock import FixedClock
 
 # Programs that a bare Mac does not have, which steps call to find that out.
-THIRD_PARTY = {host.TART_BINARY, host.TAILSCALE_BINARY, host.TAILSCALED_BINARY}
+THIRD_PARTY = {
+    host.HOMEBREW,
+    host.TART_BINARY,
+    host.TAILSCALE_BINARY,
+    host.TAILSCALED_BINARY,
+}
 
 
 class RecordingMac(Mac):
@@ -33,7 +38,7 @@ class RecordingMac(Mac):
 
 
 def recording_mac(folder: Path, clock: Clock) -> RecordingMac:
-    mac = RecordingMac.create(folder / "mac", clock=clock)
+    mac = RecordingMac.create(folder / "mac", settings=fixtures.BUILDER_SETTINGS, clock=clock)
     assert isinstance(mac, RecordingMac)
     mac.not_modelled = []
     return mac
@@ -42,7 +47,7 @@ def recording_mac(folder: Path, clock: Clock) -> RecordingMac:
 async def test_every_call_of_every_step_is_modelled(tmp_path: Path) -> None:
     mac = recording_mac(tmp_path, virtual_time.clock())
     connection = ModelConnection(mac, clock=virtual_time.clock())
-    steps: list[Step] = sequence.steps(fixtures.spec(tmp_path), clock=virtual_time.clock())
+    steps: list[Step] = sequence.steps(fixtures.builder_spec(tmp_path), clock=virtual_time.clock())
 
     await converge.apply(connection, steps)
     assert (await converge.plan(connection, steps)).is_empty
