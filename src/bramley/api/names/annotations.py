@@ -8,6 +8,14 @@ PAUSED = "cluster.x-k8s.io/paused"
 # On the fleet's SSH Secret: the id of the public key at the provider.
 SSH_KEY_ID = "scaleway.tuist.dev/ssh-key-id"
 
+# On the Lease of a rented Mac: its zone at the provider, and that its release has begun.
+HOST_ZONE = "tuist.dev/host-zone"
+HOST_RELEASING = "tuist.dev/host-releasing"
+
+# On the Secret with the access to a Mac: the id of that Mac at the provider, and the namespace of its machine.
+HOST_ID = "tuist.dev/host-id"
+MACHINE_NAMESPACE = "tuist.dev/machine-namespace"
+
 # On a Deployment's Pod template: a hash of the fleet's ready Nodes, so that a change restarts the Pods.
 FLEET_HASH = "tuist.dev/fleet-hash"
 

@@ -60,6 +60,9 @@ CAPI_CLUSTER = "cluster.x-k8s.io/cluster-name"
 MAC_EGRESS = "tuist.dev/macmini-egress"
 MAC_EGRESS_MACHINE = "tuist.dev/macmini-machine"
 
+# On the Lease of a rented Mac, and on the Secret with the access to it: the uid of its machine.
+MACHINE_UID = "tuist.dev/machine-uid"
+
 # Kubernetes' recommended labels, and our values of them.
 APP_NAME = "app.kubernetes.io/name"
 APP_COMPONENT = "app.kubernetes.io/component"
@@ -68,6 +71,7 @@ APP_NAME_RUNNER = "tuist-runner"
 COMPONENT_RUNNER = "runner"
 COMPONENT_AGENT = "tart-kubelet"
 COMPONENT_EGRESS = "macmini-egress"
+COMPONENT_HOST_LEASE = "host-lease"
 MANAGED_BY_MACHINES = "capi-scaleway-applesilicon"
 
 

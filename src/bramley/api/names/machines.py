@@ -8,6 +8,9 @@ CLAIM_PREFIX = "tuist-claim-pending-"
 
 PROVIDER_ID_SCHEME = "scw-applesilicon"
 
+# The prefix of the name of a host's Lease; the rest is the id of the host.
+HOST_LEASE_PREFIX = "mac-host-"
+
 # The placeholder of the provider, and of macOS in /etc/kcpassword, for a password that is not disclosed.
 SEALED = "<sealed>"
 

@@ -1,0 +1,294 @@
+"""Binds a machine to one host: observe, decide, act, in steps of which each may be the last of this process.
+
+The order is: Lease, status, claim, provider id, Secret. The id of the host is in the Lease and in the status before the provider is
+asked for anything, so that whoever continues claims the same host. The Lease is what a lost write of the status cannot take along: it
+is another object, found by the uid of the machine. That the claim was completed shows in `spec.providerID`.
+
+A paused leader that continues here does nothing: its writes to the API are refused by `FencedKube` or fail because of their version, a
+claim of the same host for the same machine may be repeated, and `release.fenced_account` stops its requests to the provider.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from bramley.api.names import events, machines
+from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine, os_family
+from bramley.base import errors
+from bramley.machines import bootstrap_secrets
+from bramley.machines.bootstrap_secrets import BootstrapSecrets
+from bramley.machines.host_decisions import Decision, Step, choose, decide
+from bramley.machines.host_leases import Holder, HostLease, HostLeases
+from bramley.machines.outcomes import HostOutcome, MachineEvent, ProviderFailed, waiting
+from bramley.machines.release import Releases, provider_calls, recorded_host
+from bramley.providers.provider import Host, HostProvider, HostRef, checked_name
+from bramley.providers.selection import Wanted
+from bramley.providers.zone_lists import ZoneLists
+from bramley.runtime.writes import FencedKube
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Binds machines to hosts."""
+
+    provider: HostProvider
+    zones: ZoneLists
+    leases: HostLeases
+    secrets: BootstrapSecrets
+    releases: Releases
+    kube: FencedKube
+    # The host of each machine whose Lease this process has seen, so that machines at rest cost no request for it.
+    verified: dict[str, HostRef] = field(default_factory=dict)
+
+    async def bind(
+        self, machine: ScalewayAppleSiliconMachine, *, quarantined: AbstractSet[str] = frozenset()
+    ) -> HostOutcome:
+        """Take the next steps towards one host with credentials; repeat it for as long as the machine is not deleted.
+
+        A done outcome has the host. Errors of the Kubernetes API are raised, for the runtime; all others are in the outcome.
+        """
+        prefix = machine.spec.adopt_pool_prefix or self.releases.default_pool_prefix
+        wanted = wanted_host(machine, prefix)
+        if isinstance(wanted, HostOutcome):
+            return wanted
+        attempt = _Attempt(self, machine, wanted, quarantined)
+        try:
+            return await attempt.run()
+        except ProviderFailed as error:
+            return attempt.wait(events.ADOPT_FAILED, str(error), error)
+
+    def forget(self, uid: str) -> None:
+        """Drop what is remembered about a machine that is released or gone."""
+        self.verified.pop(uid, None)
+
+
+def wanted_host(machine: ScalewayAppleSiliconMachine, prefix: str) -> Wanted | HostOutcome:
+    """Return the host that a machine needs, or why that cannot be said. Pure."""
+    name, os = machine.name, machine.spec.os
+    if not prefix:
+        text = (
+            "neither spec.adoptPoolPrefix nor the manager has a prefix of the names of free hosts"
+        )
+        return waiting(machine, events.NO_ADOPT_POOL_PREFIX, text)
+    if not any(character.isalpha() for character in os_family(os)):
+        text = (
+            f"spec.os {os!r} names no family of macOS releases; an example is {machines.DEFAULT_OS}"
+        )
+        return waiting(machine, events.INVALID_OS_PIN, text)
+    try:
+        checked_name(name)
+        checked_name(f"{prefix}x")
+    except errors.InvalidSpec as error:
+        return waiting(machine, events.ADOPT_FAILED, str(error))
+    if name.startswith((prefix, machines.CLAIM_PREFIX)):
+        # Its host would look like one of the pool.
+        text = f"the name of the machine begins like those of free hosts; rename it, or change the prefix {prefix}"
+        return waiting(machine, events.ADOPT_FAILED, text)
+    return Wanted(name, machine.spec.type, os, prefix)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One attempt; `machine` is as it was written last."""
+
+    parts: Binding
+    machine: ScalewayAppleSiliconMachine
+    wanted: Wanted
+    quarantined: AbstractSet[str]
+    events: list[MachineEvent] = field(default_factory=list)
+
+    async def run(self) -> HostOutcome:
+        seen = await self._verified_host()
+        if seen is not None:
+            return await self._finish(seen)
+        own = await self.parts.leases.of(self._holder)
+        if any(lease.is_releasing for lease in own):
+            return await self._finish_release()
+        lease = await self._current_lease(own)
+        if isinstance(lease, HostOutcome):
+            return lease
+        if lease is not None:
+            outcome = await self._resume(lease)
+            if outcome is not None:
+                return outcome
+        return await self._choose()
+
+    def wait(self, reason: str, message: str, error: ProviderFailed | None = None) -> HostOutcome:
+        after = error.after if error is not None else None
+        return waiting(self.machine, reason, message, before=tuple(self.events), after=after)
+
+    @property
+    def _holder(self) -> Holder:
+        return Holder.of(self.machine)
+
+    def _is_bound_to(self, ref: HostRef) -> bool:
+        return self.machine.spec.provider_id == self.parts.provider.provider_id(ref)
+
+    async def _verified_host(self) -> Host | None:
+        """Return the host of a machine at rest, from the list that all machines share."""
+        ref = self.parts.verified.get(self.machine.uid)
+        if ref is None or recorded_host(self.machine) != ref or not self._is_bound_to(ref):
+            return None
+        hosts = await self._listed(ref.zone)
+        return next(
+            (each for each in hosts if (each.ref, each.name) == (ref, self.wanted.name)), None
+        )
+
+    async def _finish_release(self) -> HostOutcome:
+        self.parts.forget(self.machine.uid)
+        outcome = await self.parts.releases.release(self.machine)
+        self.machine = outcome.machine
+        self.events += outcome.events
+        if not outcome.is_done:
+            return outcome
+        return self.wait(events.RELEASING, "the last host is released; another one is claimed next")
+
+    async def _current_lease(self, own: list[HostLease]) -> HostLease | HostOutcome | None:
+        """Return the Lease of the recorded host, or else the first one; a recorded host of another machine is not used."""
+        ref = recorded_host(self.machine)
+        if ref is None:
+            return own[0] if own else None
+        found = next((lease for lease in own if lease.ref.id == ref.id), None)
+        lease = found or await self.parts.leases.take(ref, self._holder)
+        if lease is not None:
+            return lease
+        if self._is_bound_to(ref):
+            text = f"the Lease of host {ref} belongs to another machine"
+            return self.wait(events.HOST_NAME_CHANGED, text)
+        await self._record("")
+        return own[0] if own else None
+
+    async def _resume(self, lease: HostLease) -> HostOutcome | None:
+        """Continue with a host that this machine has the Lease of; None if it has to get another one."""
+        host = await self._read(lease.ref)
+        is_bound = self._is_bound_to(lease.ref)
+        is_settled = lease.is_settled(self.parts.releases.clock.now())
+        decision = decide(host, self.wanted, is_bound=is_bound, is_settled=is_settled)
+        if decision.step is Step.GIVE_UP:
+            self.machine = await self.parts.releases.drop(self.machine, lease)
+            return None
+        if host is not None and decision.step is Step.CLAIM:
+            return await self._claim(await self.parts.leases.stamp(lease), host)
+        if host is not None and decision.step is Step.USE:
+            return await self._finish(host)
+        return self._explain(lease.ref, host, decision)
+
+    def _explain(self, ref: HostRef, host: Host | None, decision: Decision) -> HostOutcome:
+        text = f"Host {ref} is not used: {decision.why}"
+        if decision.step is Step.WAIT:
+            return self.wait(events.ADOPTING, text)
+        return self.wait(events.HOST_GONE if host is None else events.HOST_NAME_CHANGED, text)
+
+    async def _choose(self) -> HostOutcome:
+        """Take the Lease of a host that fits, and claim it."""
+        reports = MachineEvent("Normal", events.ADOPTING, f"Looking for a host in {self._zone}")
+        self.events.append(reports)
+        hosts = await self._listed(self._zone)
+        leased = {lease.ref.id for lease in await self.parts.leases.all()}
+        if any(host.name == self.wanted.name for host in hosts):
+            leased |= await self.parts.releases.recorded_ids(besides=self.machine.uid)
+        choice = choose(hosts, self.wanted, leased=leased, quarantined=self.quarantined)
+        if isinstance(choice, Decision):
+            is_wait = choice.step is Step.WAIT
+            reason = events.NO_AVAILABLE_HOST if is_wait else events.ADOPT_FAILED
+            return self.wait(reason, choice.why)
+        for listed in choice:
+            lease = await self.parts.leases.take(listed.ref, self._holder)
+            if lease is None:
+                continue
+            host = await self._read(lease.ref)
+            # Nothing was claimed under this Lease yet, so nothing can be under way.
+            decision = decide(host, self.wanted, is_bound=False, is_settled=True)
+            if host is not None and decision.step is Step.CLAIM:
+                return await self._claim(lease, host)
+            if host is not None and decision.step is Step.USE:
+                return await self._finish(host)
+            if decision.step is Step.WAIT:
+                return self._explain(lease.ref, host, decision)
+            await self.parts.leases.free(lease)
+        text = f"all {len(choice)} hosts that fitted were taken by others"
+        return self.wait(events.NO_AVAILABLE_HOST, text)
+
+    async def _claim(self, lease: HostLease, host: Host) -> HostOutcome:
+        await self._record(host.ref.id)
+        self.parts.kube.check()
+        with provider_calls():
+            claimed = await self.parts.provider.claim(host, self.wanted.name)
+        if claimed is None:
+            # Read again before anything is given up: the name that was read may be an old one.
+            return self.wait(events.ADOPTING, f"Host {lease.ref} changed while it was claimed")
+        text = f"Host {host.ref} has the name {claimed.name}"
+        self.events.append(MachineEvent("Normal", events.ADOPTED, text))
+        return await self._finish(claimed)
+
+    async def _finish(self, host: Host) -> HostOutcome:
+        """Write the address, the provider id and the Secret, as far as they are missing."""
+        await self._record(host.ref.id)
+        was_bound = self._is_bound_to(host.ref)
+        if not was_bound or not self.machine.status.addresses:
+            with provider_calls():
+                login = await self.parts.provider.credentials(host.ref)
+            address = {"type": "ExternalIP", "address": login.address}
+            await self._patch_status({"addresses": [address]})
+        if not was_bound:
+            if self.machine.spec.provider_id is not None:
+                await self._patch_provider_id(None)
+            await self._patch_provider_id(self.parts.provider.provider_id(host.ref))
+        outcome = await self._ensure_secret(host, was_bound=was_bound)
+        if outcome.is_done:
+            self.parts.verified[self.machine.uid] = host.ref
+        return outcome
+
+    async def _ensure_secret(self, host: Host, *, was_bound: bool) -> HostOutcome:
+        secrets, holder = self.parts.secrets, self._holder
+        old = await secrets.find(self.machine.name)
+        is_ours = bootstrap_secrets.is_of(old, holder, host.ref, is_bound=was_bound)
+        if old is None or not is_ours or not bootstrap_secrets.has_password(old):
+            try:
+                with provider_calls():
+                    login = await self.parts.provider.credentials(host.ref)
+            except ProviderFailed as error:
+                return self.wait(events.CREDENTIALS_REFRESH_FAILED, str(error), error)
+            if login.sudo_password is None:
+                text = f"the provider does not disclose the password of host {host.ref}"
+                return self.wait(events.MISSING_SUDO_PASSWORD, text)
+            try:
+                await secrets.store(holder, host.ref, login, old)
+            except errors.LeaseLost:
+                raise
+            except errors.BramleyError as error:
+                text = f"the Secret with the login is not written: {error}"
+                return self.wait(events.CREDENTIALS_PERSIST_FAILED, text)
+            reason = events.CREDENTIALS_RECLAIMED if was_bound else events.PROVISIONED
+            text = f"Login of host {host.ref} stored"
+            self.events.append(MachineEvent("Normal", reason, text))
+        return HostOutcome(self.machine, host, events=tuple(self.events))
+
+    @property
+    def _zone(self) -> str:
+        return self.machine.spec.zone
+
+    async def _listed(self, zone: str) -> tuple[Host, ...]:
+        with provider_calls():
+            return tuple((await self.parts.zones.current(zone)).hosts)
+
+    async def _read(self, ref: HostRef) -> Host | None:
+        with provider_calls(), contextlib.suppress(errors.NotFound):
+            return await self.parts.provider.host(ref)
+        return None
+
+    async def _record(self, host_id: str) -> None:
+        if self.machine.status.server_id != host_id:
+            await self._patch_status({"serverID": host_id or None})
+
+    async def _patch_status(self, status: dict[str, object]) -> None:
+        self.machine = await self.parts.releases.patch(
+            self.machine, {"status": status}, subresource="status"
+        )
+
+    async def _patch_provider_id(self, provider_id: str | None) -> None:
+        self.machine = await self.parts.releases.patch(
+            self.machine, {"spec": {"providerID": provider_id}}
+        )
