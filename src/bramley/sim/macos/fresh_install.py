@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bramley.api.names import host
-from bramley.sim.macos import boot, launchd
+from bramley.sim.macos import boot, launchd, stand_ins
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
@@ -27,6 +27,7 @@ FOLDERS = (
 )  # fmt: skip
 # Relative to the developer folder of Xcode.
 XCODE_TOOLS = "Toolchains/XcodeDefault.xctoolchain/usr/bin"
+_HOMEBREW_VERSION = "5.0.0"
 _LOGINWINDOW_APP = "/System/Library/CoreServices/loginwindow.app"
 _PF_CONF = """\
 # The main ruleset; components enable pf with -E and load their anchors below com.apple.
@@ -86,6 +87,8 @@ class Settings:
     filevault: bool = False
     # Whether the image includes Xcode, neither selected nor with an accepted licence.
     xcode: bool = False
+    # Whether it includes Homebrew, which a Mac behind SSH cannot download.
+    homebrew: bool = False
     # When FileVault is turned on: at the next "restart", or at a "login" of a user who agrees.
     filevault_after: str = ""
     # Without a display a boot does not log the user in: loginwindow has to be restarted.
@@ -116,10 +119,21 @@ def lay_out(mac: Mac, settings: Settings) -> None:
     if settings.xcode:
         mac.files.make_folder(f"{host.XCODE}/{XCODE_TOOLS}")
         mac.files.write(f"{host.XCODE}/{XCODE_TOOLS}/swift", b"", mode=0o755)
+    if settings.homebrew:
+        lay_out_homebrew(mac, settings.user)
     for path, text, mode in _files(settings):
         mac.files.write(path, text.encode(), mode=mode)
     with mac.change() as state:
         boot.start(mac, state)
+
+
+def lay_out_homebrew(mac: Mac, user: str) -> None:
+    """Make the folders and the program of Homebrew, which belong to a user."""
+    owner = f"{user}:admin"
+    for folder in ("/opt/homebrew", host.HOMEBREW.rpartition("/")[0]):
+        mac.files.make_folder(folder, owner=owner)
+    program = stand_ins.program("brew", _HOMEBREW_VERSION)
+    mac.files.write(host.HOMEBREW, program, mode=0o755, owner=owner)
 
 
 def _files(settings: Settings) -> list[tuple[str, str, int]]:

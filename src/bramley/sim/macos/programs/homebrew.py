@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from bramley.api.names import host
-from bramley.sim.macos import stand_ins
+from bramley.sim.macos import fresh_install
 from bramley.sim.macos.call import Call, NotModelled, Result, read_file
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import sudoers
 
 INSTALLER = b"#!/bin/bash\n# simulated homebrew-installer 1\n"
-_VERSION = "5.0.0"
 # By formula, the tap that has it; core needs none.
 _TAPS = {"packer": "hashicorp/tap", "crane": "", "jq": ""}
 _VERSIONS = {"packer": "1.14.2", "crane": "0.20.6", "jq": "1.8.1"}
@@ -33,11 +31,7 @@ def bash(mac: Mac, call: Call) -> Result:
             1,
             err=f"Need sudo access on macOS (e.g. the user {call.user} needs to be an Administrator)!\n",
         )
-    owner = f"{call.user}:admin"
-    for folder in ("/opt/homebrew", host.HOMEBREW.rpartition("/")[0]):
-        mac.files.make_folder(folder, owner=owner)
-    program = stand_ins.program("brew", _VERSION)
-    mac.files.write(host.HOMEBREW, program, mode=0o755, owner=owner)
+    fresh_install.lay_out_homebrew(mac, call.user)
     return Result()
 
 
