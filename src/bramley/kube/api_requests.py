@@ -114,10 +114,12 @@ def delete_options(
     )
 
 
-def eviction(pod_name: str, namespace: str, grace: timedelta | None) -> dict[str, Any]:
-    """Return an Eviction of one Pod."""
+def eviction(
+    pod_name: str, namespace: str, *, grace: timedelta | None, uid: str | None
+) -> dict[str, Any]:
+    """Return an Eviction of one Pod; with a uid, only of exactly that one."""
     metadata = ObjectMeta(name=pod_name, namespace=namespace)
-    return to_wire(Eviction(metadata=metadata, delete_options=delete_options(grace=grace)))
+    return to_wire(Eviction(metadata=metadata, delete_options=delete_options(grace=grace, uid=uid)))
 
 
 def binding(pod: Object, node: str) -> dict[str, Any]:

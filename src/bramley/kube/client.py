@@ -278,10 +278,17 @@ class Client:
         body = {"spec": {"replicas": replicas}}
         return codec_of(Scale).object(await self._patch(path, body, MERGE_PATCH))
 
-    async def evict(self, pod_name: str, namespace: str, *, grace: timedelta | None = None) -> None:
+    async def evict(
+        self,
+        pod_name: str,
+        namespace: str,
+        *,
+        grace: timedelta | None = None,
+        uid: str | None = None,
+    ) -> None:
         """Delete a Pod if its disruption budget allows it; RateLimited when it does not at present."""
         path = object_path(Pod.resource, pod_name, namespace=namespace, subresource="eviction")
-        body = api_requests.eviction(pod_name, namespace, grace)
+        body = api_requests.eviction(pod_name, namespace, grace=grace, uid=uid)
         await self._calls.write_once(_json_request("POST", path, body))
 
     async def bind(self, pod: Pod, node: str) -> None:

@@ -281,7 +281,7 @@ async def test_scale_reads_and_sets_replicas() -> None:
 async def test_evict_posts_an_eviction() -> None:
     kube, transport = client(answer(201, {}))
 
-    await kube.evict("pod", "ns", grace=timedelta(seconds=5))
+    await kube.evict("pod", "ns", grace=timedelta(seconds=5), uid="u")
 
     [request] = transport.requests
     assert request.path == "/api/v1/namespaces/ns/pods/pod/eviction"
@@ -289,7 +289,7 @@ async def test_evict_posts_an_eviction() -> None:
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": "pod", "namespace": "ns"},
-        "deleteOptions": {"gracePeriodSeconds": 5},
+        "deleteOptions": {"gracePeriodSeconds": 5, "preconditions": {"uid": "u"}},
     }
 
 
