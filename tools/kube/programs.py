@@ -43,6 +43,7 @@ class Module:
 
 KUBE = Module("kube", pinned="k8s.io/kubernetes")
 ETCD = Module("etcd", pinned="go.etcd.io/etcd/server/v3")
+CLUSTER_API = Module("cluster-api", pinned="sigs.k8s.io/cluster-api")
 LOAD = Module("load")
 
 
@@ -64,6 +65,8 @@ PROGRAMS: Mapping[str, Program] = {
         Program("kube-controller-manager", KUBE, "k8s.io/kubernetes/cmd/kube-controller-manager"),
         Program("kube-scheduler", KUBE, "k8s.io/kubernetes/cmd/kube-scheduler"),
         Program("load", LOAD, "."),
+        # Cluster API's core manager.
+        Program("cluster-api", CLUSTER_API, "sigs.k8s.io/cluster-api"),
     )
     if program.module.folder.is_dir()
 }

@@ -34,7 +34,7 @@ def test_a_missing_requirement_is_reported() -> None:
 
 
 def test_every_server_of_a_control_plane_can_be_built() -> None:
-    assert set(programs.CONTROL_PLANE) | {"kubectl", "load"} == set(PROGRAMS)
+    assert set(programs.CONTROL_PLANE) | {"kubectl", "load", "cluster-api"} == set(PROGRAMS)
 
 
 def test_kubernetes_binaries_report_the_version_of_go_mod() -> None:
