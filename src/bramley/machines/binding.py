@@ -162,8 +162,10 @@ class _Attempt:
 
     async def _resume(self, lease: HostLease) -> HostOutcome | None:
         """Continue with a host that this machine has the Lease of; None if it has to get another one."""
-        host = await self._read(lease.ref)
         is_bound = self._is_bound_to(lease.ref)
+        if not is_bound:
+            lease = await self.parts.leases.take_over(lease)
+        host = await self._read(lease.ref)
         is_settled = lease.is_settled(self.parts.releases.clock.now())
         decision = decide(host, self.wanted, is_bound=is_bound, is_settled=is_settled)
         if decision.step is Step.GIVE_UP:

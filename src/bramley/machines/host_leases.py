@@ -143,6 +143,10 @@ class HostLeases:
         """Write the epoch and the time before an attempt of a claim."""
         return await self._patch(lease, {})
 
+    async def take_over(self, lease: HostLease) -> HostLease:
+        """Write the epoch and the time if another leader has acted before, so that the time is of this process's clock."""
+        return lease if lease.epoch == self._epoch() else await self.stamp(lease)
+
     async def begin_release(self, lease: HostLease) -> HostLease:
         """Write that the host is being released; and the epoch and the time if another leader has acted before."""
         if lease.is_releasing and lease.epoch == self._epoch():

@@ -68,6 +68,13 @@ def recorded_host(machine: ScalewayAppleSiliconMachine) -> HostRef | None:
     return None
 
 
+def _has_another_host(machine: ScalewayAppleSiliconMachine, lease: HostLease) -> bool:
+    """Return whether the machine names a host, and nowhere that of the Lease."""
+    provider_id = machine.spec.provider_id or ""
+    named = {machine.status.server_id, provider_id.rpartition("/")[2]} - {""}
+    return bool(named) and lease.ref.id not in named
+
+
 @dataclass(frozen=True, slots=True)
 class Releases:
     """Releases the hosts of machines; `default_pool_prefix` is for machines without one."""
@@ -130,7 +137,7 @@ class Releases:
             machine = living.get(lease.holder.uid)
             if machine is None:
                 reports += await self._reclaim(lease, os, pool_prefix)
-            elif (recorded_host(machine) or lease.ref) != lease.ref and self._is_idle(lease):
+            elif _has_another_host(machine, lease) and self._is_idle(lease):
                 # Taken after the machine had another host in its status, so nothing was claimed under it.
                 await self.leases.free(lease)
         for holder in marks:

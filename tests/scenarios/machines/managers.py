@@ -54,6 +54,9 @@ class Gate:
     observe: Callable[[], Awaitable[None]]
     stop_at: int | None = None
     is_stopped: bool = False
+    # Of each request to the API, at most.
+    latency: float = 0.0
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
     # The method and the end of the path of writes that the API refuses.
     refused: tuple[str, str] | None = None
     calls: list[str] = field(default_factory=list)
@@ -85,6 +88,8 @@ class GatedTransport:
     gate: Gate
 
     async def send(self, request: Request) -> Response:
+        if self.gate.latency:
+            await asyncio.sleep(self.gate.rng.random() * self.gate.latency)
         is_counted = request.method != "GET" and not request.path.endswith(f"/{LEADER}")
         await self.gate.reach(f"before {request.method} {request.path}", is_counted=is_counted)
         if self.gate.refused is not None:
@@ -161,17 +166,22 @@ class RunningManager:
             epoch=lambda: self.leadership.epoch if self.leadership else 0,
             raise_epoch=self._raise_epoch,
         )
+        self.binding = self._binding(scaleway)
+        self.releases = self.binding.releases
+
+    def _binding(self, scaleway: SimulatedScaleway) -> Binding:
+        clock, kube, client = virtual_time.clock(), self.kube, self.client
         known = provider_peer.account(scaleway)
-        transport = Transport(GatedRunner(gate), provider_peer.in_place(scaleway).send)
+        transport = Transport(GatedRunner(self.gate), provider_peer.in_place(scaleway).send)
         provider = ScalewayProvider(
             fenced_account(lambda: known, self.check), rng=self.rng, transport=transport
         )
         stored = BootstrapSecrets(client, kube, NAMESPACE)
-        self.releases = Releases(
+        releases = Releases(
             provider, self.leases, stored, client, kube, clock, machines.POOL_PREFIX
         )
         zones = ZoneLists(provider, clock)
-        self.binding = Binding(provider, zones, self.leases, stored, self.releases, kube)
+        return Binding(provider, zones, self.leases, stored, releases, kube)
 
     def check(self) -> None:
         if self.leads_always:
@@ -188,6 +198,7 @@ class RunningManager:
         """Reconcile all machines until the lease is lost."""
         if self.leads_always:
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._sweep())
                 await self._drive_all(group)
         self.leadership = await self.elector.acquire()
         with contextlib.suppress(errors.LeaseLost):

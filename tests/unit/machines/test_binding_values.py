@@ -10,7 +10,7 @@ from bramley.api.names import events, labels, machines, secrets
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine as Machine
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachineSpec as Spec
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachineStatus as Status
-from bramley.machines import host_leases
+from bramley.machines import host_leases, release
 from bramley.machines.binding import wanted_host
 from bramley.machines.bootstrap_secrets import has_password, is_of
 from bramley.machines.host_leases import Holder
@@ -136,3 +136,24 @@ def test_placeholder_is_no_password() -> None:
     assert has_password(a_secret())
     assert not has_password(a_secret(password=machines.SEALED.encode()))
     assert not has_password(a_secret(password=b""))
+
+
+@pytest.mark.parametrize(
+    ("server", "provider_id", "expected"),
+    [
+        ("", None, False),
+        ("a-1", None, False),
+        ("a-2", None, True),
+        ("", "scw-applesilicon://nl-ams-1/a-1", False),
+        ("a-2", "scw-applesilicon://nl-ams-1/a-1", False),
+        ("a-2", "scw-applesilicon://nl-ams-1/a-2", True),
+    ],
+)
+def test_lease_is_not_needed_only_if_the_machine_names_another_host(
+    server: str, provider_id: str | None, expected: bool
+) -> None:
+    machine = a_machine(server=server, provider_id=provider_id)  # type: ignore[arg-type]
+    lease = host_leases._decoded(a_lease(str(HOLDER)))
+
+    assert lease is not None
+    assert release._has_another_host(machine, lease) is expected
