@@ -16,6 +16,8 @@ from pathlib import Path
 
 from tools.kube import control_plane, go_build, processes, programs
 from tools.kube.certificates import Authority
+from tools.kube.flags import Options, Ports
+from tools.kube.instance import Instance, Written, fresh_name
 from tools.kube.processes import ProcessRecord
 
 NAME = "cluster-api"
@@ -50,27 +52,36 @@ def module_folder() -> Path:
 
 
 @contextmanager
-def running(kubeconfig: Path, folder: Path) -> Iterator[ProcessRecord]:
-    """Run it as the user of a kubeconfig until the block ends; the definitions must be installed."""
-    Authority.create().server("localhost", names=["localhost"], addresses=["127.0.0.1"]).write(
-        folder, "tls"
-    )
+def running(kubeconfig: Path) -> Iterator[ProcessRecord]:
+    """Run it as the user of a kubeconfig until the block ends or this process is killed; the definitions must be installed."""
+    instance = Instance.named(fresh_name(NAME))
+    instance.folder.mkdir(mode=0o700, parents=True)
+    with control_plane.watched(instance):
+        try:
+            yield start(kubeconfig, instance)
+        finally:
+            control_plane.down(instance)
+
+
+def start(kubeconfig: Path, instance: Instance) -> ProcessRecord:
+    """Start the process, record it, and wait until it reconciles."""
+    serving = Authority.create().server("localhost", names=["localhost"], addresses=["127.0.0.1"])
+    serving.write(instance.folder, "tls")
     webhook_port, health_port = control_plane.free_ports(2)
     flags = {
         "kubeconfig": kubeconfig,
-        "webhook-cert-dir": folder,
+        "webhook-cert-dir": instance.folder,
         "webhook-port": webhook_port,
         "diagnostics-address": "127.0.0.1:0",
         "health-addr": f"127.0.0.1:{health_port}",
     }
     arguments = [f"--{name}={value}" for name, value in flags.items()]
     command = [str(programs.path_of(NAME)), "--insecure-diagnostics", *arguments]
-    record = processes.start(NAME, command, folder=folder)
-    try:
-        wait_until_ready(record, health_port)
-        yield record
-    finally:
-        processes.stop([record])
+    record = processes.start(NAME, command, folder=instance.folder)
+    # Recorded like the servers of a control plane, so that the watchdog can stop it.
+    instance.write(Written(Options(), Ports(0, 0, 0), (record,)))
+    wait_until_ready(record, health_port)
+    return record
 
 
 def wait_until_ready(record: ProcessRecord, port: int) -> None:

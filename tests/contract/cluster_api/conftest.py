@@ -27,24 +27,19 @@ def core_on_embedded(
 ) -> Iterator[Path]:
     """Run our server and the core manager for the whole session, and yield the kubeconfig."""
     pytest_plugin.prepare(pytestconfig, "cluster-api")
-    folder = tmp_path_factory.mktemp("core-manager")
     with (
         serving(tmp_path_factory.mktemp("cluster")) as kubeconfig,
-        targets.with_core_manager(kubeconfig, folder),
+        targets.with_core_manager(kubeconfig),
     ):
         yield kubeconfig
 
 
 @pytest.fixture(scope="session")
-def core_on_real(
-    pytestconfig: pytest.Config,
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Path]:
+def core_on_real(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> Iterator[Path]:
     """Run the core manager on the real control plane for the whole session, and yield the kubeconfig."""
     pytest_plugin.prepare(pytestconfig, "cluster-api")
     kubeconfig = request.getfixturevalue("real_cluster").kubeconfig
-    with targets.with_core_manager(kubeconfig, tmp_path_factory.mktemp("core-manager")):
+    with targets.with_core_manager(kubeconfig):
         yield kubeconfig
 
 

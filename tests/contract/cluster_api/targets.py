@@ -154,7 +154,7 @@ async def is_served(kube: Client, path: str) -> bool:
 
 
 @contextmanager
-def with_core_manager(kubeconfig: Path, folder: Path) -> Iterator[Path]:
+def with_core_manager(kubeconfig: Path) -> Iterator[Path]:
     """Install all definitions on a server, and run the core manager on it."""
     files = [yaml.safe_load(path.read_text()) for path in core_manager.definitions()]
 
@@ -164,7 +164,7 @@ def with_core_manager(kubeconfig: Path, folder: Path) -> Iterator[Path]:
             await install(client, [*files, *crds.manifests(), control_plane_definition()])
 
     asyncio.run(prepare())
-    with core_manager.running(kubeconfig, folder):
+    with core_manager.running(kubeconfig):
         yield kubeconfig
 
 
