@@ -24,15 +24,15 @@ from bramley.machines.cluster_api import drain
 from bramley.machines.cluster_api.objects import is_paused, put_condition
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 
-# As long as Cluster API waits before it tries a refused eviction again.
-_EVICTION_RETRY = timedelta(seconds=20)
-# The scheduler may have bound a Pod just before it saw the cordon.
-_CORDON_SETTLES = timedelta(seconds=1)
+# How often the Pods of a drained Node are read.
+_DRAIN_RETRY = timedelta(seconds=10)
+# The scheduler may have decided to bind a Pod just before it observed the cordon.
+_CORDON_SETTLES = timedelta(seconds=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """A Machine and the objects it depends on; the Pods are those of its Node."""
+    """A Machine and the objects it depends on; the Pods are those of its Node, read for a Machine that is being deleted."""
 
     machine: Machine
     cluster: Cluster | None = None
@@ -230,7 +230,7 @@ def _drain(observed: Observed, status: MachineStatus, now: datetime) -> Decision
     if left == timedelta():
         return None
     plan = drain.plan(node, observed.pods)
-    if node.spec.unschedulable and not plan.remaining:
+    if node.spec.unschedulable and not plan.remaining and now - started >= _CORDON_SETTLES:
         return None
     cordon = () if node.spec.unschedulable else (Act("cordon Node"),)
     message = plan.message if plan.remaining else "The Node was cordoned"
@@ -241,7 +241,7 @@ def _drain(observed: Observed, status: MachineStatus, now: datetime) -> Decision
             status.conditions, names.DRAINING_SUCCEEDED, names.DRAINING, message=message, now=now
         ),
     )
-    after = _EVICTION_RETRY if node.spec.unschedulable else _CORDON_SETTLES
+    after = _DRAIN_RETRY if plan.remaining and node.spec.unschedulable else _CORDON_SETTLES
     after = after if left is None else min(after, left)
     # Only after the cordon has been observed, so that no evicted Pod is replaced on this Node.
     evictions = tuple(map(Evict, plan.evict)) if node.spec.unschedulable else ()

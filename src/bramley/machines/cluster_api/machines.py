@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -40,7 +41,6 @@ BY_INFRASTRUCTURE = "machines.infrastructure"
 BY_PROVIDER_ID = "machines.provider-id"
 BY_NODE = "machines.node"
 BY_CLUSTER = "machines.cluster"
-PODS_BY_NODE = "machines.pods-by-node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,15 @@ class Caches:
     sets: Cache[MachineSet]
     infrastructure: Cache[ScalewayAppleSiliconMachine]
     nodes: Cache[Node]
-    pods: Cache[Pod]
     pauses: objects.Pauses
 
     def observe(self, machine: Machine) -> Observed:
         """Return a Machine and what it depends on."""
-        node = self.node_of(machine)
         return Observed(
             machine=machine,
             cluster=self.pauses.cluster_of(machine, machine.spec.cluster_name),
             infrastructure=self.infrastructure.find(_infrastructure_key(machine)),
-            node=node,
-            pods=self.pods.by_index(PODS_BY_NODE, node.name) if node is not None else (),
+            node=self.node_of(machine),
             has_template=self.set_of(machine) is not None,
         )
 
@@ -89,11 +86,6 @@ class Caches:
         """Return the Machines of a Node."""
         by_id = self.machines.by_index(BY_PROVIDER_ID, node.spec.provider_id)
         return _keys([*by_id, *self.machines.by_index(BY_NODE, node.name)])
-
-    def machines_drained_of(self, pod: Pod) -> list[Key]:
-        """Return the Machines whose Node is drained of a Pod."""
-        found = self.machines.by_index(BY_NODE, pod.spec.node_name)
-        return _keys([each for each in found if each.deleting])
 
     def machines_of_cluster(self, cluster: Cluster) -> list[Key]:
         """Return the Machines of a Cluster."""
@@ -126,6 +118,8 @@ class MachineReconciler:
     async def reconcile(self, machine: Machine) -> Outcome:
         """Take the next steps, and report the status."""
         observed = self.caches.observe(machine)
+        if machine.deleting and observed.node is not None:
+            observed = dataclasses.replace(observed, pods=await self._pods_on(observed.node))
         decision = decide(observed, self.clock.now())
         status = decision.status
         try:
@@ -137,6 +131,11 @@ class MachineReconciler:
         finally:
             await objects.report(self.kube, machine, status)
         return decision.outcome
+
+    async def _pods_on(self, node: Node) -> list[Pod]:
+        """Read the Pods of a Node; a cache that lags could lack a Pod that has a job."""
+        found = await self.client.list(Pod, fields={"spec.nodeName": node.name})
+        return found.items
 
     def _with_failure(self, status: MachineStatus, message: str) -> MachineStatus:
         found = objects.put_condition(
@@ -239,7 +238,6 @@ def add(manager: Manager, client: Client, pauses: objects.Pauses, *, clock: Cloc
         manager.informer(MachineSet).cache,
         manager.informer(ScalewayAppleSiliconMachine).cache,
         manager.informer(Node).cache,
-        manager.informer(Pod).cache,
         pauses,
     )
     index(caches)
@@ -249,7 +247,6 @@ def add(manager: Manager, client: Client, pauses: objects.Pauses, *, clock: Cloc
         .for_kind(Machine)
         .watches(ScalewayAppleSiliconMachine, to=caches.machines_of_infrastructure)
         .watches(Node, to=caches.machines_of_node)
-        .watches(Pod, to=caches.machines_drained_of)
         .watches(Cluster, to=caches.machines_of_cluster)
     )
 
@@ -263,4 +260,3 @@ def index(caches: Caches) -> None:
     machines.index(BY_NODE, lambda each: [ref.name] if (ref := each.status.node_ref) else [])
     machines.index(BY_CLUSTER, lambda each: [(each.namespace, each.spec.cluster_name)])
     caches.nodes.index(BY_PROVIDER_ID, _provider_ids)
-    caches.pods.index(PODS_BY_NODE, lambda each: [each.spec.node_name])

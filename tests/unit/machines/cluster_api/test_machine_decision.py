@@ -123,7 +123,8 @@ def test_condition_of_the_node(node: Any, status: str, reason: str) -> None:
     assert (found.status, found.reason) == (status, reason)
 
 
-DELETED = a_machine(deleting=True, ready=True, **BOUND)
+STARTED = MachineDeletion(node_drain_start_time=NOW - timedelta(minutes=1))
+DELETED = a_machine(deleting=True, ready=True, deletion=STARTED, **BOUND)
 CORDONED = a_node(cordoned=True)
 
 
@@ -135,6 +136,12 @@ CORDONED = a_node(cordoned=True)
             {"infrastructure": READY, "node": a_node(), "pods": [WEB]},
             ["cordon Node"],
             id="cordon before the first eviction",
+        ),
+        pytest.param(
+            a_machine(deleting=True, ready=True, **BOUND),
+            {"infrastructure": READY, "node": CORDONED},
+            [],
+            id="a Pod may have been bound just before the cordon",
         ),
         pytest.param(
             DELETED,
@@ -196,8 +203,8 @@ def test_deletion(machine: Any, observed: dict[str, Any], steps: list[str]) -> N
 def test_drain_reports_what_it_waits_for() -> None:
     made = decision(DELETED, infrastructure=READY, node=CORDONED, pods=[JOB])
 
-    assert made.outcome == CheckAgain(timedelta(seconds=20), "Waiting for Pods: n/job")
-    assert made.status.deletion == MachineDeletion(node_drain_start_time=NOW)
+    assert made.outcome == CheckAgain(timedelta(seconds=10), "Waiting for Pods: n/job")
+    assert made.status.deletion == STARTED
     found = conditions.find(made.status.conditions, names.DRAINING_SUCCEEDED)
     assert found is not None
     assert (found.status, found.message) == ("False", "Waiting for Pods: n/job")
