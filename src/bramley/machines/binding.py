@@ -1,11 +1,11 @@
 """Binds a machine to one host: observe, decide, act, in steps of which each may be the last of this process.
 
 The order is: Lease, status, claim, provider id, Secret. The id of the host is in the Lease and in the status before the provider is
-asked for anything, so that whoever continues claims the same host. The Lease is what a lost write of the status cannot take along: it
-is another object, found by the uid of the machine. That the claim was completed shows in `spec.providerID`.
+called, so that the next leader claims the same host. The Lease is kept if a write of the status is lost, because it is another
+object, found by the uid of the machine. `spec.providerID` shows that the claim was completed.
 
-A paused leader that continues here does nothing: its writes to the API are refused by `FencedKube` or fail because of their version, a
-claim of the same host for the same machine may be repeated, and `release.fenced_account` stops its requests to the provider.
+A leader that was paused and continues here has no effect: `FencedKube` refuses its writes to the API, or they fail because of their
+version; a claim of the same host for the same machine may be repeated; and `release.fenced_account` refuses requests to the provider.
 """
 
 from __future__ import annotations

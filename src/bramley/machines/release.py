@@ -3,7 +3,7 @@
 Each step is repeated until it has succeeded, and the Lease, which is freed last, shows that something is left to do. So a leader may
 stop after any call; the next one finds the Lease by the uid of the machine. docs/explanation/machines.md lists every stop.
 
-A paused leader that continues here does nothing: `FencedKube` refuses its writes, and `fenced_account` its requests to the provider.
+A leader that was paused and continues here has no effect: `FencedKube` refuses its writes, and `fenced_account` its requests.
 """
 
 from __future__ import annotations

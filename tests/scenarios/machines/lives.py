@@ -23,6 +23,28 @@ def live(stop: Stop | None, *, seed: int = 0) -> Gate:
     return virtual_time.run(_live(stop, seed), seed=seed)
 
 
+def cancelled_claim(stop_at: int | None, *, late: float) -> Gate:
+    """Delete a machine whose manager is killed during the claim; the provider processes the last request much later."""
+    return virtual_time.run(_cancelled_claim(stop_at, late))
+
+
+async def _cancelled_claim(stop_at: int | None, late: float) -> Gate:
+    async with a_world(servers=2, stale=0) as world:
+        first = world.start("first", stop_at=stop_at, late=late)
+        await world.create("a")
+        if stop_at is None:
+            await world.until("a")
+            return first.gate
+        await first.gate.stopped.wait()
+        await world.stop(first)
+        await world.delete("a")
+        world.start("second")
+        await world.until()
+        await asyncio.sleep(3600)
+        await world.check_at_rest()
+        return first.gate
+
+
 async def _live(stop: Stop | None, seed: int) -> Gate:
     async with a_world(servers=2, seed=seed) as world:
         first = world.start("first", stop_at=stop.at if stop else None)

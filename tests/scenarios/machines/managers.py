@@ -54,6 +54,8 @@ class Gate:
     observe: Callable[[], Awaitable[None]]
     stop_at: int | None = None
     is_stopped: bool = False
+    # After how many seconds the provider processes the request at which the manager is stopped, although nobody waits for it.
+    late: float | None = None
     # Of each request to the API, at most.
     latency: float = 0.0
     rng: random.Random = field(default_factory=lambda: random.Random(0))
@@ -119,6 +121,8 @@ class GatedRunner:
         del scope
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + deadline.total_seconds()
+        if self.gate.late is not None and len(self.gate.calls) + 1 == self.gate.stop_at:
+            loop.call_later(self.gate.late, function)
         await self.gate.reach(f"before {about}")
         if loop.time() > ends_at:
             raise errors.TimedOut(f"{about}: too late")

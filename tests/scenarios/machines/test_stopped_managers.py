@@ -6,9 +6,9 @@ import functools
 
 import pytest
 
-from tests.scenarios.machines.lives import Stop, live
+from tests.scenarios.machines.lives import Stop, cancelled_claim, live
 
-SAMPLE = 37
+SAMPLE = 53
 SHARDS = 8
 SEEDS = 2
 
@@ -20,9 +20,19 @@ def calls(seed: int) -> int:
 
 @pytest.mark.parametrize("is_pause", [False, True], ids=["killed", "paused"])
 def test_stop_at_a_sample_of_calls(is_pause: bool) -> None:
-    for at in range(1 + 18 * is_pause, calls(0) + 1, SAMPLE):
+    for at in range(1 + 26 * is_pause, calls(0) + 1, SAMPLE):
         gate = live(Stop(at, is_pause))
         assert len(gate.calls) >= at
+
+
+def test_late_request_of_a_cancelled_claim_loses_no_host() -> None:
+    """A rename that is processed a minute after its manager was killed, when its machine is deleted already."""
+    calls = cancelled_claim(None, late=0).calls
+    renames = [number for number, call in enumerate(calls, 1) if call.startswith("before rename")]
+
+    assert len(renames) == 2
+    for stop_at in renames:
+        cancelled_claim(stop_at, late=60)
 
 
 @pytest.mark.soak

@@ -51,10 +51,15 @@ class World:
         return self.cluster.kube
 
     def start(
-        self, name: str, *, stop_at: int | None = None, leads_always: bool = False
+        self,
+        name: str,
+        *,
+        stop_at: int | None = None,
+        late: float | None = None,
+        leads_always: bool = False,
     ) -> RunningManager:
         """Start a manager."""
-        gate = Gate(self.observe, stop_at)
+        gate = Gate(self.observe, stop_at, late=late)
         transport = GatedTransport(self.cluster.api.transport(self.cluster.token), gate)
         client = Client(transport, clock=virtual_time.clock())
         manager = RunningManager(
