@@ -350,7 +350,7 @@ async def test_host_of_a_machine_without_its_finalizer_is_wiped_before_another_g
         await world.check_at_rest()
 
 
-async def test_lease_of_a_later_epoch_stops_this_process() -> None:
+async def test_leader_of_a_restored_leader_lease_continues_above_the_epoch_of_a_host() -> None:
     async with a_world(servers=1) as world:
         manager = world.start("first")
         await world.create("a")

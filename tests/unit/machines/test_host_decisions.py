@@ -40,7 +40,7 @@ BUSY = HostState.BUSY
         (a_host("a", f"{PENDING}x", type="M4-S"), Step.WAIT, Step.GIVE_UP, Step.CLAIM),
     ],
 )
-def test_next_step_with_a_host_of_ones_own_lease(
+def test_next_step_with_the_host_of_its_lease(
     host: Host | None, early: Step, settled: Step, bound: Step
 ) -> None:
     def step(*, is_bound: bool, is_settled: bool) -> Step:
