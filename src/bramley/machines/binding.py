@@ -24,7 +24,7 @@ from bramley.machines.host_leases import Holder, HostLease, HostLeases
 from bramley.machines.outcomes import HostOutcome, MachineEvent, ProviderFailed, waiting
 from bramley.machines.release import Releases, provider_calls, recorded_host
 from bramley.providers.provider import Host, HostProvider, HostRef, checked_name
-from bramley.providers.selection import Wanted
+from bramley.providers.selection import HostRequirements
 from bramley.providers.zone_lists import ZoneLists
 from bramley.runtime.writes import FencedKube
 
@@ -45,15 +45,15 @@ class Binding:
     async def bind(
         self, machine: ScalewayAppleSiliconMachine, *, quarantined: AbstractSet[str] = frozenset()
     ) -> HostOutcome:
-        """Take the next steps towards one host with credentials; repeat it for as long as the machine is not deleted.
+        """Do the next steps towards one host with credentials; repeat it for as long as the machine is not deleted.
 
         A done outcome has the host. Errors of the Kubernetes API are raised, for the runtime; all others are in the outcome.
         """
         prefix = machine.spec.adopt_pool_prefix or self.releases.default_pool_prefix
-        wanted = wanted_host(machine, prefix)
-        if isinstance(wanted, HostOutcome):
-            return wanted
-        attempt = _Attempt(self, machine, wanted, quarantined)
+        required = required_host(machine, prefix)
+        if isinstance(required, HostOutcome):
+            return required
+        attempt = _Attempt(self, machine, required, quarantined)
         try:
             return await attempt.run()
         except ProviderFailed as error:
@@ -64,8 +64,10 @@ class Binding:
         self.verified.pop(uid, None)
 
 
-def wanted_host(machine: ScalewayAppleSiliconMachine, prefix: str) -> Wanted | HostOutcome:
-    """Return the host that a machine needs, or why that cannot be said. Pure."""
+def required_host(
+    machine: ScalewayAppleSiliconMachine, prefix: str
+) -> HostRequirements | HostOutcome:
+    """Return the host that a machine needs, or why there is none. Pure."""
     name, os = machine.name, machine.spec.os
     if not prefix:
         text = (
@@ -86,7 +88,7 @@ def wanted_host(machine: ScalewayAppleSiliconMachine, prefix: str) -> Wanted | H
         # Its host would look like one of the pool.
         text = f"the name of the machine begins like those of free hosts; rename it, or change the prefix {prefix}"
         return waiting(machine, events.ADOPT_FAILED, text)
-    return Wanted(name, machine.spec.type, os, prefix)
+    return HostRequirements(name, machine.spec.type, os, prefix)
 
 
 @dataclass(slots=True)
@@ -95,7 +97,7 @@ class _Attempt:
 
     parts: Binding
     machine: ScalewayAppleSiliconMachine
-    wanted: Wanted
+    required: HostRequirements
     quarantined: AbstractSet[str]
     events: list[MachineEvent] = field(default_factory=list)
 
@@ -133,7 +135,7 @@ class _Attempt:
             return None
         hosts = await self._listed(ref.zone)
         return next(
-            (each for each in hosts if (each.ref, each.name) == (ref, self.wanted.name)), None
+            (each for each in hosts if (each.ref, each.name) == (ref, self.required.name)), None
         )
 
     async def _finish_release(self) -> HostOutcome:
@@ -167,7 +169,7 @@ class _Attempt:
             lease = await self.parts.leases.take_over(lease)
         host = await self._read(lease.ref)
         is_settled = lease.is_settled(self.parts.releases.clock.now())
-        decision = decide(host, self.wanted, is_bound=is_bound, is_settled=is_settled)
+        decision = decide(host, self.required, is_bound=is_bound, is_settled=is_settled)
         if decision.step is Step.GIVE_UP:
             self.machine = await self.parts.releases.drop(self.machine, lease)
             return None
@@ -184,14 +186,14 @@ class _Attempt:
         return self.wait(events.HOST_GONE if host is None else events.HOST_NAME_CHANGED, text)
 
     async def _choose(self) -> HostOutcome:
-        """Take the Lease of a host that fits, and claim it."""
+        """Acquire the Lease of a host that fits, and claim it."""
         reports = MachineEvent("Normal", events.ADOPTING, f"Looking for a host in {self._zone}")
         self.events.append(reports)
         hosts = await self._listed(self._zone)
         leased = {lease.ref.id for lease in await self.parts.leases.all()}
-        if any(host.name == self.wanted.name for host in hosts):
-            leased |= await self.parts.releases.recorded_ids(besides=self.machine.uid)
-        choice = choose(hosts, self.wanted, leased=leased, quarantined=self.quarantined)
+        if any(host.name == self.required.name for host in hosts):
+            leased |= await self.parts.releases.recorded_ids(excluding=self.machine.uid)
+        choice = choose(hosts, self.required, leased=leased, quarantined=self.quarantined)
         if isinstance(choice, Decision):
             is_wait = choice.step is Step.WAIT
             reason = events.NO_AVAILABLE_HOST if is_wait else events.ADOPT_FAILED
@@ -202,7 +204,7 @@ class _Attempt:
                 continue
             host = await self._read(lease.ref)
             # Nothing was claimed under this Lease yet, so nothing can be under way.
-            decision = decide(host, self.wanted, is_bound=False, is_settled=True)
+            decision = decide(host, self.required, is_bound=False, is_settled=True)
             if host is not None and decision.step is Step.CLAIM:
                 return await self._claim(lease, host)
             if host is not None and decision.step is Step.USE:
@@ -217,7 +219,7 @@ class _Attempt:
         await self._record(host.ref.id)
         self.parts.kube.check()
         with provider_calls():
-            claimed = await self.parts.provider.claim(host, self.wanted.name)
+            claimed = await self.parts.provider.claim(host, self.required.name)
         if claimed is None:
             # Read again before anything is given up: the name that was read may be an old one.
             return self.wait(events.ADOPTING, f"Host {lease.ref} changed while it was claimed")

@@ -14,7 +14,7 @@ from enum import Enum
 from bramley.api.names import machines
 from bramley.providers.os_families import is_of_family
 from bramley.providers.provider import Host, HostRef, pool_name
-from bramley.providers.selection import Wanted, claimable
+from bramley.providers.selection import HostRequirements, claimable
 
 
 class Step(Enum):
@@ -36,37 +36,41 @@ class Decision:
     why: str = ""
 
 
-def decide(host: Host | None, wanted: Wanted, *, is_bound: bool, is_settled: bool) -> Decision:
+def decide(
+    host: Host | None, required: HostRequirements, *, is_bound: bool, is_settled: bool
+) -> Decision:
     """Return the next step with a host as it is read now; None is one that is not rented any more.
 
     A bound machine had its claim completed, and its host may have run VMs: it never gets another host here.
     """
     if host is None:
         why = "the host is not rented any more"
-    elif host.name == wanted.name:
-        return _with_own_name(host, wanted, is_bound=is_bound)
-    elif host.name.startswith(machines.CLAIM_PREFIX) or is_in_pool(host, wanted, is_bound=is_bound):
-        if host.can_be_claimed and (is_bound or not misfit(host, wanted)):
+    elif host.name == required.name:
+        return _with_own_name(host, required, is_bound=is_bound)
+    elif host.name.startswith(machines.CLAIM_PREFIX) or is_in_pool(
+        host, required, is_bound=is_bound
+    ):
+        if host.can_be_claimed and (is_bound or not misfit(host, required)):
             return Decision(Step.CLAIM)
-        why = misfit(host, wanted) or f"the host is {host.status}"
+        why = misfit(host, required) or f"the host is {host.status}"
         if is_bound:
             return Decision(Step.WAIT, why)
     else:
-        why = f"the host has the name {host.name[:100]!r} and not {wanted.name!r}"
+        why = f"the host has the name {host.name[:100]!r} and not {required.name!r}"
     if is_bound:
         return Decision(Step.REPORT, why)
     return Decision(Step.GIVE_UP if is_settled else Step.WAIT, why)
 
 
-def is_in_pool(host: Host, wanted: Wanted, *, is_bound: bool) -> bool:
-    """Return whether a host is in the pool; one of a bound machine was put there by somebody else."""
-    return not is_bound and host.name.startswith(wanted.pool_prefix)
+def is_in_pool(host: Host, required: HostRequirements, *, is_bound: bool) -> bool:
+    """Return whether a host is in the pool; one of a bound machine was renamed by another caller."""
+    return not is_bound and host.name.startswith(required.pool_prefix)
 
 
-def _with_own_name(host: Host, wanted: Wanted, *, is_bound: bool) -> Decision:
+def _with_own_name(host: Host, required: HostRequirements, *, is_bound: bool) -> Decision:
     if is_bound:
         return Decision(Step.USE)
-    why = misfit(host, wanted)
+    why = misfit(host, required)
     if why:
         return Decision(Step.REPORT, f"the host has the name of the machine, and {why}")
     if host.can_be_claimed:
@@ -74,18 +78,18 @@ def _with_own_name(host: Host, wanted: Wanted, *, is_bound: bool) -> Decision:
     return Decision(Step.WAIT, f"the host is {host.status}")
 
 
-def misfit(host: Host, wanted: Wanted) -> str:
+def misfit(host: Host, required: HostRequirements) -> str:
     """Return why a host has not the type or the operating system of the machine; empty if it has."""
-    if host.type != wanted.type:
-        return f"its type is {host.type} and not {wanted.type}"
-    if not is_of_family(host.os_names, wanted.os):
-        return f"its operating system is {', '.join(host.os_names)} and not {wanted.os}"
+    if host.type != required.type:
+        return f"its type is {host.type} and not {required.type}"
+    if not is_of_family(host.os_names, required.os):
+        return f"its operating system is {', '.join(host.os_names)} and not {required.os}"
     return ""
 
 
 def choose(
     hosts: Iterable[Host],
-    wanted: Wanted,
+    required: HostRequirements,
     *,
     leased: AbstractSet[str],
     quarantined: AbstractSet[str] = frozenset(),
@@ -97,18 +101,18 @@ def choose(
     """
     available = [host for host in hosts if host.ref.id not in leased]
     for host in available:
-        if host.name == wanted.name and (why := misfit(host, wanted)):
+        if host.name == required.name and (why := misfit(host, required)):
             text = f"host {host.ref} has the name of the machine, and {why}; rename or release it"
             return Decision(Step.REPORT, text)
-    own = {host.ref.id for host in available if host.name == wanted.name}
-    candidates = claimable(available, wanted, excluded=quarantined - own)
+    own = {host.ref.id for host in available if host.name == required.name}
+    candidates = claimable(available, required, excluded=quarantined - own)
     if candidates:
         return candidates
     if own:
         return Decision(Step.WAIT, f"the host {', '.join(sorted(own))} of this name is not ready")
-    free = f"a name with the prefix {wanted.pool_prefix}"
+    free = f"a name with the prefix {required.pool_prefix}"
     return Decision(
-        Step.WAIT, f"no host of type {wanted.type} and {wanted.os} is ready and has {free}"
+        Step.WAIT, f"no host of type {required.type} and {required.os} is ready and has {free}"
     )
 
 
@@ -116,7 +120,7 @@ class Ending(Enum):
     """How a host is released."""
 
     RELEASE = "release"
-    # Somebody renamed it into the pool, without a reinstallation.
+    # It was renamed into the pool by hand, without a reinstallation.
     REINSTALL = "reinstall"
     # The machine never had it, or it is gone.
     NOTHING = "nothing"

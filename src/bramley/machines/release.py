@@ -294,10 +294,10 @@ class Releases:
             for machine in page.items:
                 yield machine
 
-    async def recorded_ids(self, *, besides: str = "") -> set[str]:
+    async def recorded_ids(self, *, excluding: str = "") -> set[str]:
         """Return the ids of the hosts that machines have, except for the machine of one uid."""
         return {
             ref.id
             async for machine in self._machines()
-            if machine.uid != besides and (ref := recorded_host(machine)) is not None
+            if machine.uid != excluding and (ref := recorded_host(machine)) is not None
         }

@@ -71,7 +71,7 @@ class GitHubAppResolver:
             token = await app.installation(installation_id).registration_token(
                 Organisation(spec.gh_org)
             )
-        except errors.NotFound as error:
+        except (errors.NotFound, errors.Forbidden) as error:
             raise errors.Refused(
                 f"{place}: this installation of the App does not manage the organisation {spec.gh_org}: {error}"
             ) from None

@@ -126,21 +126,21 @@ class ScalewayProvider:
 
     async def ensure_ssh_key(self, name: str, public_key: str) -> str:
         """Register a key and return its id; others with this name are removed."""
-        wanted = records.key_material(public_key)
-        if not name or wanted is None:
+        material = records.key_material(public_key)
+        if not name or material is None:
             raise errors.InvalidSpec(
                 f"the SSH key {name!r} is not an OpenSSH public key with a name"
             )
         async with within(self._deadline, f"SSH key {name}"), self._keys:
             listing = Call("list of SSH keys", IAM, repeatable=True)
             keys = await self._calls.send(listing, records.all_ssh_keys)
-            same = [key for key in keys if key.material == wanted]
+            same = [key for key in keys if key.material == material]
             if any(key.is_disabled for key in same):
                 raise errors.Refused(f"the SSH key {name} is disabled at Scaleway; enable it there")
             # The key is registered before others are removed, so that there is always one.
             registered = same[0].id if same else await self._create_key(name, public_key)
             for key in keys:
-                if key.name == name and key.material != wanted:
+                if key.name == name and key.material != material:
                     await self._delete_key(key.id)
             return registered
 

@@ -14,7 +14,7 @@ from bramley.providers.provider import Host
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class HostRequirements:
     """The host that a machine needs: its name after the claim, type, family of macOS, and the names of free hosts."""
 
     name: str
@@ -29,7 +29,7 @@ class Wanted:
 
 
 def claimable(
-    hosts: Iterable[Host], wanted: Wanted, *, excluded: AbstractSet[str] = frozenset()
+    hosts: Iterable[Host], required: HostRequirements, *, excluded: AbstractSet[str] = frozenset()
 ) -> list[Host]:
     """Return the hosts to try, in this order; those with an excluded id, such as quarantined ones, are left out.
 
@@ -41,17 +41,17 @@ def claimable(
         host
         for host in hosts
         if host.ref.id not in excluded
-        and host.type == wanted.type
-        and is_of_family(host.os_names, wanted.os)
+        and host.type == required.type
+        and is_of_family(host.os_names, required.os)
     ]
-    own = [host for host in fitting if host.name == wanted.name]
+    own = [host for host in fitting if host.name == required.name]
     if own:
         return sorted((host for host in own if host.can_be_claimed), key=lambda host: host.ref)
-    prefixes = (wanted.pool_prefix, machines.CLAIM_PREFIX)
+    prefixes = (required.pool_prefix, machines.CLAIM_PREFIX)
     free = [host for host in fitting if host.can_be_claimed and host.name.startswith(prefixes)]
-    return sorted(free, key=lambda host: _rank(host, wanted))
+    return sorted(free, key=lambda host: _rank(host, required))
 
 
-def _rank(host: Host, wanted: Wanted) -> tuple[bool, bytes]:
-    is_abandoned = not host.name.startswith(wanted.pool_prefix)
-    return is_abandoned, hashlib.sha256(f"{wanted.name} {host.ref}".encode()).digest()
+def _rank(host: Host, required: HostRequirements) -> tuple[bool, bytes]:
+    is_abandoned = not host.name.startswith(required.pool_prefix)
+    return is_abandoned, hashlib.sha256(f"{required.name} {host.ref}".encode()).digest()

@@ -8,10 +8,10 @@ import pytest
 
 from bramley.base import errors
 from bramley.providers.provider import HostRef, HostState
-from bramley.providers.selection import Wanted, claimable
+from bramley.providers.selection import HostRequirements, claimable
 from tests.contract.providers.targets import OS, OTHER_ZONE, PENDING, POOL, ZONE, Target
 
-WANTED = Wanted("m1", "M2-L", OS, POOL)
+WANTED = HostRequirements("m1", "M2-L", OS, POOL)
 
 
 async def test_all_pages_of_one_zone_and_project_are_listed(target: Target) -> None:
@@ -127,8 +127,8 @@ async def test_managers_with_leases_never_share_a_host(stale_target: Target) -> 
 
     async def claim(name: str, seed: int) -> HostRef | None:
         provider = target.provider(seed=seed)
-        wanted = Wanted(name, "M2-L", OS, POOL)
-        for host in claimable(await provider.hosts(ZONE), wanted):
+        required = HostRequirements(name, "M2-L", OS, POOL)
+        for host in claimable(await provider.hosts(ZONE), required):
             if leases.setdefault(host.ref, name) == name:
                 if await provider.claim(host, name):
                     return host.ref

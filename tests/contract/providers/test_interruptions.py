@@ -10,7 +10,7 @@ import pytest
 from bramley.base import errors
 from bramley.providers.provider import HostRef, HostState
 from bramley.providers.scaleway import ScalewayProvider
-from bramley.providers.selection import Wanted, claimable
+from bramley.providers.selection import HostRequirements, claimable
 from tests.contract.providers import targets
 from tests.contract.providers.faults import Fault
 from tests.contract.providers.targets import FAST, OS, POOL, ZONE, Target
@@ -50,8 +50,8 @@ class Killed:
 
 
 async def claim(provider: ScalewayProvider) -> HostRef | None:
-    wanted = Wanted("m1", "M2-L", OS, POOL)
-    for host in claimable(await provider.hosts(ZONE), wanted):
+    required = HostRequirements("m1", "M2-L", OS, POOL)
+    for host in claimable(await provider.hosts(ZONE), required):
         if await provider.claim(host, "m1"):
             return host.ref
     return None

@@ -11,13 +11,13 @@ from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine as Machine
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachineSpec as Spec
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachineStatus as Status
 from bramley.machines import host_leases, release
-from bramley.machines.binding import wanted_host
+from bramley.machines.binding import required_host
 from bramley.machines.bootstrap_secrets import has_password, is_of
 from bramley.machines.host_leases import Holder
 from bramley.machines.outcomes import HostOutcome
 from bramley.machines.release import recorded_host
 from bramley.providers.provider import HostRef
-from bramley.providers.selection import Wanted
+from bramley.providers.selection import HostRequirements
 
 REF = HostRef("fr-par-1", "a-1")
 HOLDER = Holder("default", "m1", "u-1")
@@ -53,10 +53,10 @@ def a_machine(name: str = "m1", *, server: str = "", **spec: str) -> Machine:
 def test_spec_that_names_no_host_is_refused_before_any_call(
     machine: Machine, prefix: str, expected: str
 ) -> None:
-    wanted = wanted_host(machine, prefix)
+    required = required_host(machine, prefix)
 
-    assert (wanted.reason if isinstance(wanted, HostOutcome) else "") == expected
-    assert isinstance(wanted, Wanted) == (not expected)
+    assert (required.reason if isinstance(required, HostOutcome) else "") == expected
+    assert isinstance(required, HostRequirements) == (not expected)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from bramley.machines.host_decisions import (
     decide_release,
 )
 from bramley.providers.provider import Host, HostState
-from bramley.providers.selection import Wanted
+from bramley.providers.selection import HostRequirements
 from tests.unit.providers.hosts import PENDING, POOL, a_host
 
-WANTED = Wanted("m1", "M2-L", "macos-tahoe-26.3", POOL)
+WANTED = HostRequirements("m1", "M2-L", "macos-tahoe-26.3", POOL)
 BUSY = HostState.BUSY
 
 

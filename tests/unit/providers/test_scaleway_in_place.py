@@ -7,7 +7,7 @@ import random
 
 from bramley.providers.provider import HostProvider, HostRef, HostState
 from bramley.providers.scaleway import ScalewayProvider
-from bramley.providers.selection import Wanted, claimable
+from bramley.providers.selection import HostRequirements, claimable
 from bramley.sim.scaleway.scaleway import Settings, SimulatedScaleway
 from tests import provider_peer, virtual_time
 
@@ -31,13 +31,13 @@ async def test_host_is_claimed_sealed_released_and_claimed_again() -> None:
         await scaleway.add_servers([f"{POOL}1"])
         passwords = []
         for name in ("m1", "m2"):
-            wanted = Wanted(name, "M2-L", OS, POOL)
-            [host] = claimable(await provider.hosts(ZONE), wanted)
+            required = HostRequirements(name, "M2-L", OS, POOL)
+            [host] = claimable(await provider.hosts(ZONE), required)
             assert await provider.claim(host, name)
             passwords.append((await provider.credentials(host.ref)).sudo_password)
             await asyncio.sleep(3600)
             assert await provider.release(host.ref, name, pool_prefix=POOL, os=OS)
-            assert claimable(await provider.hosts(ZONE), wanted) == []
+            assert claimable(await provider.hosts(ZONE), required) == []
             await ready(provider, host.ref)
 
     assert None not in passwords

@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from bramley.base import errors
 from bramley.providers.provider import Host, HostState
-from bramley.providers.selection import Wanted, claimable
+from bramley.providers.selection import HostRequirements, claimable
 from tests.unit.providers.hosts import PENDING, POOL, a_host
 
-WANTED = Wanted("m1", "M2-L", "macos-tahoe-26.3", POOL)
+WANTED = HostRequirements("m1", "M2-L", "macos-tahoe-26.3", POOL)
 
 
 def ids(
-    hosts: list[Host], wanted: Wanted = WANTED, excluded: frozenset[str] = frozenset()
+    hosts: list[Host], required: HostRequirements = WANTED, excluded: frozenset[str] = frozenset()
 ) -> list[str]:
-    return [host.ref.id for host in claimable(hosts, wanted, excluded=excluded)]
+    return [host.ref.id for host in claimable(hosts, required, excluded=excluded)]
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_quarantined_hosts_are_left_out() -> None:
 def test_machines_try_hosts_in_different_orders() -> None:
     hosts = [a_host(f"h{n}") for n in range(8)]
 
-    firsts = {ids(hosts, Wanted(f"m{n}", "M2-L", "tahoe", POOL))[0] for n in range(32)}
+    firsts = {ids(hosts, HostRequirements(f"m{n}", "M2-L", "tahoe", POOL))[0] for n in range(32)}
 
     assert len(firsts) > 4
 
 
 def test_empty_prefix_is_refused() -> None:
     with pytest.raises(errors.InvalidSpec, match="prefix"):
-        Wanted("m1", "M2-L", "tahoe", "")
+        HostRequirements("m1", "M2-L", "tahoe", "")
 
 
 hosts = st.builds(

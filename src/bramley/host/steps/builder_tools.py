@@ -1,7 +1,7 @@
 """The tools of a builder, from Homebrew: Packer, which bakes images, and crane, which logs in to registries.
 
-Nothing is upgraded: macOS ties the Local Network permission to Packer's signature, and another Packer would wait for a click that
-nobody makes. So Packer is pinned before anything else is installed, and what exists stays, whatever its version. Homebrew itself and the
+Nothing is upgraded: macOS ties the Local Network permission to Packer's signature, and another Packer would wait for a click in
+its dialog for ever. So Packer is pinned before anything else is installed, and what exists stays, whatever its version. Homebrew itself and the
 tools are downloaded by the Mac.
 """
 

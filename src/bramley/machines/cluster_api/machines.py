@@ -116,7 +116,7 @@ class MachineReconciler:
     clock: Clock
 
     async def reconcile(self, machine: Machine) -> Outcome:
-        """Take the next steps, and report the status."""
+        """Do the next steps, and report the status."""
         observed = self.caches.observe(machine)
         if machine.deleting and observed.node is not None:
             observed = dataclasses.replace(observed, pods=await self._pods_on(observed.node))

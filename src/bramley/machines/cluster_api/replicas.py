@@ -88,13 +88,13 @@ def set_status(
     owner: MachineSet, machines: Sequence[Machine], *, failure: str, now: datetime
 ) -> MachineSetStatus:
     """Return the status of a MachineSet; `failure` is why a Machine could not be created."""
-    wanted = owner.spec.template.metadata.labels.items()
+    desired = owner.spec.template.metadata.labels.items()
     ready = sum(map(is_ready, machines))
     problem = names.MACHINE_CREATION_FAILED if failure else ""
     return MachineSetStatus(
         selector=selector_text(owner.spec.selector),
         replicas=len(machines),
-        fully_labeled_replicas=sum(wanted <= each.metadata.labels.items() for each in machines),
+        fully_labeled_replicas=sum(desired <= each.metadata.labels.items() for each in machines),
         ready_replicas=ready,
         available_replicas=ready,
         observed_generation=owner.metadata.generation,

@@ -171,20 +171,21 @@ async def _show_state(scaleway: SimulatedScaleway, request: Request) -> Any:
 
 
 async def _add_servers(scaleway: SimulatedScaleway, request: Request) -> Any:
-    wanted = decode(await _body(request), NewServers)
+    requested = decode(await _body(request), NewServers)
     for argument, value, known in (
-        ("type", wanted.type, catalog.TYPES),
-        ("zone", wanted.zone, catalog.ZONES),
+        ("type", requested.type, catalog.TYPES),
+        ("zone", requested.zone, catalog.ZONES),
     ):
         if value not in known:
             raise refusals.invalid(argument, "constraint", f"must be one of {', '.join(known)}")
     first, limit = len(scaleway.servers) + 1, scaleway.settings.max_servers
-    if len(scaleway.servers) + wanted.count > limit:
+    if len(scaleway.servers) + requested.count > limit:
         raise refusals.quota_exceeded("apple_silicon_servers", limit)
     names = [
-        wanted.name or POOL_NAME.format(number) for number in range(first, first + wanted.count)
+        requested.name or POOL_NAME.format(number)
+        for number in range(first, first + requested.count)
     ]
-    added = await scaleway.add_servers(names, type=wanted.type, zone=wanted.zone)
+    added = await scaleway.add_servers(names, type=requested.type, zone=requested.zone)
     return {"servers": [_server_json(scaleway, each) for each in added]}
 
 

@@ -55,24 +55,24 @@ Handler = Callable[[SimulatedScaleway, Call], Answer]
 
 
 def _list_servers(scaleway: SimulatedScaleway, call: Call) -> Answer:
-    wanted = convert(call.query, OwnedList)
-    visible = _visible(call, "server", wanted, scaleway.servers.values())
+    requested = convert(call.query, OwnedList)
+    visible = _visible(call, "server", requested, scaleway.servers.values())
     found = [each for each in visible if each.zone == call.path["zone"]]
     stale = scaleway.settings.list_shows_old_name
-    return _page("servers", wanted, found, lambda each: scaleway.shown(each, stale=stale))
+    return _page("servers", requested, found, lambda each: scaleway.shown(each, stale=stale))
 
 
 def _create_server(scaleway: SimulatedScaleway, call: Call) -> Answer:
-    wanted = decode(call.body, NewServer)
-    call.key.require(wanted.project_id, "create", "server")
-    if wanted.type not in catalog.TYPES:
+    requested = decode(call.body, NewServer)
+    call.key.require(requested.project_id, "create", "server")
+    if requested.type not in catalog.TYPES:
         raise refusals.invalid("type", "constraint", "no such type of server")
     server = scaleway.create_server(
-        wanted.name,
-        type=wanted.type,
+        requested.name,
+        type=requested.type,
         zone=call.path["zone"],
-        project_id=wanted.project_id or scaleway.settings.project_id,
-        image=_image(wanted.os_id, wanted.type),
+        project_id=requested.project_id or scaleway.settings.project_id,
+        image=_image(requested.os_id, requested.type),
     )
     return Answer(200, scaleway.shown(server))
 
@@ -84,13 +84,13 @@ def _get_server(scaleway: SimulatedScaleway, call: Call) -> Answer:
 
 def _update_server(scaleway: SimulatedScaleway, call: Call) -> Answer:
     server = _server(scaleway, call, "update")
-    wanted = decode(call.body, ServerUpdate)
-    if wanted.name is not None:
-        scaleway.rename(server, wanted.name)
-    if wanted.schedule_deletion is not None:
-        scaleway.schedule_deletion(server, is_scheduled=wanted.schedule_deletion)
-    if wanted.enable_vpc is not None:
-        scaleway.enable_vpc(server, is_enabled=wanted.enable_vpc)
+    requested = decode(call.body, ServerUpdate)
+    if requested.name is not None:
+        scaleway.rename(server, requested.name)
+    if requested.schedule_deletion is not None:
+        scaleway.schedule_deletion(server, is_scheduled=requested.schedule_deletion)
+    if requested.enable_vpc is not None:
+        scaleway.enable_vpc(server, is_enabled=requested.enable_vpc)
     return Answer(200, scaleway.shown(server))
 
 
@@ -107,8 +107,8 @@ def _reboot_server(scaleway: SimulatedScaleway, call: Call) -> Answer:
 
 def _reinstall_server(scaleway: SimulatedScaleway, call: Call) -> Answer:
     server = _server(scaleway, call, "reinstall")
-    wanted = decode(call.body, Reinstallation)
-    scaleway.reinstall(server, _image(wanted.os_id, server.type))
+    requested = decode(call.body, Reinstallation)
+    scaleway.reinstall(server, _image(requested.os_id, server.type))
     return Answer(200, scaleway.shown(server))
 
 
@@ -121,32 +121,32 @@ def _list_types(scaleway: SimulatedScaleway, call: Call) -> Answer:
 
 def _list_images(scaleway: SimulatedScaleway, call: Call) -> Answer:
     del scaleway
-    wanted = convert(call.query, ImageList)
+    requested = convert(call.query, ImageList)
     found = [
         each
         for each in catalog.IMAGES
-        if wanted.server_type in (None, *each.types) and (wanted.name or "") in each.name
+        if requested.server_type in (None, *each.types) and (requested.name or "") in each.name
     ]
-    return _page("os", wanted, found, Os.json)
+    return _page("os", requested, found, Os.json)
 
 
 def _list_ssh_keys(scaleway: SimulatedScaleway, call: Call) -> Answer:
-    wanted = convert(call.query, NamedList)
-    call.key.require(wanted.project_id, "list", "ssh_key")
-    visible = _visible(call, "ssh_key", wanted, scaleway.ssh_keys.values())
-    found = [each for each in visible if wanted.name in (None, each.name)]
-    return _page("ssh_keys", wanted, found, SshKey.json)
+    requested = convert(call.query, NamedList)
+    call.key.require(requested.project_id, "list", "ssh_key")
+    visible = _visible(call, "ssh_key", requested, scaleway.ssh_keys.values())
+    found = [each for each in visible if requested.name in (None, each.name)]
+    return _page("ssh_keys", requested, found, SshKey.json)
 
 
 def _create_ssh_key(scaleway: SimulatedScaleway, call: Call) -> Answer:
-    wanted = decode(call.body, NewSshKey)
-    call.key.require(wanted.project_id, "create", "ssh_key")
+    requested = decode(call.body, NewSshKey)
+    call.key.require(requested.project_id, "create", "ssh_key")
     key = SshKey(
         id=scaleway.new_id(),
-        name=wanted.name,
-        public_key=wanted.public_key,
-        fingerprint=fingerprint(wanted.public_key),
-        project_id=wanted.project_id or scaleway.settings.project_id,
+        name=requested.name,
+        public_key=requested.public_key,
+        fingerprint=fingerprint(requested.public_key),
+        project_id=requested.project_id or scaleway.settings.project_id,
         organization_id=scaleway.settings.organization_id,
         created_at=scaleway.clock.now(),
     )
@@ -164,25 +164,25 @@ def _delete_ssh_key(scaleway: SimulatedScaleway, call: Call) -> Answer:
 
 
 def _list_networks(scaleway: SimulatedScaleway, call: Call) -> Answer:
-    wanted = convert(call.query, NamedList)
-    visible = _visible(call, "private_network", wanted, scaleway.private_networks.values())
+    requested = convert(call.query, NamedList)
+    visible = _visible(call, "private_network", requested, scaleway.private_networks.values())
     found = [
         each
         for each in visible
-        if each.region == call.path["region"] and (wanted.name or "") in each.name
+        if each.region == call.path["region"] and (requested.name or "") in each.name
     ]
-    return _page("private_networks", wanted, found, PrivateNetwork.json)
+    return _page("private_networks", requested, found, PrivateNetwork.json)
 
 
 def _create_network(scaleway: SimulatedScaleway, call: Call) -> Answer:
-    wanted = decode(call.body, NewNetwork)
-    call.key.require(wanted.project_id, "create", "private_network")
+    requested = decode(call.body, NewNetwork)
+    call.key.require(requested.project_id, "create", "private_network")
     network = PrivateNetwork(
         id=scaleway.new_id(),
-        name=wanted.name,
+        name=requested.name,
         region=call.path["region"],
-        tags=tuple(wanted.tags or ()),
-        project_id=wanted.project_id or scaleway.settings.project_id,
+        tags=tuple(requested.tags or ()),
+        project_id=requested.project_id or scaleway.settings.project_id,
         organization_id=scaleway.settings.organization_id,
         created_at=scaleway.clock.now(),
     )
@@ -190,25 +190,25 @@ def _create_network(scaleway: SimulatedScaleway, call: Call) -> Answer:
     return Answer(200, network.json())
 
 
-def _visible(call: Call, resource: str, wanted: OwnedList, every: Iterable[Any]) -> list[Any]:
-    """Return the resources of the project that is asked for, or of all projects of the key; a Refusal if that is none of its projects."""
-    if wanted.project_id is not None:
-        call.key.require(wanted.project_id, "list", resource)
+def _visible(call: Call, resource: str, requested: OwnedList, every: Iterable[Any]) -> list[Any]:
+    """Return the resources of the requested project, or of all projects of the key; a Refusal if that is none of its projects."""
+    if requested.project_id is not None:
+        call.key.require(requested.project_id, "list", resource)
     return [
         each
         for each in every
         if call.key.may_use(each.project_id)
-        and wanted.project_id in (None, each.project_id)
-        and wanted.organization_id in (None, each.organization_id)
+        and requested.project_id in (None, each.project_id)
+        and requested.organization_id in (None, each.organization_id)
     ]
 
 
 def _page(
-    name: str, wanted: Pages, found: Sequence[Any], shown: Callable[[Any], dict[str, Any]]
+    name: str, requested: Pages, found: Sequence[Any], shown: Callable[[Any], dict[str, Any]]
 ) -> Answer:
-    ordered = found[::-1] if wanted.order_by is Order.CREATED_AT_DESC else found
-    first = (wanted.page - 1) * wanted.page_size
-    chosen = ordered[first : first + wanted.page_size]
+    ordered = found[::-1] if requested.order_by is Order.CREATED_AT_DESC else found
+    first = (requested.page - 1) * requested.page_size
+    chosen = ordered[first : first + requested.page_size]
     return Answer(200, {"total_count": len(found), name: [shown(each) for each in chosen]})
 
 

@@ -1,7 +1,7 @@
 """Simulated Macs behind SSH servers, one for each server: the same port on an own loopback address.
 
 Scaleway's API shows only the address of a server, and port 22 is not free on a machine; so one port is used on every address, and
-clients are told which.
+clients are configured with it.
 """
 
 from __future__ import annotations

@@ -131,13 +131,13 @@ async def test_property_list_is_that_of_a_session(tmp_path: Path) -> None:
 async def test_registered_runner_needs_no_token(tmp_path: Path) -> None:
     tokens = Tokens()
     connection = await fixtures.mac(tmp_path, LOGIN)
-    wanted = step(tmp_path, token=tokens, group="bare metal")
-    await converge.plan(connection, [wanted])
+    runner = step(tmp_path, token=tokens, group="bare metal")
+    await converge.plan(connection, [runner])
     assert tokens.count == 0
-    await converge.apply(connection, [wanted])
+    await converge.apply(connection, [runner])
     assert (tokens.count, options(connection)["runnergroup"]) == (1, "bare metal")
 
-    again = await converge.apply(connection, [wanted])
+    again = await converge.apply(connection, [runner])
     without = await converge.apply(connection, [step(tmp_path, token=None, group="bare metal")])
 
     assert (again.is_changed, without.is_changed) == (False, False)
@@ -310,8 +310,8 @@ async def test_removed_builder_loses_its_runner_and_environment(tmp_path: Path) 
     """As `bramley host apply` does when the field is removed from the file."""
     spec = fixtures.builder_spec(tmp_path)
     parts = sequence.steps(spec)
-    wanted = [one for one in parts if one.name in {"build-environment", "actions-runner"}]
-    template = await MacTemplate.make(tmp_path / "macs", *BEFORE, *wanted)
+    builder_steps = [one for one in parts if one.name in {"build-environment", "actions-runner"}]
+    template = await MacTemplate.make(tmp_path / "macs", *BEFORE, *builder_steps)
     connection = template.copy("mac")
     stamps = drift.read_stamps(await connection.probe([drift.STAMPS_FILE]))
     others = sequence.steps(dataclasses.replace(spec, builder=None))
