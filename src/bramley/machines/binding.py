@@ -153,7 +153,7 @@ class _Attempt:
         if ref is None:
             return own[0] if own else None
         found = next((lease for lease in own if lease.ref.id == ref.id), None)
-        lease = found or await self.parts.leases.take(ref, self._holder)
+        lease = found or await self.parts.leases.acquire(ref, self._holder)
         if lease is not None:
             return lease
         if self._is_bound_to(ref):
@@ -199,7 +199,7 @@ class _Attempt:
             reason = events.NO_AVAILABLE_HOST if is_wait else events.ADOPT_FAILED
             return self.wait(reason, choice.why)
         for listed in choice:
-            lease = await self.parts.leases.take(listed.ref, self._holder)
+            lease = await self.parts.leases.acquire(listed.ref, self._holder)
             if lease is None:
                 continue
             host = await self._read(lease.ref)

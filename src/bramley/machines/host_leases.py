@@ -1,6 +1,6 @@
-"""The Leases by which a host has one owner: one per host, named after its id, taken before the first write to the provider.
+"""The Leases by which a host has one owner: one per host, named after its id, acquired before the first write to the provider.
 
-A Lease is taken by creating it, so two machines never have the same one, whatever their caches show. It never expires: it is
+A Lease is acquired by creating it, so two machines never have the same one, whatever their caches show. It never expires: it is
 deleted when the release of its host has succeeded. Its holder is a machine, not a manager, so any leader may continue.
 
 Two things make a leader harmless that was paused and does not know of its successor. Each write to the API checks the leadership of
@@ -111,7 +111,7 @@ class HostLeases:
         own = [each for each in found if each.holder == holder]
         return sorted(own, key=lambda each: (each.stored.spec.acquire_time or "", each.ref))
 
-    async def take(self, ref: HostRef, holder: Holder) -> HostLease | None:
+    async def acquire(self, ref: HostRef, holder: Holder) -> HostLease | None:
         """Return the Lease of a host for this machine; None if another machine has it."""
         if _ID.fullmatch(ref.id) is None:
             raise errors.InvalidSpec(f"{ref.id!r} is not a valid id of a host")

@@ -180,7 +180,7 @@ class Releases:
         if ref is None or ref.id in {lease.ref.id for lease in own}:
             return own
         # A host without a Lease was claimed by the existing provider; one with the Lease of another machine is not ours.
-        taken = await self.leases.take(ref, holder)
+        taken = await self.leases.acquire(ref, holder)
         return own if taken is None else [*own, taken]
 
     async def _wipe(

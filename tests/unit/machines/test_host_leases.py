@@ -56,30 +56,30 @@ async def two_leaders() -> AsyncIterator[tuple[Leader, Leader]]:
 
 async def test_lease_has_one_holder() -> None:
     async with two_leaders() as (first, second):
-        lease = await first.leases.take(REF, ONE)
+        lease = await first.leases.acquire(REF, ONE)
         assert lease is not None
         assert lease.epoch == 1
-        again = await second.leases.take(REF, ONE)
+        again = await second.leases.acquire(REF, ONE)
         assert again is not None
         assert again.ref == REF
-        assert await second.leases.take(REF, TWO) is None
+        assert await second.leases.acquire(REF, TWO) is None
         assert [each.holder for each in await second.leases.all()] == [ONE]
         assert await second.leases.of(TWO) == []
 
         await second.leases.free(again)
-        assert await second.leases.take(REF, TWO) is not None
+        assert await second.leases.acquire(REF, TWO) is not None
 
 
 @pytest.mark.parametrize("host_id", ["A-1", "a" + "-" * 3 + "B"])
 async def test_ids_that_are_no_names_of_objects_are_refused(host_id: str) -> None:
     async with two_leaders() as (first, _):
         with pytest.raises(errors.InvalidSpec):
-            await first.leases.take(HostRef("fr-par-1", host_id), ONE)
+            await first.leases.acquire(HostRef("fr-par-1", host_id), ONE)
 
 
 async def test_write_on_an_old_version_is_refused() -> None:
     async with two_leaders() as (first, second):
-        old = await first.leases.take(REF, ONE)
+        old = await first.leases.acquire(REF, ONE)
         assert old is not None
         await second.leases.stamp(old)
 
@@ -90,7 +90,7 @@ async def test_write_on_an_old_version_is_refused() -> None:
 
 async def test_lease_of_a_later_leader_stops_an_earlier_one() -> None:
     async with two_leaders() as (first, second):
-        await second.leases.take(REF, ONE)
+        await second.leases.acquire(REF, ONE)
         [lease] = await first.leases.of(ONE)
 
         for write in (first.leases.stamp, first.leases.begin_release, first.leases.free):
@@ -100,7 +100,7 @@ async def test_lease_of_a_later_leader_stops_an_earlier_one() -> None:
 
 async def test_release_begins_at_once_for_the_leader_that_claimed_and_later_for_another() -> None:
     async with two_leaders() as (first, second):
-        lease = await first.leases.take(REF, ONE)
+        lease = await first.leases.acquire(REF, ONE)
         assert lease is not None
         later = virtual_time.clock().now() + SETTLED_AFTER
         assert not lease.is_settled(virtual_time.clock().now())

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from bramley.api.names import machines
 from bramley.base import log
 from bramley.base.clock import Clock
 from bramley.base.errors import BramleyError
@@ -34,7 +35,7 @@ ORGANISATION = "22222222-2222-4222-8222-222222222222"
 ACCESS_KEY = "SCWSIMULATED00000000"
 SECRET_KEY = "33333333-3333-4333-8333-333333333333"  # noqa: S105 - of the simulation
 MINIMUM_LEASE = timedelta(hours=24)
-POOL_NAME = "tuist-pool-{}"
+POOL_NAME = f"{machines.POOL_PREFIX}{{}}"
 # Some of them must be percent-encoded in a URL.
 _PASSWORD_CHARACTERS = "abcdefghjkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789@:/%#+"  # noqa: S105 - an alphabet
 _PASSWORD_LENGTH = 14
