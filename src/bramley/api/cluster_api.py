@@ -14,11 +14,12 @@ from bramley.api import crds
 from bramley.api.apiextensions import PrinterColumn, ScalePaths
 from bramley.api.crds import CustomKind, column
 from bramley.api.label_selectors import LabelSelector
+from bramley.api.mac_status import MachineCondition
 from bramley.api.meta import Count, Fields, Int64, Object, Resource, Time, to_wire
 from bramley.api.names import cluster_api as names
 from bramley.api.names import groups, labels
 from bramley.api.pod import ObjectReference
-from bramley.api.scaleway_machine import MachineAddress, MachineCondition
+from bramley.api.scaleway_machine import MachineAddress
 from bramley.api.schema import list_map, text
 from bramley.api.tuist_cluster import ControlPlaneEndpoint
 

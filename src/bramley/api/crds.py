@@ -22,9 +22,10 @@ from bramley.api.apiextensions import (
     Validation,
     Version,
 )
+from bramley.api.mac_host import MacHost
 from bramley.api.machine_template import ScalewayAppleSiliconMachineTemplate
 from bramley.api.meta import Object, ObjectMeta, to_wire
-from bramley.api.names import groups, labels
+from bramley.api.names import conditions, groups, labels
 from bramley.api.runner_pool import RunnerPool
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine
 from bramley.api.tuist_cluster import TuistCluster
@@ -53,6 +54,12 @@ def column(name: str, type: str, path: str, *, priority: int = 0) -> PrinterColu
     """Describe one column of `kubectl get`."""
     return PrinterColumn(name=name, type=type, json_path=path, priority=priority)
 
+
+# Of machines and of MacHosts, with `-o wide`.
+MAC_DETAILS = tuple(
+    column(type, "string", f'.status.conditions[?(@.type=="{type}")].reason', priority=1)
+    for type in (conditions.BOOTSTRAPPED, conditions.PROVEN, conditions.UP_TO_DATE)
+)
 
 # By this label Cluster API finds the version of a kind that implements its v1beta1 contract.
 CONTRACT = {labels.CAPI_CONTRACT: groups.VERSION}
@@ -88,10 +95,26 @@ KINDS = (
             column("Phase", "string", ".status.phase"),
             column("ProviderID", "string", ".spec.providerID"),
             column("Ready", "boolean", ".status.ready"),
-            column("Fleet", "string", ".spec.fleetName", priority=1),
+            column("Step", "string", ".status.step"),
             AGE,
+            column("Fleet", "string", ".spec.fleetName", priority=1),
+            *MAC_DETAILS,
         ),
         labels=CONTRACT,
+    ),
+    CustomKind(
+        MacHost,
+        short_name="mh",
+        category=groups.RUNNERS_CATEGORY,
+        columns=(
+            column("Phase", "string", ".status.phase"),
+            column("Address", "string", ".spec.address"),
+            column("Ready", "boolean", ".status.ready"),
+            column("Step", "string", ".status.step"),
+            AGE,
+            column("Fleet", "string", ".spec.fleetName", priority=1),
+            *MAC_DETAILS,
+        ),
     ),
     CustomKind(
         ScalewayAppleSiliconMachineTemplate,

@@ -53,3 +53,14 @@ Organisation = Annotated[
 RunnerVersion = Annotated[
     str, text(min_length=1, max_length=32, pattern=r"^[0-9]+(\.[0-9]+)*(-[A-Za-z0-9.]+)?$")
 ]
+
+RunnerGroup = Annotated[
+    str, text(max_length=64, pattern=r"^([A-Za-z0-9._]([A-Za-z0-9 ._-]*[A-Za-z0-9._-])?)?$")
+]
+
+# A name or an IPv4 address; IPv6 addresses have colons.
+HostAddress = Annotated[
+    str, text(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?$")
+]
+
+UserName = Annotated[str, text(min_length=1, max_length=31, pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]

@@ -6,7 +6,7 @@ No field of the spec may become required: Cluster API clones specs from template
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
@@ -16,24 +16,23 @@ from bramley.api.grammar import (
     Organisation,
     OSName,
     ProviderID,
+    RunnerGroup,
     RunnerLabelList,
     RunnerVersion,
     ServerNamePrefix,
     ServerType,
     Zone,
 )
-from bramley.api.meta import Condition, Count, Fields, Int64, Object, Resource, Time
+from bramley.api.host_settings import HostSettings
+from bramley.api.mac_status import MacStatus
+from bramley.api.meta import Count, Fields, Object, Resource
 from bramley.api.names import groups, machines
-from bramley.api.schema import ValidationRule, list_map, validations
+from bramley.api.schema import ValidationRule, validations
 
 # A swap of the host clears the id first; both steps pass, a change in place does not.
 PROVIDER_ID_IS_FIXED = ValidationRule(
     "self == oldSelf", "providerID cannot change once set; it can only be cleared"
 )
-
-Phase = Literal[
-    "Pending", "Provisioning", "Adopting", "Bootstrapping", "Ready", "Failed", "Deleting"
-]
 
 
 class GHActionsRunner(Fields, frozen=True, kw_only=True):
@@ -54,9 +53,12 @@ class GHActionsRunner(Fields, frozen=True, kw_only=True):
         ObjectName,
         Meta(description="The Secret with the GitHub App's credentials, in this namespace."),
     ] = ""
+    gh_runner_group: Annotated[
+        RunnerGroup, Meta(description="The group of the runner; absent is the default group.")
+    ] = ""
 
 
-class ScalewayAppleSiliconMachineSpec(Fields, frozen=True, kw_only=True):
+class ScalewayAppleSiliconMachineSpec(HostSettings, frozen=True, kw_only=True):
     """The desired state of a Mac."""
 
     provider_id: Annotated[
@@ -103,58 +105,13 @@ class MachineAddress(Fields, frozen=True, kw_only=True):
     address: Annotated[str, Meta(description="The address.")]
 
 
-class MachineCondition(Condition, frozen=True, kw_only=True):
-    """One observed fact in Cluster API's shape: a false one says how bad that is."""
+class ScalewayAppleSiliconMachineStatus(MacStatus, frozen=True, kw_only=True):
+    """The observed state of a Mac, and of the server that was adopted for it."""
 
-    severity: Annotated[
-        Literal["", "Error", "Warning", "Info"],
-        Meta(description="How bad a false status is; empty when the status is true."),
-    ] = ""
-
-
-class ScalewayAppleSiliconMachineStatus(Fields, frozen=True, kw_only=True):
-    """The observed state of a Mac."""
-
-    ready: Annotated[bool, Meta(description="Whether the machine can serve.")] = False
-    phase: Annotated[Phase | None, Meta(description="Where in its life the machine is.")] = None
     server_id: Annotated[str, Meta(description="Scaleway's id of the adopted server.")] = field(
         name="serverID", default=""
     )
     addresses: Annotated[list[MachineAddress], Meta(description="How the machine is reached.")] = []
-    failure_reason: Annotated[
-        str | None, Meta(description="One word for why the machine needs a person.")
-    ] = None
-    failure_message: Annotated[
-        str | None, Meta(description="A sentence on why the machine needs a person.")
-    ] = None
-    conditions: Annotated[
-        list[MachineCondition],
-        Meta(description="Facts about the machine.", extra_json_schema=list_map("type")),
-    ] = []
-    host_config_hash: Annotated[
-        str, Meta(description="The fingerprint of the configuration that the host last got.")
-    ] = ""
-    failed_host_config_hash: Annotated[
-        str, Meta(description="The fingerprint that used up its attempts.")
-    ] = ""
-    tart_kubelet_binary_sha: Annotated[
-        str, Meta(description="The SHA-256 of the agent on the host.")
-    ] = field(name="tartKubeletBinarySHA", default="")
-    tart_kubelet_update_attempts: Annotated[
-        Count, Meta(description="Updates of the host that failed in a row.")
-    ] = 0
-    last_update_failure_time: Annotated[
-        Time | None, Meta(description="When an update of the host last failed.")
-    ] = None
-    bootstrap_attempts: Annotated[
-        Count, Meta(description="Bootstraps of this host that failed in a row.")
-    ] = 0
-    bootstrap_reboot_issued: Annotated[
-        bool, Meta(description="Whether this host was already rebooted to help its bootstrap.")
-    ] = False
-    observed_generation: Annotated[
-        Int64, Meta(description="The generation of the spec that was last acted on.")
-    ] = 0
 
 
 class ScalewayAppleSiliconMachine(Object, frozen=True, kw_only=True):

@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from bramley.api.mac_status import MachineCondition
 from bramley.api.meta import Fields, Int32, Int64, Object, Resource
 from bramley.api.names import groups
-from bramley.api.scaleway_machine import MachineCondition
 from bramley.api.schema import ValidationRule, list_map, text
 
 # Go writes an endpoint that was never set as an empty host and port 0.

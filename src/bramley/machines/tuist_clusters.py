@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from bramley.api import conditions
 from bramley.api.cluster_api import Cluster
+from bramley.api.mac_status import MachineCondition
 from bramley.api.meta import Object
 from bramley.api.names import annotations as annotation_names
 from bramley.api.names import conditions as condition_types
-from bramley.api.scaleway_machine import MachineCondition
 from bramley.api.tuist_cluster import TuistCluster
 from bramley.base.clock import Clock
 from bramley.runtime.cache import Cache

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from bramley.api import conditions
+from bramley.api.mac_status import MachineCondition
 from bramley.api.meta import Condition, ConditionStatus
-from bramley.api.scaleway_machine import MachineCondition
 
 THEN = datetime(2026, 6, 19, 12, 0, 0, tzinfo=UTC)
 NOW = THEN + timedelta(hours=1)

@@ -98,7 +98,14 @@ def test_manifest_decodes_as_a_crd(manifest: dict[str, Any]) -> None:
             "ScalewayAppleSiliconMachine",
             "samm",
             "cluster-api",
-            ["Phase", "ProviderID", "Ready", "Age"],
+            ["Phase", "ProviderID", "Ready", "Step", "Age"],
+            ["status"],
+        ),
+        (
+            "MacHost",
+            "mh",
+            "tuist",
+            ["Phase", "Address", "Ready", "Step", "Age"],
             ["status"],
         ),
         ("ScalewayAppleSiliconMachineTemplate", "sammt", "cluster-api", ["Age"], []),
@@ -122,6 +129,7 @@ def test_infrastructure_kinds_keep_the_contract_of_cluster_api() -> None:
 
     contract = {"cluster.x-k8s.io/v1beta1": "v1alpha1"}
     assert labels.pop("runnerpools.tuist.dev") is None
+    assert labels.pop("machosts.tuist.dev") is None
     assert list(labels.values()) == 3 * [contract]
 
 

@@ -16,6 +16,21 @@ HOST_RELEASING = "tuist.dev/host-releasing"
 HOST_ID = "tuist.dev/host-id"
 MACHINE_NAMESPACE = "tuist.dev/machine-namespace"
 
+# On machines, by people: release the host and adopt another one; the same, and do not adopt that host again (the value is why);
+# replace Tart once the host runs no VM. The manager removes them when they are carried out.
+RELEASE_HOST = "tuist.dev/release-host"
+QUARANTINE_HOST = "tuist.dev/quarantine-host"
+REPLACE_TART = "tuist.dev/replace-tart"
+
+# On MacHosts, by people: delete this one although its Mac cannot be reached or cleaned.
+SKIP_CLEANUP = "tuist.dev/skip-cleanup"
+
+# On Nodes: cordoned by the manager, which uncordons only those.
+CORDONED_BY = "tuist.dev/cordoned-by"
+
+# On Cluster API's Machines, as the value of its own annotation for scale-downs: the host runs no job.
+IDLE = "idle"
+
 # On a Deployment's Pod template: a hash of the fleet's ready Nodes, so that a change restarts the Pods.
 FLEET_HASH = "tuist.dev/fleet-hash"
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 # Of machines.
 PROVISIONED = "Provisioned"
 BOOTSTRAPPED = "Bootstrapped"
+NODE_READY = "NodeReady"
+# A VM has booted on the host, or the runner of a builder is online.
+PROVEN = "Proven"
+# The host has the desired configuration.
+UP_TO_DATE = "UpToDate"
 READY = "Ready"
 
 # Of Cluster API's Cluster, set by us because the control plane is managed elsewhere.

@@ -29,6 +29,8 @@ MACOS_TAINT = "tuist.dev/macos"
 MACOS_TAINT_VALUE = "true"
 RUNNER_TIER_TAINT = "tuist.dev/runner-tier"
 RUNNER_TIER_BARE_METAL = "bare-metal"
+# Of a new Node, until a VM has booted on it.
+UNPROVEN_TAINT = "tuist.dev/unproven"
 NO_SCHEDULE = "NoSchedule"
 PREFER_NO_SCHEDULE = "PreferNoSchedule"
 NO_EXECUTE = "NoExecute"
@@ -41,6 +43,9 @@ RUNNER_ACCOUNT = "tuist.dev/runner-account"
 RUNNER_CACHE_UNTRUSTED = "tuist.dev/runner-cache-untrusted"
 DRAIN_ELIGIBLE = "tuist.dev/drain-eligible"
 OPERATOR_DRAIN = "tuist.dev/runner-operator-drain"
+
+# Pods that prove a host by booting a VM.
+SMOKE = "tuist.dev/smoke"
 
 # RunnerPools, as the chart renders them.
 MANAGED_BY = "tuist.dev/managed-by"

@@ -7,6 +7,11 @@ POOL_PREFIX = "tuist-pool-"
 CLAIM_PREFIX = "tuist-claim-pending-"
 
 PROVIDER_ID_SCHEME = "scw-applesilicon"
+# Of Macs that a team owns.
+MAC_HOST_SCHEME = "mac-host"
+
+# The ConfigMap with the hosts whose bootstrap has failed, by id.
+HOST_FAILURES = "mac-host-failures"
 
 # The prefix of the name of a host's Lease; the rest is the id of the host.
 HOST_LEASE_PREFIX = "mac-host-"
@@ -28,3 +33,8 @@ AGENT_CLUSTER_ROLE = "tart-kubelet"
 def provider_id(zone: str, server: str) -> str:
     """Return the provider id that a Node and its machine have in common."""
     return f"{PROVIDER_ID_SCHEME}://{zone}/{server}"
+
+
+def mac_host_provider_id(namespace: str, name: str) -> str:
+    """Return the provider id of the Node of a MacHost."""
+    return f"{MAC_HOST_SCHEME}://{namespace}/{name}"

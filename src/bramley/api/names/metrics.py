@@ -147,6 +147,18 @@ MACHINE_PHASE = gauge(
 ORPHAN_SERVERS = gauge("scaleway_orphan_servers")
 ORPHAN_SERVERS_RECLAIMED = counter("scaleway_orphan_servers_reclaimed_total")
 
+# The provider: rented hosts by what they can do, and operations on hosts.
+HOSTS = gauge("bramley_machines_hosts", "zone", "type", "state")
+QUARANTINED_HOSTS = gauge("bramley_machines_quarantined_hosts")
+HOST_OPERATIONS = gauge("bramley_machines_host_operations", "operation", "state")
+OPERATION_BUCKETS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0)
+HOST_OPERATION_DURATION = histogram(
+    "bramley_machines_host_operation_duration_seconds",
+    "operation",
+    "result",
+    buckets=OPERATION_BUCKETS,
+)
+
 # Dispatch: counters. Their names end in _count, although client libraries append _total by default.
 JOB_ENQUEUED = counter("tuist_runners_job_enqueued_count", "fleet")
 JOB_CLAIM = counter("tuist_runners_job_claim_count", "fleet", "outcome")

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from bramley.api import conditions
 from bramley.api.cluster_api import Cluster, Machine, MachineDeletion, MachineStatus
 from bramley.api.core import Node, Pod
+from bramley.api.mac_status import MachineCondition
 from bramley.api.names import cluster_api as names
 from bramley.api.names import conditions as condition_types
 from bramley.api.pod import ObjectReference
-from bramley.api.scaleway_machine import MachineCondition, ScalewayAppleSiliconMachine
+from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine
 from bramley.machines.cluster_api import drain
 from bramley.machines.cluster_api.objects import is_paused, put_condition
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled

@@ -13,9 +13,9 @@ import msgspec
 from bramley.api import conditions
 from bramley.api.cluster_api import Cluster
 from bramley.api.label_selectors import LabelSelector
+from bramley.api.mac_status import MachineCondition
 from bramley.api.meta import ConditionStatus, Fields, K, Object, OwnerReference
 from bramley.api.names import annotations as annotation_names
-from bramley.api.scaleway_machine import MachineCondition
 from bramley.base import errors
 from bramley.runtime.cache import Cache
 from bramley.runtime.keys import Key

@@ -20,11 +20,11 @@ from bramley.api.cluster_api import (
     MachineTemplate,
 )
 from bramley.api.core import Node, NodeCondition, NodeSpec, NodeStatus, Pod, PodStatus
+from bramley.api.mac_status import MachineCondition
 from bramley.api.meta import ObjectMeta, OwnerReference
 from bramley.api.names import cluster_api as names
 from bramley.api.pod import ObjectReference
 from bramley.api.scaleway_machine import (
-    MachineCondition,
     ScalewayAppleSiliconMachine,
     ScalewayAppleSiliconMachineSpec,
     ScalewayAppleSiliconMachineStatus,
