@@ -14,7 +14,7 @@ from bramley.api.names import labels
 from bramley.api.tuist_cluster import TuistCluster
 from bramley.base import errors
 from bramley.base.clock import Clock
-from bramley.machines.cluster_api import objects
+from bramley.machines import objects
 from bramley.runtime.cache import Cache
 from bramley.runtime.controller import Controller
 from bramley.runtime.keys import Key

@@ -6,7 +6,7 @@ from bramley.api.cluster_api import Cluster
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
 from bramley.machines.cluster_api import clusters, machine_deployments, machine_sets, machines
-from bramley.machines.cluster_api.objects import Pauses
+from bramley.machines.objects import Pauses
 from bramley.runtime.manager import Manager
 
 

@@ -21,8 +21,8 @@ from bramley.api.names import cluster_api as names
 from bramley.api.names import conditions as condition_types
 from bramley.api.pod import ObjectReference
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine
-from bramley.machines.cluster_api import drain
-from bramley.machines.cluster_api.objects import is_paused, put_condition
+from bramley.machines import drain
+from bramley.machines.objects import is_paused, put_condition
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 
 # How often the Pods of a drained Node are read.

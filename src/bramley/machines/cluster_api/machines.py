@@ -18,7 +18,7 @@ from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
-from bramley.machines.cluster_api import objects
+from bramley.machines import objects
 from bramley.machines.cluster_api.machine_decision import (
     Act,
     Evict,

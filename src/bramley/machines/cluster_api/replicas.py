@@ -24,7 +24,7 @@ from bramley.api.cluster_api import (
 )
 from bramley.api.names import cluster_api as names
 from bramley.api.names import labels
-from bramley.machines.cluster_api.objects import put_condition, selector_text
+from bramley.machines.objects import put_condition, selector_text
 
 # Without vowels and digits that resemble letters, as in the generated names of Kubernetes.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"

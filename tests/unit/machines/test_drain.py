@@ -7,7 +7,7 @@ import pytest
 from bramley.api.core import Pod
 from bramley.api.names import cluster_api as names
 from bramley.api.names import labels
-from bramley.machines.cluster_api import drain
+from bramley.machines import drain
 from tests.unit.machines.cluster_api.objects_of_a_cluster import NOW, a_machine, a_node, a_pod
 
 RUNNER = {labels.RUNNER: "true"}
