@@ -15,7 +15,8 @@ from bramley.api.names import labels
 from bramley.api.pod import ObjectReference
 from bramley.base import errors
 from bramley.base.clock import Clock
-from bramley.machines import objects, replicas
+from bramley.machines import objects
+from bramley.machines.cluster_api import replicas
 from bramley.machines.cluster_api.machines import BY_SET
 from bramley.runtime.cache import Cache
 from bramley.runtime.controller import Controller
