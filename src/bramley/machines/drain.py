@@ -34,7 +34,7 @@ class DrainPlan:
         return f"Waiting for Pods: {', '.join(pods[:_NAMED_PODS])}{more}"
 
 
-def plan(node: Node, pods: Iterable[Pod]) -> DrainPlan:
+def plan(node: Node | None, pods: Iterable[Pod]) -> DrainPlan:
     """Return the drain of a Node; Pods of runners are waited for and never evicted, since they may run a job."""
     remaining = tuple(each for each in pods if _must_leave(each, is_lost=is_unreachable(node)))
     evict = tuple(each for each in remaining if not each.deleting and not _is_runner(each))
@@ -55,8 +55,10 @@ def _is_runner(pod: Pod) -> bool:
     return pod.metadata.labels.get(labels.RUNNER) == labels.TRUE
 
 
-def is_unreachable(node: Node) -> bool:
-    """Return whether the Node does not send heartbeats."""
+def is_unreachable(node: Node | None) -> bool:
+    """Return whether the Node is gone, or does not send heartbeats."""
+    if node is None:
+        return True
     ready = conditions.find(node.status.conditions, "Ready")
     return ready is not None and ready.status == "Unknown"
 

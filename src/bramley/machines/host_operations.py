@@ -98,6 +98,8 @@ class HostOperations:
     clock: Clock
     metrics: MachineMetrics
     _entries: dict[str, _Entry] = field(default_factory=dict)
+    # Until when no operation may begin, by monotonic time.
+    _postponed: dict[str, float] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _group: asyncio.TaskGroup | None = None
     _slots: dict[bool, asyncio.Semaphore] = field(default_factory=dict)
@@ -146,10 +148,26 @@ class HostOperations:
             del self._entries[uid]
 
     def acknowledge(self, uid: str, result: Result) -> None:
-        """Drop a result that was written to the status."""
+        """Drop a result that was written to the status; after one that could not begin, the next one waits."""
         state = self.find(uid)
-        if state is not None and state.result is result:
-            del self._entries[uid]
+        if state is None or state.result is not result:
+            return
+        del self._entries[uid]
+        if isinstance(result.error, Unprepared):
+            self.postpone(uid, result.error.after)
+
+    def postpone(self, uid: str, after: timedelta) -> None:
+        """Begin no operation of a machine before this time has passed."""
+        self._postponed[uid] = self.clock.monotonic() + after.total_seconds()
+
+    def postponed(self, uid: str) -> timedelta:
+        """Return how long no operation of a machine may begin."""
+        left = self._postponed.get(uid, 0.0) - self.clock.monotonic()
+        return timedelta(seconds=max(left, 0.0))
+
+    def forget(self, uid: str) -> None:
+        """Drop what is remembered about a machine that is gone."""
+        self._postponed.pop(uid, None)
 
     async def _run(self, entry: _Entry, work: Work) -> None:
         operation = entry.state.operation

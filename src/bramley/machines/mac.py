@@ -30,6 +30,8 @@ class Mac:
     # As specified; absent settings are the manager's.
     settings: HostSettings = field(default_factory=HostSettings)
     builder: GHActionsRunner | None = None
+    # Of a Mac that its team owns: the Secret with its login.
+    credentials_secret_name: str = ""
 
     @property
     def name(self) -> str:

@@ -8,3 +8,5 @@ VM_CLEANUP = "tart-kubelet.tuist.dev/vm-cleanup"
 POOL_DRAIN = "tuist.dev/runner-pool-drain"
 # On machines, by the provider: the Mac is back in the pool.
 MACHINE = "scalewayapplesilicon.cluster.x-k8s.io/finalizer"
+# On MacHosts, by the provider: everything is removed from the Mac.
+MAC_HOST = "tuist.dev/mac-host-cleanup"

@@ -1,0 +1,116 @@
+"""The proof that a new host works, before its Node gets Pods: a VM boots on it, or the runner of a builder is online. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+from bramley.api import conditions
+from bramley.api.core import Pod
+from bramley.api.mac_status import MachineCondition, MacStatus
+from bramley.api.names import conditions as types
+from bramley.api.names import events, labels
+from bramley.machines import smoke_vm
+from bramley.machines.mac import Mac
+from bramley.machines.mac_draft import Act, Draft, count_failure
+from bramley.machines.smoke_vm import Proof
+from bramley.runtime.outcome import CheckAgain, Outcome
+
+_MINUTE = timedelta(minutes=1)
+_RUNNER_RETRY = timedelta(seconds=30)
+_NO_FAILED_BOOTSTRAPS: Mapping[str, Any] = MappingProxyType(
+    {
+        "bootstrap_attempts": 0,
+        "bootstrap_reboot_issued": False,
+        "last_bootstrap_failure_time": None,
+    }
+)
+
+
+def needs_runner(mac: Mac, status: MacStatus) -> bool:
+    """Return whether it is needed for a decision that the runner is online."""
+    is_bootstrapped = conditions.is_true(status.conditions, types.BOOTSTRAPPED)
+    is_proven = conditions.is_true(status.conditions, types.PROVEN)
+    return mac.builder is not None and is_bootstrapped and not is_proven
+
+
+def prove(draft: Draft) -> Outcome | None:
+    """Prove that the host works, before its Node gets Pods."""
+    seen = draft.seen
+    node = seen.node
+    if node is None or (draft.status.conditions and not draft.is_true(types.NODE_READY)):
+        return None
+    is_tainted = any(each.key == labels.UNPROVEN_TAINT for each in node.spec.taints)
+    if not is_tainted and draft.is_true(types.PROVEN):
+        draft.change(**_NO_FAILED_BOOTSTRAPS)
+        _delete_smoke_pod(draft)
+        return None
+    if not is_tainted and conditions.find(draft.status.conditions, types.PROVEN) is None:
+        # The Node was registered by the agent of the existing provider, and has served.
+        draft.add_event("Normal", events.TAKEN_OVER, "The Node has no taint of a new one")
+        _proven(draft, is_tainted=False)
+        return None
+    if seen.mac.builder is not None:
+        return _prove_builder(draft, is_tainted=is_tainted)
+    if seen.smoke_pod is None:
+        return _boot_smoke_vm(draft, is_tainted=is_tainted)
+    return _judge_smoke_vm(draft, seen.smoke_pod, is_tainted=is_tainted)
+
+
+def _proven(draft: Draft, *, is_tainted: bool, reason: str = "", message: str = "") -> None:
+    condition = MachineCondition(type=types.PROVEN, status="True", reason=reason, message=message)
+    draft.change(
+        conditions=conditions.put(draft.status.conditions, condition, now=draft.seen.now),
+        **_NO_FAILED_BOOTSTRAPS,
+    )
+    if is_tainted:
+        draft.steps.append(Act("remove taint"))
+
+
+def _delete_smoke_pod(draft: Draft) -> None:
+    pod = draft.seen.smoke_pod
+    if pod is not None and not pod.deleting:
+        draft.steps.append(Act("delete smoke Pod"))
+
+
+def _prove_builder(draft: Draft, *, is_tainted: bool) -> Outcome | None:
+    if draft.seen.is_runner_online:
+        draft.add_event("Normal", events.PROVEN, "The runner is online")
+        _proven(draft, is_tainted=is_tainted)
+        return None
+    since = conditions.find(draft.status.conditions, types.BOOTSTRAPPED)
+    begun = since.last_transition_time if since is not None else None
+    text = "the runner of this builder is not online at its forge"
+    if begun is not None and draft.seen.now >= begun + draft.settings.proof_timeout:
+        count_failure(draft, events.RUNNER_OFFLINE, text)
+    draft.put(types.PROVEN, events.RUNNER_OFFLINE, text)
+    return CheckAgain(_RUNNER_RETRY, text)
+
+
+def _boot_smoke_vm(draft: Draft, *, is_tainted: bool) -> Outcome | None:
+    if draft.seen.smoke_image is None:
+        text = "there is no image: neither --smoke-image nor a RunnerPool of this fleet"
+        _proven(draft, is_tainted=is_tainted, reason=events.NO_SMOKE_IMAGE, message=text)
+        return None
+    draft.steps.append(Act("create smoke Pod"))
+    text = f"a VM of {draft.seen.smoke_image.image} boots"
+    draft.put(types.PROVEN, events.SMOKE_VM_BOOTING, text)
+    return CheckAgain(_MINUTE, text)
+
+
+def _judge_smoke_vm(draft: Draft, pod: Pod, *, is_tainted: bool) -> Outcome | None:
+    found, text = smoke_vm.proof(pod, draft.seen.now, draft.settings.proof_timeout)
+    if found is Proof.BOOTED:
+        draft.add_event("Normal", events.PROVEN, text[0].upper() + text[1:])
+        _proven(draft, is_tainted=is_tainted)
+        _delete_smoke_pod(draft)
+        return None
+    if found is Proof.FAILED:
+        _delete_smoke_pod(draft)
+        count_failure(draft, events.SMOKE_VM_FAILED, text)
+        draft.put(types.PROVEN, events.SMOKE_VM_FAILED, text, "Warning")
+        return CheckAgain(_MINUTE, text)
+    draft.put(types.PROVEN, events.SMOKE_VM_BOOTING, text)
+    return CheckAgain(_MINUTE, text)

@@ -1,0 +1,79 @@
+"""Updates of hosts that serve, at the pace of their fleet; what interrupts VMs waits until the host runs none. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from bramley.api.mac_status import MacStatus
+from bramley.api.names import annotations as annotation_names
+from bramley.api.names import conditions as types
+from bramley.api.names import events
+from bramley.machines import drift, node_drain
+from bramley.machines.host_operations import Kind, Operation
+from bramley.machines.mac_draft import NO_FAILURES, RESYNC, Act, Draft, Problem, Start, is_cordoned
+from bramley.runtime.outcome import CheckAgain, Outcome
+
+
+def needs_drain(status: MacStatus, annotations: frozenset[str]) -> bool:
+    """Return whether an update has to wait until the host runs no VM."""
+    return bool(status.reboot_pending) or annotation_names.REPLACE_TART in annotations
+
+
+def update(draft: Draft) -> Outcome | None:
+    """Bring the host to the desired configuration, at the pace of its fleet."""
+    seen = draft.seen
+    if isinstance(seen.desired, Problem):
+        draft.put(types.UP_TO_DATE, seen.desired.reason, seen.desired.message, "Warning")
+        return None
+    needs_idle = needs_drain(draft.status, seen.annotations)
+    if seen.desired == draft.status.host_config_hash and not needs_idle:
+        draft.put(types.UP_TO_DATE)
+        draft.change(**NO_FAILURES)
+        _uncordon(draft)
+        return None
+    if drift.is_terminal(draft.status, seen.desired, seen.now, draft.settings.drift):
+        _uncordon(draft)
+        text = draft.status.failure_message or ""
+        draft.put(types.UP_TO_DATE, events.UPDATE_EXCEEDED_RETRIES, text, "Error")
+        return CheckAgain(RESYNC, "the attempts to update the host are used up")
+    _lift_terminal(draft)
+    wait = max(drift.wait_left(draft.status, seen.now), seen.postponed)
+    if wait:
+        return CheckAgain(wait, "the last update has failed")
+    refusal = drift.refusal(seen.mac.name, seen.fleet, draft.settings.drift)
+    if refusal is not None and not is_cordoned(seen.node):
+        draft.put(types.UP_TO_DATE, refusal.reason, refusal.message)
+        return CheckAgain(timedelta(minutes=1), refusal.message)
+    return _start_when_idle(draft, seen.desired) if needs_idle else _start(draft, seen.desired)
+
+
+def _lift_terminal(draft: Draft) -> None:
+    if draft.status.failed_host_config_hash:
+        draft.change(**NO_FAILURES)
+        draft.add_event("Normal", events.AGENT_ROLL_RETRIED, "Trying to update the host again")
+
+
+def _start(draft: Draft, desired: str) -> Outcome:
+    draft.steps.append(Start(Operation(Kind.UPDATE, desired, may_reboot=False)))
+    draft.put(types.UP_TO_DATE, events.UPDATING, "the host gets the desired configuration")
+    return CheckAgain(RESYNC, "the host is being updated")
+
+
+def _start_when_idle(draft: Draft, desired: str) -> Outcome:
+    """Drain the Node, and then update the host with all that interrupts VMs."""
+    replaces = annotation_names.REPLACE_TART in draft.seen.annotations
+    reason = events.REPLACING_TART if replaces else events.REBOOT_PENDING
+    waiting = node_drain.wait(draft)
+    if waiting is not None:
+        draft.put(types.UP_TO_DATE, reason, f"The Node is drained first. {waiting.why}")
+        return waiting
+    operation = Operation(Kind.UPDATE, desired, replace_tart=replaces, may_reboot=True)
+    draft.steps.append(Start(operation))
+    draft.put(types.UP_TO_DATE, reason, "The host gets the desired configuration")
+    return CheckAgain(RESYNC, "the host is being updated")
+
+
+def _uncordon(draft: Draft) -> None:
+    if is_cordoned(draft.seen.node):
+        draft.steps.append(Act("uncordon"))
+        draft.change(drain_start_time=None)

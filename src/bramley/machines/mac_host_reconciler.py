@@ -1,0 +1,201 @@
+"""The reconciler of MacHosts: a Mac that its team owns becomes a proven Node, is kept up to date, and is cleaned when it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from bramley.api import conditions
+from bramley.api.mac_host import MacHost
+from bramley.api.mac_status import MacStatus
+from bramley.api.names import annotations as annotation_names
+from bramley.api.names import conditions as types
+from bramley.api.names import events, finalizers
+from bramley.api.names import machines as names
+from bramley.base.clock import Clock
+from bramley.machines import drift, objects
+from bramley.machines.host_leases import Holder
+from bramley.machines.host_operations import Kind
+from bramley.machines.mac import Mac
+from bramley.machines.mac_draft import Act
+from bramley.machines.macs import Macs
+from bramley.machines.outcomes import MachineEvent
+from bramley.runtime.cache import Cache
+from bramley.runtime.events import Recorder
+from bramley.runtime.keys import key_of
+from bramley.runtime.outcome import CheckAgain, Outcome, Settled
+from bramley.runtime.writes import FencedKube
+
+BY_FLEET = "mac-hosts.fleet"
+BY_ADDRESS = "mac-hosts.address"
+_RETRY = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class MacHostReconciler:
+    """Brings one Mac from bare to a proven Node, and back."""
+
+    kube: FencedKube
+    macs: Macs
+    hosts: Cache[MacHost]
+    recorder: Recorder
+    clock: Clock
+
+    def index(self) -> None:
+        """Add the indexes."""
+        self.hosts.index(BY_FLEET, lambda each: [each.spec.fleet_name])
+        self.hosts.index(BY_ADDRESS, lambda each: [(each.spec.address, each.spec.port)])
+
+    async def reconcile(self, host: MacHost) -> Outcome:
+        """Do the next steps, and report the status."""
+        if host.deleting:
+            return await self._delete(host)
+        if annotation_names.PAUSED in host.metadata.annotations:
+            return Settled()
+        host = await self.kube.add_finalizer(host, finalizers.MAC_HOST)
+        problem = self._problem(host)
+        status = self._with(host.status, types.PROVISIONED, *problem)
+        if problem:
+            await self._report(host, replace(status, phase="Pending"))
+            return CheckAgain(_RETRY, problem[1])
+        return await self._converge(host, status)
+
+    async def _converge(self, host: MacHost, status: MacStatus) -> Outcome:
+        mac = _mac(host)
+        seen = await self.macs.observe(mac, host, status)
+        decision = self.macs.decide(replaced(seen, is_rented=False, fleet=self._fleet(host)))
+        await self.macs.act(decision, seen)
+        host = await self._report(host, decision.status, decision.events)
+        if Act("remove annotation") in decision.steps:
+            mark = {"metadata": {"annotations": {annotation_names.REPLACE_TART: None}}}
+            host = await objects.patch(self.kube, host, mark)
+        self.macs.start(decision, mac, host, lambda: self._fleet(host))
+        return decision.outcome
+
+    async def _delete(self, host: MacHost) -> Outcome:
+        if finalizers.MAC_HOST not in host.metadata.finalizers:
+            return Settled()
+        host = await self._report(host, replace(host.status, phase="Deleting"))
+        mac = _mac(host)
+        draft = await self.macs.observe_for_drain(mac, host.status)
+        waiting = await self.macs.drain(draft)
+        host = await self._report(host, draft.status, draft.events)
+        if waiting is not None:
+            return waiting
+        waiting = await self._clean_up(host, mac)
+        if waiting is not None:
+            return waiting
+        await self.macs.delete_node(draft)
+        self.macs.forget(host.uid)
+        await self.kube.remove_finalizer(host, finalizers.MAC_HOST)
+        return Settled()
+
+    async def _clean_up(self, host: MacHost, mac: Mac) -> CheckAgain | None:
+        """Revoke the identity of the agent, and remove everything from the Mac; None once that is done."""
+        state = self.macs.operations.find(host.uid)
+        if state is None or state.operation.kind is not Kind.CLEANUP:
+            self._record(host, await self.macs.retire(mac))
+            if annotation_names.SKIP_CLEANUP in host.metadata.annotations or not _was_reached(host):
+                return None
+            left = self.macs.operations.postponed(host.uid)
+            if not left:
+                self.macs.start_clean_up(mac, host)
+            return CheckAgain(left or _RETRY, "the Mac is being cleaned")
+        if state.result is None:
+            return CheckAgain(_RETRY, f"the Mac is being cleaned: {state.step}")
+        self.macs.operations.acknowledge(host.uid, state.result)
+        error = state.result.error
+        if error is None:
+            self._record(host, (MachineEvent("Normal", events.CLEANED_UP, "The Mac is clean"),))
+            return None
+        text = f"{error}; to delete the MacHost without it: kubectl annotate machost {host.name} {annotation_names.SKIP_CLEANUP}=true"
+        self._record(host, (MachineEvent("Warning", events.CLEANUP_FAILED, text),))
+        status = self._with(host.status, types.PROVISIONED, events.CLEANUP_FAILED, text)
+        await self._report(host, status)
+        self.macs.operations.postpone(host.uid, _RETRY)
+        return CheckAgain(_RETRY, text)
+
+    def _problem(self, host: MacHost) -> tuple[str, str] | tuple[()]:
+        """Return the reason and the message why the Mac is left alone; empty if there is none."""
+        address = (host.spec.address, host.spec.port)
+        for other in self.hosts.by_index(BY_ADDRESS, address):
+            if other.uid != host.uid and _is_older(other, host):
+                return events.ADDRESS_IN_USE, f"MacHost {key_of(other)} has this address"
+        node = self.macs.caches.node(host.name)
+        own = names.mac_host_provider_id(host.namespace or "", host.name)
+        if node is not None and node.spec.provider_id not in {"", own}:
+            text = f"the Node of this name has the id {node.spec.provider_id}; rename the MacHost"
+            return events.NAME_IN_USE, text
+        return ()
+
+    def _fleet(self, host: MacHost) -> list[drift.Member]:
+        """Return the hosts of the fleet that serve, this one included."""
+        found = self.hosts.by_index(BY_FLEET, host.spec.fleet_name)
+        others = [each for each in found if each.uid != host.uid and _serves(each)]
+        return [self.macs.member(each.name, each.uid, each.status) for each in (*others, host)]
+
+    def _with(
+        self, status: MacStatus, type: str, problem: str = "", message: str = ""
+    ) -> MacStatus:
+        found = objects.put_condition(
+            status.conditions,
+            type,
+            problem,
+            message=message,
+            severity="Error",
+            now=self.clock.now(),
+        )
+        return replace(status, conditions=found)
+
+    async def _report(
+        self, host: MacHost, status: MacStatus, reports: Sequence[MachineEvent] = ()
+    ) -> MacHost:
+        """Write the status to the version that was decided on, then record the events."""
+        status = replace(status, observed_generation=host.metadata.generation)
+        if status != host.status:
+            body = {"status": objects.status_wire(status)}
+            host = await objects.patch(self.kube, host, body, subresource="status")
+        self._record(host, reports)
+        return host
+
+    def _record(self, host: MacHost, reports: Sequence[MachineEvent]) -> None:
+        for each in reports:
+            self.recorder.event(host, each.reason, each.message, type=each.type)
+
+
+def _mac(host: MacHost) -> Mac:
+    spec = host.spec
+    return Mac(
+        holder=Holder.of(host),
+        provider_id=names.mac_host_provider_id(host.namespace or "", host.name),
+        address=spec.address,
+        user=spec.user,
+        port=spec.port,
+        fleet=spec.fleet_name,
+        labels=spec.labels,
+        host_cpu=spec.host_cpu or 0,
+        host_memory_mb=spec.host_memory_mb or 0,
+        settings=spec,
+        builder=spec.gh_actions_runner,
+        credentials_secret_name=spec.credentials_secret_name,
+    )
+
+
+def _serves(host: MacHost) -> bool:
+    return conditions.is_true(host.status.conditions, types.BOOTSTRAPPED) and not host.deleting
+
+
+def _was_reached(host: MacHost) -> bool:
+    """Return whether the bootstrap of the Mac has ever begun; otherwise there is nothing to clean."""
+    return conditions.find(host.status.conditions, types.BOOTSTRAPPED) is not None
+
+
+def _is_older(host: MacHost, other: MacHost) -> bool:
+    first, second = host.metadata.creation_timestamp, other.metadata.creation_timestamp
+    if first is None or second is None or first == second:
+        return host.uid < other.uid
+    return first < second
