@@ -16,6 +16,7 @@ from bramley.api.schema import items, text
 Network = Annotated[str, text(max_length=18, pattern=r"^[0-9.]{7,15}/[0-9]{1,2}$")]
 PortRange = Annotated[str, text(max_length=11, pattern=r"^[1-9][0-9]{0,4}(-[1-9][0-9]{0,4})?$")]
 Protocol = Annotated[str, Meta(extra_json_schema={"enum": ["", "tcp", "udp"]})]
+MIN_LEASE_SECONDS = 60
 # A day is macOS' own lease time.
 MAX_LEASE_SECONDS = 86_400
 
@@ -59,6 +60,6 @@ class HostSettings(Fields, frozen=True, kw_only=True):
         Meta(description="How long a VM may run without an address before it is replaced."),
     ] = None
     dhcp_lease_seconds: Annotated[
-        Annotated[Int32, Meta(ge=60, le=MAX_LEASE_SECONDS)] | None,
+        Annotated[Int32, Meta(ge=MIN_LEASE_SECONDS, le=MAX_LEASE_SECONDS)] | None,
         Meta(description="How long an address stays reserved for a VM that has ended."),
     ] = None

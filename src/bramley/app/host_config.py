@@ -44,6 +44,7 @@ _NAMES = {
     "runner_labels": "ghActionsRunner.labels",
     "group": "ghActionsRunner.group",
     "vm_boot_timeout_seconds": "vmBootTimeoutSeconds",
+    "dhcp_lease_seconds": "dhcpLeaseSeconds",
     "node_ip": "nodeIp",
     "kubelet_bind_address": "listen.kubelet",
     "metrics_bind_address": "listen.metrics",
@@ -141,6 +142,7 @@ class HostConfig(_Part, frozen=True):
     client_authority_file: str = ""
     registry_credentials_file: str = ""
     vm_boot_timeout_seconds: int | None = None
+    dhcp_lease_seconds: int | None = None
     node_ip: str = ""
     listen: Listen = Listen()
     egress: EgressTable = EgressTable()
@@ -193,6 +195,7 @@ async def spec(config: HostConfig, folder: Path, store: ArtifactStore, **values:
         client_authority=_authority(config, folder),
         registry_credentials=_registry_credentials(config, folder),
         egress=_egress(config.egress),
+        dhcp_lease_seconds=config.dhcp_lease_seconds,
         tart=await _artifact("tart", files.tart, folder, store),
         interpreter=await _archive(Kind.INTERPRETER, files.interpreter, folder, store),
         agent=await _archive(Kind.CODE, files.agent, folder, store),

@@ -44,6 +44,9 @@ class Settings:
     secret_key_file: Path
     servers: int = 3
     type: str = catalog.DEFAULT_TYPE
+    # The last ones of the servers, with Xcode and Homebrew; an empty type is that of the others.
+    builders: int = 0
+    builder_type: str = ""
     zone: str = catalog.ZONES[0]
     project_id: str = simulated.PROJECT
     ssh_port: int = 2222
@@ -92,8 +95,7 @@ async def served(settings: Settings) -> AsyncIterator[tuple[SimulatedScaleway, S
     bound = bind(settings.listen)
     with bound:
         async with macs.running(), scaleway.running():
-            names = [POOL_NAME.format(number + 1) for number in range(settings.servers)]
-            servers = await scaleway.add_servers(names, type=settings.type, zone=settings.zone)
+            servers = await _add_servers(scaleway, settings)
             failed = [server for server in servers if server.status is Status.ERROR]
             if failed:
                 raise BadConfiguration(
@@ -103,6 +105,21 @@ async def served(settings: Settings) -> AsyncIterator[tuple[SimulatedScaleway, S
             async with serving(application(scaleway), bound):
                 url = f"http://{bound_address(settings.listen, bound)}"
                 yield scaleway, Served(url, macs.port, settings, servers)
+
+
+async def _add_servers(scaleway: SimulatedScaleway, settings: Settings) -> list[Server]:
+    """Add the servers of the start, builders last."""
+    names = [POOL_NAME.format(number + 1) for number in range(settings.servers)]
+    runners_count = settings.servers - settings.builders
+    return [
+        *await scaleway.add_servers(names[:runners_count], type=settings.type, zone=settings.zone),
+        *await scaleway.add_servers(
+            names[runners_count:],
+            type=settings.builder_type or settings.type,
+            zone=settings.zone,
+            is_builder=True,
+        ),
+    ]
 
 
 def write_tart_settings(host: SimulatedHost, settings: dict[str, Any]) -> None:
@@ -116,22 +133,31 @@ def write_tart_settings(host: SimulatedHost, settings: dict[str, Any]) -> None:
 def _check(settings: Settings) -> None:
     for flag, value, known in (
         ("--type", settings.type, catalog.TYPES),
+        ("--builder-type", settings.builder_type or settings.type, catalog.TYPES),
         ("--zone", settings.zone, catalog.ZONES),
     ):
         if value not in known:
             raise BadConfiguration(f"{flag} {value!r} does not exist; use {', '.join(known)}")
-    if not 0 <= settings.servers <= MAX_SERVERS:
-        raise BadConfiguration(f"--servers {settings.servers} is not 0 to {MAX_SERVERS}")
+    _check_numbers(settings)
+    if not _is_uuid(settings.project_id):
+        raise BadConfiguration(f"--project-id {settings.project_id!r} is not a UUID")
+    if reason := sandbox.unavailable_reason():
+        raise BadConfiguration(reason)
+
+
+def _check_numbers(settings: Settings) -> None:
+    for flag, number, most in (
+        ("--servers", settings.servers, MAX_SERVERS),
+        ("--builders", settings.builders, settings.servers),
+    ):
+        if not 0 <= number <= most:
+            raise BadConfiguration(f"{flag} {number} is not 0 to {most}")
     if not 0 <= settings.ssh_port <= 65_535:
         raise BadConfiguration(f"--ssh-port {settings.ssh_port} is not a port; choose 0 to 65535")
     if not 0 < settings.speed <= _MAX_SPEED:
         raise BadConfiguration(
             f"--speed {settings.speed:g} is not in the range up to {_MAX_SPEED:g}"
         )
-    if not _is_uuid(settings.project_id):
-        raise BadConfiguration(f"--project-id {settings.project_id!r} is not a UUID")
-    if reason := sandbox.unavailable_reason():
-        raise BadConfiguration(reason)
 
 
 def _account(settings: Settings) -> simulated.Settings:

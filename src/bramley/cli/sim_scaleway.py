@@ -41,6 +41,20 @@ Servers = Annotated[
     int, typer.Option("--servers", help="How many servers are ready at the start.", metavar="N")
 ]
 Type = Annotated[str, typer.Option("--type", help="Type of these servers.", metavar="TYPE")]
+Builders = Annotated[
+    int,
+    typer.Option(
+        "--builders",
+        help="How many of these servers, the last ones, are installed with Xcode and Homebrew.",
+        metavar="N",
+    ),
+]
+BuilderType = Annotated[
+    str,
+    typer.Option(
+        "--builder-type", help="Type of the builders; by default that of --type.", metavar="TYPE"
+    ),
+]
 Zone = Annotated[str, typer.Option("--zone", help="Zone of these servers.", metavar="ZONE")]
 ProjectId = Annotated[
     str, typer.Option("--project-id", help="ID of the project, a UUID.", metavar="ID")
@@ -70,6 +84,8 @@ def scaleway(  # noqa: PLR0913 - one parameter per flag
     listen: Listen = LISTEN,
     servers: Servers = 3,
     type: Type = "M2-L",
+    builders: Builders = 0,
+    builder_type: BuilderType = "",
     zone: Zone = "fr-par-1",
     project_id: ProjectId = PROJECT,
     ssh_port: SshPort = 2222,
@@ -97,6 +113,8 @@ def scaleway(  # noqa: PLR0913 - one parameter per flag
         secret_key_file=secret_key_file.expanduser(),
         servers=servers,
         type=type,
+        builders=builders,
+        builder_type=builder_type,
         zone=zone,
         project_id=project_id,
         ssh_port=ssh_port,
@@ -110,7 +128,7 @@ def _print(served: Served) -> None:
 
     settings, servers = served.settings, served.servers
     shown = "".join(
-        f"  server         {each.name} {each.type} {each.ip} {each.id}\n"
+        f"  {'builder' if each.is_builder else 'server':<14} {each.name} {each.type} {each.ip} {each.id}\n"
         for each in servers[:_SHOWN_SERVERS]
     )
     others = len(servers) - _SHOWN_SERVERS

@@ -183,10 +183,10 @@ def choice(field: str, value: str, *choices: str) -> Iterator[Cause]:
         yield cause(field, value, f"must be {' or '.join(choices)}")
 
 
-def count(field: str, value: int, *, maximum: int) -> Iterator[Cause]:
-    """Check a number from 1 to `maximum`."""
-    if not 1 <= value <= maximum:
-        yield cause(field, str(value), f"must be from 1 to {maximum}")
+def count(field: str, value: int, *, maximum: int, minimum: int = 1) -> Iterator[Cause]:
+    """Check a number from `minimum` to `maximum`."""
+    if not minimum <= value <= maximum:
+        yield cause(field, str(value), f"must be from {minimum} to {maximum}")
 
 
 def max_length(field: str, value: Sequence[object], maximum: int) -> Iterator[Cause]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bramley.api.names import host, launchd
-from bramley.host import actions_runner_job, loginwindow, shared_probes
+from bramley.host import actions_runner_job, drift, loginwindow, shared_probes
 from bramley.host.commands import Command, ReadFile, Remove, Run, RunProbe, Stat, Write
 from bramley.host.drift import Part
 from bramley.host.facts import LINK, Facts
@@ -295,7 +295,7 @@ def _dhcp_leases() -> RemovalStep:
     return RemovalStep(
         dhcp_leases.DhcpLeases.name,
         "short DHCP leases of VMs",
-        (dhcp_leases.PREFERENCES,),
+        (dhcp_leases.PREFERENCES, drift.STAMPS_FILE),
         dhcp_leases.remove,
     )
 

@@ -25,7 +25,7 @@ from bramley.host.steps.auto_login import AutoLogin
 from bramley.host.steps.build_environment import BuildEnvironment
 from bramley.host.steps.builder_tools import BuilderTools
 from bramley.host.steps.client_authority import ClientAuthority
-from bramley.host.steps.dhcp_leases import DhcpLeases
+from bramley.host.steps.dhcp_leases import DEFAULT_SECONDS, DhcpLeases
 from bramley.host.steps.firewall import Firewall
 from bramley.host.steps.hostname import Hostname
 from bramley.host.steps.interpreter import Interpreter
@@ -101,7 +101,7 @@ def _base_steps(spec: MacSpec, clock: Clock) -> Iterator[Step]:
     yield AutoLogin(spec.user, spec.password)
     yield Firewall(spec.egress)
     # Before anything can start a VM: a lease that was already granted keeps its time.
-    yield DhcpLeases()
+    yield DhcpLeases(spec.dhcp_lease_seconds or DEFAULT_SECONDS)
     if spec.tart:
         yield Tart(spec.tart, replace=spec.replace_tart)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from bramley.api.host_settings import MAX_LEASE_SECONDS, MIN_LEASE_SECONDS
 from bramley.api.names import host
 from bramley.base.errors import Cause
 from bramley.base.secret import Secret
@@ -123,6 +124,8 @@ class MacSpec:
     # Docker's configuration file with the logins that the agent pulls images with.
     registry_credentials: Secret | None = None
     egress: Egress = field(default_factory=Egress)
+    # None: the default of the step.
+    dhcp_lease_seconds: int | None = None
     tart: Artifact | None = None
     interpreter: Artifact | None = None
     agent: Artifact | None = None
@@ -133,6 +136,16 @@ class MacSpec:
     builder: Builder | None = None
 
     def __post_init__(self) -> None:
+        if self.dhcp_lease_seconds is not None:
+            grammar.require(
+                "the DHCP server",
+                grammar.count(
+                    "dhcp_lease_seconds",
+                    self.dhcp_lease_seconds,
+                    minimum=MIN_LEASE_SECONDS,
+                    maximum=MAX_LEASE_SECONDS,
+                ),
+            )
         if self.builder is None:
             return
         rule = "must be true or left out on a Mac with an actions runner"

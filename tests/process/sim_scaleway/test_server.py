@@ -216,6 +216,23 @@ async def test_restart_keeps_the_key_and_installs_the_macs_again(tmp_path: Path)
     assert [each.name for each in sorted((tmp_path / "macs").iterdir())] == ["mac-1", "mac-2"]
 
 
+async def test_last_servers_are_builders_of_another_type(tmp_path: Path) -> None:
+    flags = ("--servers", "2", "--builders", "1", "--builder-type", "M4-M")
+    async with started(tmp_path, *flags) as target:
+        runner, builder = (await asyncio.to_thread(target.sdk.hosts.list_servers)).servers
+
+        assert [runner.type_, builder.type_] == ["M2-L", "M4-M"]
+        assert "builder        tuist-pool-2 M4-M" in target.screen
+        found = "ls -d /Applications/Xcode.app /opt/homebrew/bin/brew"
+        assert (
+            len((await output_of(target, builder, found, password=builder.sudo_password)).split())
+            == 2
+        )
+        assert not await output_of(
+            target, runner, f"{found} || true", password=runner.sudo_password
+        )
+
+
 async def test_port_in_use_is_reported_with_what_to_do(tmp_path: Path) -> None:
     with socket.create_server((str(ssh_macs.NETWORK[1]), 0)) as other:
         settings = sim_scaleway.Settings(

@@ -33,6 +33,12 @@ def authorized_keys(target: Peer, server: Server) -> str:
     return files.text(path) if files.exists(path) else ""
 
 
+def builder_programs(target: Peer, server: Server) -> list[bool]:
+    """Return whether the Mac has Xcode, and Homebrew."""
+    files = target.macs.mac(server.id).files
+    return [files.exists(names.XCODE), files.exists(names.HOMEBREW)]
+
+
 def reinstall(target: Peer, server: Server, **options: Any) -> Any:
     return target.sdk.hosts.reinstall_server(server_id=server.id, enable_kext=False, **options)
 
@@ -67,6 +73,18 @@ async def test_pages_show_every_server_once_and_in_order(tmp_path: Path) -> None
         assert page.total_count == 45
         assert hosts.list_servers(page=9).servers == []
         assert len(hosts.list_servers(page_size=100).servers) == 45
+
+
+async def test_builder_has_xcode_and_homebrew_after_every_installation(tmp_path: Path) -> None:
+    async with peer(tmp_path) as target:
+        [builder] = await target.scaleway.add_servers(["builder-1"], type="M4-M", is_builder=True)
+        [runner] = await target.scaleway.add_servers(["tuist-pool-1"])
+        delivered = builder_programs(target, builder)
+        reinstall(target, builder)
+        await minutes(20)
+
+        assert delivered == builder_programs(target, builder) == [True, True]
+        assert builder_programs(target, runner) == [False, False]
 
 
 async def test_rename_is_seen_later_in_lists_and_the_last_one_wins(tmp_path: Path) -> None:

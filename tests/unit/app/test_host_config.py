@@ -15,11 +15,12 @@ from bramley.app import config_files, host_config
 from bramley.app.host_config import config_errors
 from bramley.base.errors import BadConfiguration, InvalidSpec
 from bramley.base.secret import Secret
-from bramley.host import agent_daemon
+from bramley.host import agent_daemon, sequence
 from bramley.host.agent_archive import MANIFEST, Kind, Manifest, Platform
 from bramley.host.artifacts import ArtifactStore
 from bramley.host.spec import MacSpec
 from bramley.host.steps import agent_job
+from bramley.host.steps.dhcp_leases import DhcpLeases
 
 GZIP = b"\x1f\x8b"
 COMPLETE = """
@@ -89,6 +90,7 @@ async def test_complete_file_becomes_a_specification(tmp_path: Path) -> None:
             "tart: .* is not a .tar.gz archive",
         ),
         ("node: mac-1\nvmBootTimeoutSeconds: 5m", r"\$.vmBootTimeoutSeconds"),
+        ("node: mac-1\ndhcpLeaseSeconds: 5m", r"\$.dhcpLeaseSeconds"),
         ("node: mac-1\nvmBootTimeoutSeconds: 5:00", r"\$.vmBootTimeoutSeconds"),
         ("node: mac-1\nclientAuthorityFile: nope", "^clientAuthorityFile: No such file"),
         (
@@ -139,6 +141,8 @@ async def test_invalid_values_are_refused(line: str, tmp_path: Path) -> None:
         ("vmBootTimeoutSeconds: 0", "vmBootTimeoutSeconds '0' must be from 1 to 86400"),
         ("vmBootTimeoutSeconds: -5", "vmBootTimeoutSeconds '-5' must"),
         ("vmBootTimeoutSeconds: 86401", "vmBootTimeoutSeconds '86401' must"),
+        ("dhcpLeaseSeconds: 59", "dhcpLeaseSeconds '59' must be from 60 to 86400"),
+        ("dhcpLeaseSeconds: 86401", "dhcpLeaseSeconds '86401' must"),
         ("listen: {health: '0'}", "listen.health '0' must"),
         ("artifacts: {nodeExporter: {file: a, version: b}}", "artifacts.nodeExporter.version 'b'"),
     ],
@@ -169,6 +173,15 @@ async def test_agent_listens_on_the_configured_addresses(tmp_path: Path) -> None
         "--health-probe-bind-address=127.0.0.1:8083",
     } <= {*arguments}
     assert agent_job.health_probe(spec.job).argv[-1].startswith("http://127.0.0.1:8083/healthz")
+
+
+@pytest.mark.parametrize(("line", "seconds"), [("", 600), ("dhcpLeaseSeconds: 300", 300)])
+async def test_leases_of_vms_last_as_long_as_configured(
+    line: str, seconds: int, tmp_path: Path
+) -> None:
+    spec = await spec_of(f"node: mac-1\n{line}\n", tmp_path)
+
+    assert DhcpLeases(seconds) in sequence.steps(spec)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 macOS' DHCP server keeps an address for a day after its VM has ended, so after some 250 VMs in a day no VM would get one. Its lease
 time is one value of a file that other settings share; those stay. The file is read as it is on the disk, because that is what the
 server reads, and with types, because it ignores a text. The server reads it when the network of VMs starts, so nothing is restarted.
+
+The stamp identifies a time other than the default as ours. If an `apply` that changes the time is cut between the file and the stamp,
+a removal that follows keeps that time; the next `apply` writes the stamp.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from bramley.host.facts import Facts
 from bramley.host.step import Step
 
 # Long enough for a guest to renew it, short enough for more VMs than a Mac can run.
-LEASE_SECONDS = 600
+DEFAULT_SECONDS = 600
 # As root: `defaults` of root leaves a file that others cannot read.
 PREFERENCES = RunProbe(
     ("plutil", "-convert", "xml1", "-o", "-", host.SHARING_PREFERENCES), as_root=True
@@ -34,12 +37,13 @@ class DhcpLeases(Step):
 
     name: ClassVar[str] = "dhcp-leases"
     title: ClassVar[str] = "short DHCP leases of VMs"
+    seconds: int = DEFAULT_SECONDS
 
     def desired(self) -> DesiredPart:
         """Stamp the lease time."""
         return DesiredPart(
             Part.DHCP_LEASES,
-            {host.SHARING_LEASE_SECONDS: drift.digest(str(LEASE_SECONDS).encode())},
+            {host.SHARING_LEASE_SECONDS: drift.digest(str(self.seconds).encode())},
         )
 
     def probes(self) -> list[Probe]:
@@ -48,7 +52,7 @@ class DhcpLeases(Step):
 
     def plan(self, facts: Facts) -> Iterator[Command]:
         """Set the lease time, and keep all other values."""
-        if not is_set(facts):
+        if _lease_seconds(facts) != self.seconds:
             yield Run(
                 argv=(
                     "defaults",
@@ -59,23 +63,16 @@ class DhcpLeases(Step):
                     "-dict" if _is_other_type(facts) else "-dict-add",
                     host.SHARING_LEASE_SECONDS,
                     "-int",
-                    str(LEASE_SECONDS),
+                    str(self.seconds),
                 ),
-                purpose=f"set the lease time of the DHCP server to {LEASE_SECONDS} s",
+                purpose=f"set the lease time of the DHCP server to {self.seconds} s",
                 as_root=True,
             )
 
 
-def is_set(facts: Facts) -> bool:
-    """Return whether the lease time is ours."""
-    seconds = _server_settings(facts).get(host.SHARING_LEASE_SECONDS)
-    # Not a text of the same digits, nor a float.
-    return type(seconds) is int and seconds == LEASE_SECONDS
-
-
 def remove(facts: Facts) -> Iterator[Command]:
     """Yield the commands that restore the lease time of macOS; another time than ours stays."""
-    if not is_set(facts):
+    if not _is_ours(facts):
         return
     is_alone = len(_server_settings(facts)) == 1
     key = host.SHARING_DHCP if is_alone else f"{host.SHARING_DHCP}.{host.SHARING_LEASE_SECONDS}"
@@ -84,6 +81,21 @@ def remove(facts: Facts) -> Iterator[Command]:
         purpose="restore the lease time of the DHCP server",
         as_root=True,
     )
+
+
+def _is_ours(facts: Facts) -> bool:
+    """Return whether the lease time is the default, or the one that was stamped."""
+    seconds = _lease_seconds(facts)
+    if seconds is None:
+        return False
+    stamp = drift.read_stamps(facts).get(Part.DHCP_LEASES)
+    return seconds == DEFAULT_SECONDS or DhcpLeases(seconds).desired().stamp == stamp
+
+
+def _lease_seconds(facts: Facts) -> int | None:
+    """Return the lease time; None if there is none that the server can use, such as a text of digits or a float."""
+    seconds = _server_settings(facts).get(host.SHARING_LEASE_SECONDS)
+    return seconds if type(seconds) is int else None
 
 
 def _server_settings(facts: Facts) -> dict[str, Any]:

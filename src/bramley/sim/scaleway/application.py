@@ -57,6 +57,7 @@ class NewServers(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     type: Name = catalog.DEFAULT_TYPE
     zone: Name = catalog.ZONES[0]
+    is_builder: bool = False
 
 
 def application(scaleway: SimulatedScaleway) -> Starlette:
@@ -185,7 +186,9 @@ async def _add_servers(scaleway: SimulatedScaleway, request: Request) -> Any:
         requested.name or POOL_NAME.format(number)
         for number in range(first, first + requested.count)
     ]
-    added = await scaleway.add_servers(names, type=requested.type, zone=requested.zone)
+    added = await scaleway.add_servers(
+        names, type=requested.type, zone=requested.zone, is_builder=requested.is_builder
+    )
     return {"servers": [_server_json(scaleway, each) for each in added]}
 
 

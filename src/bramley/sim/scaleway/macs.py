@@ -29,6 +29,8 @@ class Installation:
     password: str = field(repr=False)
     authorized_keys: tuple[str, ...]
     host_name: str
+    # Whether the image includes Xcode and Homebrew.
+    is_builder: bool = False
 
     def settings(self, template: fresh_install.Settings) -> fresh_install.Settings:
         """Return the settings of a simulated Mac after this installation; all others are those of the template."""
@@ -43,6 +45,8 @@ class Installation:
             model=hardware.model,
             cpus=hardware.cores,
             memory_bytes=hardware.memory_gb * _GIB,
+            xcode=self.is_builder or template.xcode,
+            homebrew=self.is_builder or template.homebrew,
         )
 
 

@@ -59,6 +59,8 @@ class Server:
     is_delivered: bool = False
     is_deletion_scheduled: bool = False
     has_vpc: bool = False
+    # Whether each of its installations includes Xcode and Homebrew; Scaleway's API does not show that.
+    is_builder: bool = False
     seal: Seal | None = None
     sealed_at: datetime | None = None
 

@@ -101,6 +101,7 @@ class SimulatedScaleway:
         *,
         type: str = catalog.DEFAULT_TYPE,
         zone: str = catalog.ZONES[0],
+        is_builder: bool = False,
     ) -> list[Server]:
         """Add servers that are delivered and ready, as if they had been ordered more than a day ago."""
         ordered_at = self.clock.now() - MINIMUM_LEASE
@@ -114,6 +115,8 @@ class SimulatedScaleway:
             )
             for name in names
         ]
+        for server in added:
+            server.is_builder = is_builder
         async with asyncio.TaskGroup() as group:
             for server in added:
                 group.create_task(self._install(server, delay=timedelta()))
@@ -230,6 +233,7 @@ class SimulatedScaleway:
             password=server.password,
             authorized_keys=tuple(each.public_key for each in keys),
             host_name=f"mac-{server.id[:8]}",
+            is_builder=server.is_builder,
         )
 
     async def _reboot(self, server: Server, duration: timedelta, *, before: Status) -> None:

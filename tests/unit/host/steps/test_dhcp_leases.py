@@ -73,14 +73,44 @@ async def test_removal_restores_the_lease_time_of_macos(tmp_path: Path) -> None:
     assert preferences(connection.mac) == {}
 
 
-async def test_removal_keeps_another_lease_time(tmp_path: Path) -> None:
-    connection = await fixtures.mac(tmp_path, STEP)
+@pytest.mark.parametrize("step", [STEP, DhcpLeases(300)])
+async def test_removal_keeps_another_lease_time(step: Step, tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path, step)
     content = plistlib.dumps({"bootpd": {"DHCPLeaseTimeSecs": 3600}})
     connection.mac.files.write(host.SHARING_PREFERENCES, content)
 
     await converge.apply(connection, removals())
 
     assert preferences(connection.mac) == {"bootpd": {"DHCPLeaseTimeSecs": 3600}}
+
+
+async def test_changed_lease_time_is_set_stamped_and_removed(tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path, STEP)
+    step = DhcpLeases(300)
+
+    await converge.apply(connection, [step])
+    applied = preferences(connection.mac)
+    stamps = drift.load(connection.mac.files.read(host.STAMPS) or b"")
+    await converge.apply(connection, removals())
+
+    assert applied == {"bootpd": {"DHCPLeaseTimeSecs": 300}}
+    assert stamps == {Part.DHCP_LEASES: step.desired().stamp}
+    assert step.desired().stamp != STEP.desired().stamp
+    assert preferences(connection.mac) == {}
+
+
+async def test_lease_time_without_a_stamp_is_restored_only_if_it_is_the_default(
+    tmp_path: Path,
+) -> None:
+    connection = await fixtures.mac(tmp_path)
+    left = []
+    for seconds in (300, 600):
+        content = plistlib.dumps({"bootpd": {"DHCPLeaseTimeSecs": seconds}})
+        connection.mac.files.write(host.SHARING_PREFERENCES, content)
+        await converge.apply(connection, removals())
+        left.append(preferences(connection.mac))
+
+    assert left == [{"bootpd": {"DHCPLeaseTimeSecs": 300}}, {}]
 
 
 async def test_lease_time_that_was_reset_is_found_and_set_again(tmp_path: Path) -> None:
@@ -114,6 +144,6 @@ async def test_interrupted_step_converges(tmp_path: Path) -> None:
 
 
 async def test_interrupted_removal_converges(tmp_path: Path) -> None:
-    template = await MacTemplate.make(tmp_path, Sudo("m1", Secret(PASSWORD)), STEP)
+    template = await MacTemplate.make(tmp_path, Sudo("m1", Secret(PASSWORD)), DhcpLeases(300))
 
     await interrupt_everywhere(template, removals())
