@@ -150,6 +150,7 @@ ORPHAN_SERVERS_RECLAIMED = counter("scaleway_orphan_servers_reclaimed_total")
 # The provider: rented hosts by what they can do, and operations on hosts.
 HOSTS = gauge("bramley_machines_hosts", "zone", "type", "state")
 QUARANTINED_HOSTS = gauge("bramley_machines_quarantined_hosts")
+HOST_SWEEP_FAILURES = counter("bramley_machines_host_sweep_failures_total", "step")
 HOST_OPERATIONS = gauge("bramley_machines_host_operations", "operation", "state")
 OPERATION_BUCKETS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0)
 HOST_OPERATION_DURATION = histogram(
