@@ -227,9 +227,9 @@ class _Shared:
         releases = Releases(provider, leases, secrets, reader, kube, clock, prefix)
         zones = ZoneLists(provider, clock=clock)
         failures = HostFailures(
-            reader,
-            kube,
-            metrics,
+            reader=reader,
+            kube=kube,
+            metrics=metrics,
             namespace=namespace,
             clock=clock,
             threshold=settings.quarantine_after,
