@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from bramley.base.clock import Clock
@@ -89,6 +91,11 @@ class ModelMacs:
     def address(self, server_id: str) -> str:
         """Return the address of a server."""
         return self._addresses.setdefault(server_id, str(_NETWORK[1 + len(self._addresses)]))
+
+    @property
+    def installed(self) -> Mapping[str, Mac]:
+        """Return the Macs that were installed, by the id of their server."""
+        return MappingProxyType(self._macs)
 
     def mac(self, server_id: str) -> Mac:
         """Return the Mac of a server; LookupError before its first installation."""
