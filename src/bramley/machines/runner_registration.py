@@ -48,6 +48,29 @@ class Resolver(Protocol):
         ...
 
 
+class RegisteredRunner(Protocol):
+    """A runner as its forge lists it."""
+
+    @property
+    def online(self) -> bool:
+        """Return whether it is connected."""
+        ...
+
+
+class RunnerDirectory(Protocol):
+    """Finds and removes the runners of builders at their forge."""
+
+    async def find(
+        self, namespace: str, spec: GHActionsRunner | None, name: str
+    ) -> RegisteredRunner | None:
+        """Return a runner, or None if it is not registered."""
+        ...
+
+    async def remove(self, namespace: str, spec: GHActionsRunner | None, name: str) -> bool:
+        """Remove a runner; False if there was none."""
+        ...
+
+
 class GitHubAppResolver:
     """Resolves runners of GitHub organisations with a GitHub App, whose credentials are in a Secret."""
 
