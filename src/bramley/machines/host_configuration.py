@@ -33,9 +33,10 @@ class Artifacts:
     """The files that are streamed to hosts."""
 
     store: ArtifactStore
-    tart: Artifact
     interpreter: Artifact
     agent: Artifact
+    # None: hosts have Tart already.
+    tart: Artifact | None = None
     tailscale: Artifact | None = None
     node_exporter: Artifact | None = None
     # Of the GitHub Actions runner, by version.
