@@ -183,8 +183,10 @@ def _node(draft: Draft) -> Outcome | None:
         return _bootstrap(draft)
     if reason == events.NODE_MISSING:
         return CheckAgain(_NODE_MISSING_AFTER - _missing_for(draft), text)
-    # A host that has served is also updated while its Node is not Ready: that may repair it.
-    return CheckAgain(_MINUTE, text) if reason and not draft.status.ready else None
+    # A host that has served is also updated while its Node is not Ready: that may repair it. But the Node of another host must not
+    # be drained for that.
+    is_stopped = not draft.status.ready or reason == events.NAME_IN_USE
+    return CheckAgain(_MINUTE, text) if reason and is_stopped else None
 
 
 def _missing_for(draft: Draft) -> timedelta:
