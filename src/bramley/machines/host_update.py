@@ -19,13 +19,19 @@ def needs_drain(status: MacStatus, annotations: frozenset[str]) -> bool:
     return bool(status.reboot_pending) or annotation_names.REPLACE_TART in annotations
 
 
+def _replaces_tart(draft: Draft) -> bool:
+    """Return whether Tart is still to be replaced; the annotation is removed after the status is written."""
+    is_done = Act("remove annotation") in draft.steps
+    return annotation_names.REPLACE_TART in draft.seen.annotations and not is_done
+
+
 def update(draft: Draft) -> Outcome | None:
     """Bring the host to the desired configuration, at the pace of its fleet."""
     seen = draft.seen
     if isinstance(seen.desired, Problem):
         draft.put(types.UP_TO_DATE, seen.desired.reason, seen.desired.message, "Warning")
         return None
-    needs_idle = needs_drain(draft.status, seen.annotations)
+    needs_idle = bool(draft.status.reboot_pending) or _replaces_tart(draft)
     if seen.desired == draft.status.host_config_hash and not needs_idle:
         draft.put(types.UP_TO_DATE)
         draft.change(**NO_FAILURES)
@@ -60,7 +66,7 @@ def _start(draft: Draft, desired: str) -> Outcome:
 
 def _start_when_idle(draft: Draft, desired: str) -> Outcome:
     """Drain the Node, and then update the host with all that interrupts VMs."""
-    replaces = annotation_names.REPLACE_TART in draft.seen.annotations
+    replaces = _replaces_tart(draft)
     reason = events.REPLACING_TART if replaces else events.REBOOT_PENDING
     waiting = node_drain.wait(draft)
     if waiting is not None:
