@@ -35,11 +35,11 @@ def update(draft: Draft) -> Outcome | None:
     if seen.desired == draft.status.host_config_hash and not needs_idle:
         draft.put(types.UP_TO_DATE)
         draft.change(**NO_FAILURES)
-        _uncordon(draft)
+        _end_drain(draft)
         return None
     if drift.is_terminal(draft.status, seen.desired, seen.now, draft.settings.drift):
         # Its condition stays as it was set with the last failure.
-        _uncordon(draft)
+        _end_drain(draft)
         return CheckAgain(RESYNC, "the attempts to update the host are used up")
     _lift_terminal(draft)
     wait = max(drift.wait_left(draft.status, seen.now), seen.postponed)
@@ -78,7 +78,10 @@ def _start_when_idle(draft: Draft, desired: str) -> Outcome:
     return CheckAgain(RESYNC, "the host is being updated")
 
 
-def _uncordon(draft: Draft) -> None:
-    if is_cordoned(draft.seen.node):
+def _end_drain(draft: Draft) -> None:
+    """Uncordon the Node if the manager has cordoned it; the time of this drain must not count for the next one."""
+    node = draft.seen.node
+    # Also one that a person has uncordoned: otherwise a later cordon of a person would look like the manager's.
+    if node is not None and annotation_names.CORDONED_BY in node.metadata.annotations:
         draft.steps.append(Act("uncordon"))
-        draft.change(drain_start_time=None)
+    draft.change(drain_start_time=None)
