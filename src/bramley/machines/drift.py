@@ -60,8 +60,11 @@ def refusal(name: str, members: Sequence[Member], settings: Settings) -> Refusal
     """Return why this host must not be updated now, or None."""
     others = [each for each in members if each.name != name]
     own = next(each for each in members if each.name == name)
-    if not any(_is_proven(each) for each in members):
-        return _canary_refusal(own, others)
+    # A host that has the configuration, and needs maintenance, is no canary.
+    if own.is_outdated and not any(_is_proven(each) for each in members):
+        refused = _canary_refusal(own, others)
+        if refused is not None:
+            return refused
     unavailable = sum(each.is_updating or not each.is_available for each in others)
     limit = settings.max_unavailable(len(members))
     if own.is_available and unavailable >= limit:
