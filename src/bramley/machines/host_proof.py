@@ -92,7 +92,8 @@ def _prove_builder(draft: Draft, *, is_tainted: bool) -> Outcome | None:
 def _begun(draft: Draft) -> datetime:
     """Return since when the runner could be online: since the bootstrap, or since a builder has a new Node."""
     found = (
-        conditions.find(draft.status.conditions, each) for each in (types.BOOTSTRAPPED, types.PROVEN)
+        conditions.find(draft.status.conditions, each)
+        for each in (types.BOOTSTRAPPED, types.PROVEN)
     )
     times = [each.last_transition_time for each in found if each and each.last_transition_time]
     return max(times, default=draft.seen.now)
