@@ -17,7 +17,7 @@ from bramley.base import errors
 from bramley.machines import drift
 from bramley.machines.drift import Member
 from bramley.machines.host_operations import Operation, State
-from bramley.machines.mac_draft import Settings, Start
+from bramley.machines.mac_draft import Act, Settings, Start, Step
 from tests.unit.machines.macs import (
     MANAGER,
     NEW,
@@ -99,18 +99,19 @@ class Fleet:
             fleet=self.members(),
         )
         for step in decision.steps:
-            if isinstance(step, Start):
-                # As the reconcilers do: others may have started since this was decided.
-                if drift.refusal(name, self.members(), self.settings.drift) is None:
-                    self.start(name, step.operation)
-                continue
-            kind = getattr(step, "kind", "")
-            if kind == "cordon":
+            self.act(name, step)
+
+    def act(self, name: str, step: Step) -> None:
+        match step:
+            # As the reconcilers do: others may have started since this was decided.
+            case Start() if drift.refusal(name, self.members(), self.settings.drift) is None:
+                self.start(name, step.operation)
+            case Act(kind="cordon"):
                 self.check_limit(name)
                 self.cordoned.add(name)
-            elif kind == "uncordon":
+            case Act(kind="uncordon"):
                 self.cordoned.discard(name)
-            elif kind == "remove annotation":
+            case Act(kind="remove annotation"):
                 self.to_replace.discard(name)
 
     def start(self, name: str, operation: Operation) -> None:
@@ -151,16 +152,13 @@ class Fleet:
         elif succeeds:
             self.lost.discard(name)
 
-    def any(self, names: object) -> str | None:
-        found = sorted(names)  # type: ignore[call-overload]
-        return self.rng.choice(found) if found else None
-
     def happen(self) -> None:
         """Let one thing happen: a reconcile most of the time."""
         chance = self.rng.random()
         if chance < 0.7:
             self.reconcile(self.rng.choice(list(self.lives)))
-        elif chance < 0.9 and (name := self.any(self.running)):
+        elif chance < 0.9 and self.running:
+            name = self.rng.choice(sorted(self.running))
             succeeds = self.rng.random() < 0.6
             self.finish(name, succeeds=succeeds, is_lost=self.rng.random() < 0.1)
         elif chance < 0.93:

@@ -280,10 +280,12 @@ def test_next_maintenance_of_a_node_that_a_person_has_cordoned_is_drained_as_wel
     life.reconcile(after=minutes(5), annotations=frozenset())
 
     # The Pods are read only once it is known that the host must be idle.
-    life.reconcile(after=minutes(60), operation=ended(UPDATE, pending=("reboot",)))
-    assert life.steps[2:] == []
+    done = ended(UPDATE, pending=("reboot",), may_reboot=False)
+    life.reconcile(after=minutes(60), operation=done)
     life.reconcile(after=seconds(3), pods=[JOB])
     assert life.steps[2:] == []
+    life.reconcile(after=seconds(1), pods=[])
+    assert life.steps[2:] == ["start update"]
 
 
 def test_mark_of_the_manager_is_removed_from_a_node_that_a_person_has_uncordoned() -> None:
