@@ -55,6 +55,14 @@ BuilderType = Annotated[
         "--builder-type", help="Type of the builders; by default that of --type.", metavar="TYPE"
     ),
 ]
+GitHubUrl = Annotated[
+    str,
+    typer.Option(
+        "--github-url",
+        help="URL of a simulated GitHub at which the Macs register runners.",
+        metavar="URL",
+    ),
+]
 Zone = Annotated[str, typer.Option("--zone", help="Zone of these servers.", metavar="ZONE")]
 ProjectId = Annotated[
     str, typer.Option("--project-id", help="ID of the project, a UUID.", metavar="ID")
@@ -86,6 +94,7 @@ def scaleway(  # noqa: PLR0913 - one parameter per flag
     type: Type = "M2-L",
     builders: Builders = 0,
     builder_type: BuilderType = "",
+    github_url: GitHubUrl = "",
     zone: Zone = "fr-par-1",
     project_id: ProjectId = PROJECT,
     ssh_port: SshPort = 2222,
@@ -115,6 +124,7 @@ def scaleway(  # noqa: PLR0913 - one parameter per flag
         type=type,
         builders=builders,
         builder_type=builder_type,
+        github_url=github_url,
         zone=zone,
         project_id=project_id,
         ssh_port=ssh_port,
