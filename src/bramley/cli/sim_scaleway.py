@@ -111,26 +111,15 @@ def scaleway(  # noqa: PLR0913 - one parameter per flag
       bramley sim scaleway --root ./macs --secret-key-file ./secret-key --servers 5 --speed 1
       curl --json '{"kind": "status", "status": 503, "path": "*/reinstall"}' http://127.0.0.1:8090/sim/faults
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
+    values = {**locals()}
     from bramley.app import sim_scaleway
     from bramley.app.listen_address import Address
     from bramley.base import log
 
-    log.configure(level=log_level, form=log_format)
-    settings = sim_scaleway.Settings(
-        listen=Address.parse(listen),
-        root=root.expanduser(),
-        secret_key_file=secret_key_file.expanduser(),
-        servers=servers,
-        type=type,
-        builders=builders,
-        builder_type=builder_type,
-        github_url=github_url,
-        zone=zone,
-        project_id=project_id,
-        ssh_port=ssh_port,
-        speed=speed,
-    )
-    sim_scaleway.run(settings, _print)
+    log.configure(level=values.pop("log_level"), form=values.pop("log_format"))
+    values |= {"listen": Address.parse(listen)}
+    values |= {name: values[name].expanduser() for name in ("root", "secret_key_file")}
+    sim_scaleway.run(sim_scaleway.Settings(**values), _print)
 
 
 def _print(served: Served) -> None:
