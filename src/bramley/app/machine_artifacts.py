@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bramley.app import config_files
 from bramley.base.errors import BadConfiguration
@@ -17,7 +18,6 @@ from bramley.machines.host_configuration import Artifacts
 _AGENT = "--tartkubelet-archive-path"
 _INTERPRETER = "--tartkubelet-interpreter-path"
 _RUNNERS = "--actions-runner-archives"
-_RUNNER = "actions-runner"
 _PREFIX, _SUFFIX = "actions-runner-osx-arm64-", ".tar.gz"
 _GZIP = b"\x1f\x8b"
 # As sha256sum prints it; the name behind the digest is optional.
@@ -45,7 +45,24 @@ class ArtifactSettings:
     # The folder with the archives of GitHub's runner.
     actions_runners: Path | None = None
     # Of all hosts together; 0: no limit.
-    megabytes_per_second: int = field(default=0)
+    megabytes_per_second: int = 0
+
+
+class _Source(NamedTuple):
+    """The flags of a file and of its version, and whether it is an archive."""
+
+    name: str
+    flag: str
+    version_flag: str
+    is_archive: bool = True
+
+
+_TART = _Source("tart", "--tart-tarball-path", "--tart-version")
+_TAILSCALE = _Source("tailscale", "--tailscale-binaries-path", "--tailscale-version")
+_EXPORTER = _Source(
+    "node_exporter", "--node-exporter-binary-path", "--node-exporter-version", is_archive=False
+)
+_RUNNER = _Source("actions-runner", _RUNNERS, _RUNNERS)
 
 
 async def load(settings: ArtifactSettings) -> Artifacts:
@@ -58,15 +75,11 @@ async def load(settings: ArtifactSettings) -> Artifacts:
     tailscale, exporter = settings.tailscale, settings.node_exporter
     return Artifacts(
         store=store,
-        tart=await _program(store, "tart", "--tart-tarball-path", settings.tart),
+        tart=await _program(store, _TART, settings.tart),
         interpreter=await _archive(store, interpreter, settings.interpreter),
         agent=await _archive(store, code, settings.agent),
-        tailscale=tailscale
-        and await _program(store, "tailscale", "--tailscale-binaries-path", tailscale),
-        node_exporter=exporter
-        and await _program(
-            store, "node_exporter", "--node-exporter-binary-path", exporter, is_archive=False
-        ),
+        tailscale=await _program(store, _TAILSCALE, tailscale) if tailscale else None,
+        node_exporter=await _program(store, _EXPORTER, exporter) if exporter else None,
         actions_runners=await _runners(store, settings.actions_runners),
     )
 
@@ -83,16 +96,15 @@ async def _archive(store: ArtifactStore, manifest: Manifest, path: Path) -> Arti
     return await store.load(path, name=manifest.name, version=manifest.version)
 
 
-async def _program(
-    store: ArtifactStore, name: str, flag: str, program: Program, *, is_archive: bool = True
-) -> Artifact:
+async def _program(store: ArtifactStore, source: _Source, program: Program) -> Artifact:
     path, version = program.path, program.version
-    grammar.require(name, grammar.VERSION.check("version", version))
-    with config_files.file_errors(flag, path), path.open("rb") as file:
+    grammar.require(source.name, grammar.VERSION.check(source.version_flag, version))
+    with config_files.file_errors(source.flag, path), path.open("rb") as file:
         start = file.read(len(_GZIP))
-    if not start or (is_archive and start != _GZIP):
-        raise BadConfiguration(f"{flag}: {path} is {'not a .tar.gz archive' if start else 'empty'}")
-    return await store.load(path, name=name, version=version)
+    if not start or (source.is_archive and start != _GZIP):
+        problem = "is not a .tar.gz archive" if start else "is empty"
+        raise BadConfiguration(f"{source.flag}: {path} {problem}")
+    return await store.load(path, name=source.name, version=version)
 
 
 async def _runners(store: ArtifactStore, folder: Path | None) -> dict[str, Artifact]:
@@ -101,7 +113,7 @@ async def _runners(store: ArtifactStore, folder: Path | None) -> dict[str, Artif
     found = {}
     for path in _runner_archives(folder):
         version = path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
-        artifact = await _program(store, _RUNNER, _RUNNERS, Program(path, version))
+        artifact = await _program(store, _RUNNER, Program(path, version))
         _require_digest(artifact)
         found[version] = artifact
     return found

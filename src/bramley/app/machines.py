@@ -15,7 +15,6 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
 
 from prometheus_client import CollectorRegistry
 
@@ -42,7 +41,7 @@ from bramley.machines import controllers
 from bramley.machines.host_access import Connect, Login
 from bramley.machines.host_configuration import HostDefaults, TailnetSettings
 from bramley.machines.release import fenced_account
-from bramley.machines.runner_registration import GitHubAppResolver, RunnerDirectory
+from bramley.machines.runner_registration import GitHubAppResolver
 from bramley.providers import scaleway_account
 from bramley.providers.scaleway import ScalewayProvider
 from bramley.providers.scaleway_account import Account
@@ -138,7 +137,7 @@ async def run(settings: Settings, *, on_leading: Callable[[], None]) -> None:
             defaults=defaults,
             connect=over_ssh(clock),
             registrations=resolver,
-            runners=cast("RunnerDirectory", resolver),
+            runners=resolver,
             clock=clock,
             registry=registry,
             provider=_provider(account),
