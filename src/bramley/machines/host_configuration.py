@@ -118,6 +118,7 @@ def mac_spec(
         client_authority=defaults.client_authority,
         registry_credentials=secrets.registry_credentials,
         egress=_egress(defaults.egress, settings),
+        dhcp_lease_seconds=settings.dhcp_lease_seconds,
         tart=artifacts.tart,
         interpreter=artifacts.interpreter,
         agent=artifacts.agent,
