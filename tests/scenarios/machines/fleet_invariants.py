@@ -15,6 +15,7 @@ from bramley.kube.client import Client
 from bramley.sim.scaleway.macs import ModelMacs
 from bramley.sim.scaleway.records import Server, Status
 from bramley.sim.scaleway.scaleway import SimulatedScaleway
+from tests.scenarios.machines.builders import Builders
 from tests.scenarios.machines.mac_agents import MacAgents
 
 _FREE = (machines.POOL_PREFIX, machines.CLAIM_PREFIX)
@@ -29,6 +30,7 @@ class FleetInvariants:
     scaleway: SimulatedScaleway
     macs: ModelMacs
     agents: MacAgents
+    builders: Builders | None = None
     # In seconds.
     every: float = 60.0
     # Whether a test kills jobs or disturbs VMs on purpose.
@@ -59,6 +61,7 @@ class FleetInvariants:
         if not self.expects_harm:
             assert self.agents.jobs.killed == [], "Pods were killed while they ran a job"
             assert self.agents.disturbances == [], "Macs were changed under running VMs"
+            assert not (self.builders and self.builders.killed), "builders lost their job"
 
     async def check_at_rest(self) -> None:
         """Check that no host is lost, and that nothing is left of machines that are gone."""

@@ -11,7 +11,8 @@ import random
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from bramley.sim.scaleway.macs import ModelMacs
 from bramley.sim.scaleway.records import Server
 from bramley.sim.scaleway.scaleway import Settings, SimulatedScaleway
 from tests import virtual_time
+from tests.scenarios.machines.builders import Builders, a_github
 from tests.scenarios.machines.fleet_invariants import FleetInvariants
 from tests.scenarios.machines.mac_agents import AgentSettings, MacAgents
 from tests.scenarios.machines.mac_connections import MacConnections, MacFaults
@@ -51,6 +53,8 @@ from tests.unit.host.steps import fixtures
 NAMESPACE = "default"
 CLUSTER = "c"
 FLEET = "fleet-a"
+# How often an agent renews the Lease of its Node.
+HEARTBEAT = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,8 @@ class FleetWorld:
     artifacts: Artifacts
     invariants: FleetInvariants
     group: asyncio.TaskGroup
+    # None in a world without builders.
+    builders: Builders | None = None
     seed: int = 0
     store: ArtifactStore = field(default_factory=ArtifactStore)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -240,18 +246,28 @@ async def a_fleet_world(
     seed: int = 0,
     cloud: Settings = CLOUD,
     agents: AgentSettings | None = None,
-    timings: Timings | None = None,
+    heartbeat: timedelta = HEARTBEAT,
+    builders: bool = False,
     template: fresh_install.Settings | None = None,
 ) -> AsyncIterator[FleetWorld]:
-    """Run a world with a pool of this many hosts, and check what must always hold every minute."""
+    """Run a world with a pool of this many hosts, and check what must always hold every minute.
+
+    With builders, the images of macOS include Xcode and Homebrew, and there is a simulated GitHub. A long heartbeat makes days cheap;
+    the time after which a Node counts as lost grows with it.
+    """
     clock = virtual_time.clock()
+    agents = agents or AgentSettings()
+    agents.set_heartbeat(heartbeat)
+    runners = Builders(a_github(clock)) if builders else None
+    template = template or fresh_install.Settings(xcode=builders, homebrew=builders)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         api, token = await stack.enter_async_context(
-            embedded.running(clock=clock, seed=seed, controllers=True, timings=timings)
+            embedded.running(clock=clock, seed=seed, controllers=True, timings=_timings(heartbeat))
         )
         kube = await stack.enter_async_context(Client(api.transport(token), clock=clock))
-        macs = ModelMacs(folder / "macs", clock=clock, template=template)
+        forge = runners.forge if runners else None
+        macs = ModelMacs(folder / "macs", clock=clock, template=template, forge=forge)
         scaleway = SimulatedScaleway(macs, clock=clock, settings=cloud)
         acting = MacAgents(macs, api.transport, clock=clock, seed=seed, settings=agents)
         await stack.enter_async_context(scaleway.running())
@@ -265,8 +281,9 @@ async def a_fleet_world(
             acting,
             MacConnections(macs, clock=clock),
             Artifacts.make(folder / "artifacts"),
-            FleetInvariants(kube, scaleway, macs, acting),
+            FleetInvariants(kube, scaleway, macs, acting, runners),
             group,
+            runners,
             seed,
         )
         await _prepare(world, servers)
@@ -284,6 +301,9 @@ async def _prepare(world: FleetWorld, servers: int) -> None:
     world.start(manager.run())
     world.start(world.agents.run())
     world.start(world.invariants.run())
+    if world.builders is not None:
+        world.start(world.builders.run(world.macs))
+        await world.kube.create(world.builders.app_secret(NAMESPACE))
     await world.create(TuistCluster, CLUSTER)
     reference = _reference(TuistCluster, CLUSTER)
     await world.create(Cluster, CLUSTER, spec={"infrastructureRef": reference})
@@ -302,6 +322,15 @@ async def _controllers(world: FleetWorld) -> Manager:
         rng=random.Random(world.seed),
         registry=CollectorRegistry(),
         settings=ManagerSettings(tune_gc=False),
+    )
+
+
+def _timings(heartbeat: timedelta) -> Timings:
+    factor, defaults = heartbeat / HEARTBEAT, Timings()
+    return replace(
+        defaults,
+        node_monitor_period=defaults.node_monitor_period * factor,
+        node_monitor_grace=defaults.node_monitor_grace * factor,
     )
 
 
