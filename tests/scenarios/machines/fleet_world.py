@@ -10,7 +10,7 @@ import asyncio
 import random
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -30,6 +30,7 @@ from bramley.api.pod import Container, PodSpec, Toleration
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine as Machine
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachineSpec as Spec
 from bramley.api.tuist_cluster import TuistCluster
+from bramley.apiserver.apimachinery.settings import Settings as ApiSettings
 from bramley.apiserver.controllers.timings import Timings
 from bramley.app import embedded
 from bramley.app.cluster_api import cluster_api_controllers
@@ -91,9 +92,9 @@ class FleetWorld:
     scaleway: SimulatedScaleway
     macs: ModelMacs
     agents: MacAgents
-    connections: MacConnections
-    artifacts: Artifacts
     invariants: FleetInvariants
+    artifacts: Artifacts
+    connections: MacConnections
     group: asyncio.TaskGroup
     # None in a world without builders.
     builders: Builders | None = None
@@ -248,7 +249,6 @@ async def a_fleet_world(
     agents: AgentSettings | None = None,
     heartbeat: timedelta = HEARTBEAT,
     builders: bool = False,
-    template: fresh_install.Settings | None = None,
 ) -> AsyncIterator[FleetWorld]:
     """Run a world with a pool of this many hosts, and check what must always hold every minute.
 
@@ -256,41 +256,56 @@ async def a_fleet_world(
     the time after which a Node counts as lost grows with it.
     """
     clock = virtual_time.clock()
-    agents = agents or AgentSettings()
-    agents.set_heartbeat(heartbeat)
-    runners = Builders(a_github(clock)) if builders else None
-    template = template or fresh_install.Settings(xcode=builders, homebrew=builders)
     async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        api, token = await stack.enter_async_context(
-            embedded.running(clock=clock, seed=seed, controllers=True, timings=_timings(heartbeat))
-        )
+        api, token = await stack.enter_async_context(_running_api(seed, heartbeat))
         kube = await stack.enter_async_context(Client(api.transport(token), clock=clock))
-        forge = runners.forge if runners else None
-        macs = ModelMacs(folder / "macs", clock=clock, template=template, forge=forge)
-        scaleway = SimulatedScaleway(macs, clock=clock, settings=cloud)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        runners = Builders(a_github(clock)) if builders else None
+        macs = _model_macs(folder / "macs", runners)
         acting = MacAgents(macs, api.transport, clock=clock, seed=seed, settings=agents)
+        acting.settings.set_heartbeat(heartbeat)
+        scaleway = SimulatedScaleway(macs, clock=clock, settings=cloud)
         await stack.enter_async_context(scaleway.running())
-        group = await stack.enter_async_context(asyncio.TaskGroup())
+        invariants = FleetInvariants(kube, scaleway, macs, acting, runners)
         world = FleetWorld(
-            api,
-            kube,
-            token,
-            scaleway,
-            macs,
-            acting,
-            MacConnections(macs, clock=clock),
-            Artifacts.make(folder / "artifacts"),
-            FleetInvariants(kube, scaleway, macs, acting, runners),
-            group,
-            runners,
-            seed,
-        )
+            api, kube, token, scaleway, macs, acting, invariants,
+            artifacts=Artifacts.make(folder / "artifacts"),
+            connections=MacConnections(macs, clock=clock),
+            group=await stack.enter_async_context(asyncio.TaskGroup()),
+            builders=runners,
+            seed=seed,
+        )  # fmt: skip
         await _prepare(world, servers)
         yield world
-        await world.invariants.check()
+        await invariants.check()
         for task in world.tasks:
             task.cancel()
+
+
+def _running_api(
+    seed: int, heartbeat: timedelta
+) -> AbstractAsyncContextManager[tuple[embedded.Api, Secret]]:
+    factor, timings, api = heartbeat / HEARTBEAT, Timings(), ApiSettings(cluster_admission=True)
+    timings = replace(
+        timings,
+        node_monitor_period=timings.node_monitor_period * factor,
+        node_monitor_grace=timings.node_monitor_grace * factor,
+    )
+    # Also how often the permission of an open watch is checked again.
+    api = replace(api, send_deadline=api.send_deadline * factor)
+    return embedded.running(
+        clock=virtual_time.clock(), seed=seed, settings=api, controllers=True, timings=timings
+    )
+
+
+def _model_macs(folder: Path, builders: Builders | None) -> ModelMacs:
+    has_tools = builders is not None
+    return ModelMacs(
+        folder,
+        clock=virtual_time.clock(),
+        template=fresh_install.Settings(xcode=has_tools, homebrew=has_tools),
+        forge=builders.forge if builders else None,
+    )
 
 
 async def _prepare(world: FleetWorld, servers: int) -> None:
@@ -322,15 +337,6 @@ async def _controllers(world: FleetWorld) -> Manager:
         rng=random.Random(world.seed),
         registry=CollectorRegistry(),
         settings=ManagerSettings(tune_gc=False),
-    )
-
-
-def _timings(heartbeat: timedelta) -> Timings:
-    factor, defaults = heartbeat / HEARTBEAT, Timings()
-    return replace(
-        defaults,
-        node_monitor_period=defaults.node_monitor_period * factor,
-        node_monitor_grace=defaults.node_monitor_grace * factor,
     )
 
 

@@ -74,7 +74,8 @@ class AgentSettings:
     every: float = 1.0
 
     def set_heartbeat(self, every: timedelta) -> None:
-        """Renew Leases this often, and write the status of Nodes as much less often as the agent does."""
+        """Renew Leases this often; everything else that the agents do regularly is stretched as much."""
+        self.every = every.total_seconds() / 10
         self.lease = replace(self.lease, every=every, duration=4 * every)
         self.status = replace(self.status, every=3 * every)
 
@@ -183,8 +184,6 @@ class _Process:
         state = mac.state
         job = state["launchd"]["jobs"].get(launchd.in_system(launchd.AGENT))
         if job is None or "pid" not in job:
-            return None
-        if not mac.files.is_file(launchd.daemon_plist(launchd.AGENT)):
             return None
         boot = state["boot"]["boot_id"]
         return cls(state["host_key_id"], boot, job["pid"], tuple(job["arguments"]))
