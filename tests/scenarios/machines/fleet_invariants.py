@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from bramley.api import core
 from bramley.api.coordination import Lease
 from bramley.api.core import ServiceAccount
+from bramley.api.mac_host import MacHost
 from bramley.api.names import access, agent, host, labels, machines, secrets
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine as Machine
 from bramley.kube.client import Client
@@ -73,7 +74,8 @@ class FleetInvariants:
             is_used = server.id in ids and server.name in found
             assert is_used or server.name.startswith(_FREE), f"{server.name} is lost"
         assert await self._secrets() <= set(found)
-        assert await self._identities() <= set(found)
+        own = {each.name for each in (await self.kube.list(MacHost)).items}
+        assert await self._identities() <= set(found) | own
 
     def _require_wiped(self, server: Server) -> None:
         if server.status is Status.REINSTALLING:

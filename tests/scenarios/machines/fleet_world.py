@@ -40,8 +40,9 @@ from bramley.kube.client import Client
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.sim.macos import fresh_install
 from bramley.sim.macos.mac import Mac
-from bramley.sim.scaleway.macs import ModelMacs
-from bramley.sim.scaleway.records import Server
+from bramley.sim.scaleway.catalog import DEFAULT_TYPE
+from bramley.sim.scaleway.macs import Installation, ModelMacs
+from bramley.sim.scaleway.records import USER, Server
 from bramley.sim.scaleway.scaleway import Settings, SimulatedScaleway
 from tests import virtual_time
 from tests.scenarios.machines.builders import Builders, a_github
@@ -187,6 +188,22 @@ class FleetWorld:
             self.agents.settings.jobs[pod] = seconds
         patch = {"metadata": {"labels": {labels.RUNNER_POOL_OWNER: "acme"}}}
         await self.kube.merge_patch(Pod, pod, patch, namespace=NAMESPACE)
+
+    async def add_own_mac(self, name: str) -> Installation:
+        """Switch on a Mac that is not rented, with a login by password; its address is `macs.address(name)`."""
+        password = f"password of {name}"
+        made = Installation(DEFAULT_TYPE, "26.3", USER, password, (), host_name=name)
+        await self.macs.install(name, made)
+        return made
+
+    async def until_bootstrapped(self, *names: str, within: float = 6 * 3600) -> None:
+        """Wait until exactly these machines exist and are ready."""
+
+        async def are_ready() -> bool:
+            found = await self.machines()
+            return set(found) == set(names) and all(each.status.ready for each in found.values())
+
+        await self.until(are_ready, within=within)
 
     async def machines(self) -> dict[str, Machine]:
         """Return the machines by name."""
