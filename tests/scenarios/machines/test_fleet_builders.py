@@ -8,7 +8,7 @@ from datetime import timedelta
 from bramley.base.secret import Secret
 from bramley.github.owners import Organisation
 from bramley.host import actions_runner_job
-from bramley.host.spec import Builder
+from bramley.host.spec import Builder, TokenSource
 from bramley.sim.scaleway.records import USER
 from tests import github_peer
 from tests.scenarios.machines.builders import ORGANISATION
@@ -25,16 +25,19 @@ async def registration_token(world: FleetWorld) -> Secret:
     return (await installation.registration_token(Organisation(ORGANISATION))).token
 
 
+def a_builder(world: FleetWorld, token: TokenSource) -> Builder:
+    """Return the part of a specification that makes a Mac a builder."""
+    archive = world.artifacts.actions_runner
+    return Builder(
+        organisation=ORGANISATION, labels=("vm-image-builder",), archive=archive, token=token
+    )
+
+
 async def test_builder_is_online_while_its_job_is_loaded() -> None:
     async with a_fleet_world(servers=1, builders=True) as world:
         builders = world.builders
         assert builders is not None
-        builder = Builder(
-            organisation=ORGANISATION,
-            labels=("vm-image-builder",),
-            archive=world.artifacts.actions_runner,
-            token=lambda: registration_token(world),
-        )
+        builder = a_builder(world, lambda: registration_token(world))
         world.start(ScriptedBootstrap(world, builder).run())
         await world.create_machine("builder")
         await world.until_bootstrapped("builder")
@@ -70,3 +73,18 @@ async def test_runner_is_not_registered_with_an_expired_token() -> None:
         for value in (token.reveal(), "other"):
             refusal = world.builders.forge({**options, "token": value})
             assert refusal == "Response status code does not indicate success: 404 (Not Found)."
+
+
+async def test_bootstrap_with_an_invalid_token_registers_no_runner() -> None:
+    async def invalid() -> Secret:
+        return Secret("AINVALID")
+
+    async with a_fleet_world(servers=1, builders=True) as world:
+        world.start(ScriptedBootstrap(world, a_builder(world, invalid)).run())
+        await world.create_machine("builder")
+        await world.until_ready("builder")
+        await asyncio.sleep(60)
+
+        assert world.builders is not None
+        assert world.builders.github.actions.runners == {}
+        assert not (await world.machines())["builder"].status.ready
