@@ -73,9 +73,7 @@ class Provider:
             clock=clock,
             rng=random.Random(f"{self.identity}/{world.seed}"),
             registry=self.registry,
-            settings=ManagerSettings(
-                election=election, tune_gc=False, drain=timedelta(seconds=2)
-            ),
+            settings=ManagerSettings(election=election, tune_gc=False, drain=timedelta(seconds=2)),
         )
         account = provider_peer.account(world.scaleway)
         transport = Transport(self.runner, provider_peer.in_place(world.scaleway).send)

@@ -13,7 +13,9 @@ from tests.scenarios.machines.fleet_world import NAMESPACE, FleetWorld, a_fleet_
 from tests.scenarios.machines.provider import Provider
 
 
-async def until_ready(world: FleetWorld, *names: str, within: float = 4 * 3600) -> dict[str, Machine]:
+async def until_ready(
+    world: FleetWorld, *names: str, within: float = 4 * 3600
+) -> dict[str, Machine]:
     """Wait until machines are ready."""
 
     async def are_ready() -> dict[str, Machine] | None:
@@ -39,18 +41,21 @@ async def test_machine_becomes_a_proven_node_and_goes_back_wiped() -> None:
         node = (await world.nodes())["a"]
 
         assert machine.status.ready
-        for type in (types.PROVISIONED, types.BOOTSTRAPPED, types.NODE_READY, types.PROVEN, types.READY):
+        for type in (
+            types.PROVISIONED,
+            types.BOOTSTRAPPED,
+            types.NODE_READY,
+            types.PROVEN,
+            types.READY,
+        ):
             assert conditions.is_true(machine.status.conditions, type), type
         assert labels.UNPROVEN_TAINT not in {each.key for each in node.spec.taints}
         await asyncio.sleep(1200)
-        print(await reasons(world, "a"))
-        print((await world.machines())["a"].status)
         assert await world.pods() == {}
         await world.invariants.check_at_rest()
 
         await world.delete_machine("a")
         await asyncio.sleep(3600)
-        print(await reasons(world, "a"))
         assert await world.machines() == {}
         assert await world.nodes() == {}
         await world.invariants.check_at_rest()

@@ -179,7 +179,7 @@ class Actions:
         try:
             await runner.assigned.wait()
         except asyncio.CancelledError:
-            self._lose(runner)
+            self.lose(runner)
             raise
         return runner.job
 
@@ -192,7 +192,7 @@ class Actions:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(job.ended.wait(), max(remaining.total_seconds(), 0))
         except asyncio.CancelledError:
-            self._lose(runner)
+            self.lose(runner)
             raise
         if job.status != COMPLETED:
             self._complete(job, job.outcome)
@@ -254,7 +254,8 @@ class Actions:
         if runner.is_online:
             self._take_job(runner)
 
-    def _lose(self, runner: Runner) -> None:
+    def lose(self, runner: Runner) -> None:
+        """Disconnect a runner; its job fails after `LOST_AFTER`."""
         runner.is_online = False
         self._idle.pop(runner.id, None)
         job = runner.job
@@ -264,7 +265,7 @@ class Actions:
 
     def _lose_unless_connected(self, runner: Runner) -> None:
         if not runner.is_connected:
-            self._lose(runner)
+            self.lose(runner)
 
     def _fail_lost(self, job: Job) -> None:
         if job.status == IN_PROGRESS:
@@ -275,7 +276,7 @@ class Actions:
         for runner in [
             each for each in self.runners.values() if (each.owner, each.name) == (owner, name)
         ]:
-            self._lose(runner)
+            self.lose(runner)
             self._forget(runner)
 
     def _forget(self, runner: Runner) -> None:

@@ -1,4 +1,4 @@
-"""config.sh of a simulated GitHub Actions runner: registers, and records how it was called; in process there is no GitHub.
+"""config.sh of a simulated GitHub Actions runner: registers at the forge of the Mac, if it has one, and records how it was called.
 
 As with the real one, each option may come from a variable `ACTIONS_RUNNER_INPUT_…`, nothing is read from a pipe, and an existing
 registration is refused. The token is recorded as a digest. Behind SSH `sim.ssh.actions_runner` registers at a simulated GitHub.
@@ -36,7 +36,10 @@ def config_sh(mac: Mac, call: Call) -> Result:
     """Print the version, or register a runner below its folder."""
     if call.argv[1:] == ("--version",):
         return Result(out=f"{third_party.version_only(mac, call, '--version')}\n")
-    return record(mac, call, options(mac, call))
+    found = options(mac, call)
+    if mac.forge is not None and (refusal := mac.forge(found)):
+        return Result(1, err=f"{refusal}\n")
+    return record(mac, call, found)
 
 
 def options(mac: Mac, call: Call) -> dict[str, str]:
