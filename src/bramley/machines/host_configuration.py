@@ -126,7 +126,6 @@ def mac_spec(
         tailnet=_tailnet(defaults, secrets.tailscale_auth_key),
         node_exporter=artifacts.node_exporter,
         replace_tart=replace_tart,
-        dhcp_lease_seconds=settings.dhcp_lease_seconds,
         builder=_builder(mac.builder, artifacts, secrets.registration_token),
     )
 
