@@ -136,13 +136,15 @@ def _bootstrap(draft: Draft) -> Outcome | None:
         text = f"{draft.status.bootstrap_attempts} attempts to set up the host have failed"
         draft.steps.append(Swap(events.BOOTSTRAP_EXHAUSTED, text))
         return CheckAgain(_SOON, text)
-    if action is Recovery.REBOOT:
+    left = recovery.wait_left(draft.status, settings, seen.now)
+    if action is Recovery.REBOOT and left:
+        # Only before the next attempt, which also follows a reboot that the provider has refused.
         draft.steps.append(Act("reboot"))
-        return CheckAgain(recovery.RETRY, "the host is rebooted")
+        return CheckAgain(left, "the host is rebooted")
     if isinstance(seen.desired, Problem):
         draft.put(types.BOOTSTRAPPED, seen.desired.reason, seen.desired.message, "Error")
         return CheckAgain(RESYNC, seen.desired.message)
-    wait = max(recovery.wait_left(draft.status, settings, seen.now), seen.postponed)
+    wait = max(left, seen.postponed)
     if wait:
         return CheckAgain(wait, "the last attempt has failed")
     # A host that has served may run VMs; without a Node nothing is known about them.
@@ -183,8 +185,10 @@ def _node(draft: Draft) -> Outcome | None:
         return _bootstrap(draft)
     if reason == events.NODE_MISSING:
         return CheckAgain(_NODE_MISSING_AFTER - _missing_for(draft), text)
-    # A host that has served is also updated while its Node is not Ready: that may repair it.
-    return CheckAgain(_MINUTE, text) if reason and not draft.status.ready else None
+    # A host that has served is also updated while its Node is not Ready: that may repair it. But the Node of another host must not
+    # be drained for that.
+    is_stopped = not draft.status.ready or reason == events.NAME_IN_USE
+    return CheckAgain(_MINUTE, text) if reason and is_stopped else None
 
 
 def _missing_for(draft: Draft) -> timedelta:
