@@ -147,7 +147,7 @@ class MachineReconciler:
             return await self._swap(machine, swap)
         await self.macs.act(decision, seen)
         machine = await self._carry_out(machine, decision)
-        self.macs.start(decision, mac, machine, lambda: self._fleet(machine))
+        self.macs.start(decision, seen, machine, lambda: self._fleet(machine))
         if seen.operation is not None and seen.operation.result is not None:
             self._enqueue_fleet(machine)
         return decision.outcome

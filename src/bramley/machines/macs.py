@@ -163,20 +163,20 @@ class Macs:
     def start(
         self,
         decision: Decision,
-        mac: Mac,
+        seen: Observed,
         obj: Object,
         fleet: Callable[[], Sequence[drift.Member]],
     ) -> None:
         """Acknowledge the result that was written, and begin the next operation.
 
-        The fleet is read again without anything in between: two hosts that were decided on at once must not both take the last place.
+        Only the result that was decided on: an operation may have ended since then. The fleet is read again without anything in
+        between: two hosts that were decided on at once must not both take the last place.
         """
-        state = self.operations.find(obj.uid)
-        if state is not None and state.result is not None:
-            self.operations.acknowledge(obj.uid, state.result)
+        if seen.operation is not None and seen.operation.result is not None:
+            self.operations.acknowledge(obj.uid, seen.operation.result)
         for step in decision.steps:
-            if isinstance(step, Start) and self._may_start(step.operation, mac, fleet()):
-                self._start(step.operation, mac, obj)
+            if isinstance(step, Start) and self._may_start(step.operation, seen.mac, fleet()):
+                self._start(step.operation, seen.mac, obj)
 
     def _may_start(self, operation: Operation, mac: Mac, fleet: Sequence[drift.Member]) -> bool:
         if operation.kind is not Kind.UPDATE or not any(each.name == mac.name for each in fleet):
