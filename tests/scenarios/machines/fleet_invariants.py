@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from bramley.api import core
 from bramley.api.coordination import Lease
 from bramley.api.core import ServiceAccount
+from bramley.api.mac_host import MacHost
 from bramley.api.names import access, agent, host, labels, machines, secrets
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine as Machine
 from bramley.kube.client import Client
 from bramley.sim.scaleway.macs import ModelMacs
 from bramley.sim.scaleway.records import Server, Status
 from bramley.sim.scaleway.scaleway import SimulatedScaleway
+from tests.scenarios.machines.builders import Builders
 from tests.scenarios.machines.mac_agents import MacAgents
 
 _FREE = (machines.POOL_PREFIX, machines.CLAIM_PREFIX)
@@ -29,6 +31,7 @@ class FleetInvariants:
     scaleway: SimulatedScaleway
     macs: ModelMacs
     agents: MacAgents
+    builders: Builders | None = None
     # In seconds.
     every: float = 60.0
     # Whether a test kills jobs or disturbs VMs on purpose.
@@ -59,6 +62,7 @@ class FleetInvariants:
         if not self.expects_harm:
             assert self.agents.jobs.killed == [], "Pods were killed while they ran a job"
             assert self.agents.disturbances == [], "Macs were changed under running VMs"
+            assert not (self.builders and self.builders.killed), "builders lost their job"
 
     async def check_at_rest(self) -> None:
         """Check that no host is lost, and that nothing is left of machines that are gone."""
@@ -70,7 +74,8 @@ class FleetInvariants:
             is_used = server.id in ids and server.name in found
             assert is_used or server.name.startswith(_FREE), f"{server.name} is lost"
         assert await self._secrets() <= set(found)
-        assert await self._identities() <= set(found)
+        own = {each.name for each in (await self.kube.list(MacHost)).items}
+        assert await self._identities() <= set(found) | own
 
     def _require_wiped(self, server: Server) -> None:
         if server.status is Status.REINSTALLING:

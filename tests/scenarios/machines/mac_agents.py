@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
 from bramley.agent.host import Space
-from bramley.agent.node import lease
+from bramley.agent.node import controller, lease
 from bramley.agent.node.controller import NodeController
 from bramley.agent.node.lease import LeaseController
 from bramley.agent.node.status import Check, Facts
@@ -68,8 +69,15 @@ class AgentSettings:
     # `halt` is how long a VM takes to end when its Pod is deleted.
     vms: VmSettings = field(default_factory=VmSettings)
     lease: lease.Timings = field(default_factory=lease.Timings)
+    status: controller.Timings = field(default_factory=controller.Timings)
     # How often the launchd jobs of the Macs are read, in seconds.
     every: float = 1.0
+
+    def set_heartbeat(self, every: timedelta) -> None:
+        """Renew Leases this often; everything else that the agents do regularly is stretched as much."""
+        self.every = every.total_seconds() / 10
+        self.lease = replace(self.lease, every=every, duration=4 * every)
+        self.status = replace(self.status, every=3 * every)
 
 
 @dataclass(slots=True, eq=False)
@@ -177,8 +185,6 @@ class _Process:
         job = state["launchd"]["jobs"].get(launchd.in_system(launchd.AGENT))
         if job is None or "pid" not in job:
             return None
-        if not mac.files.is_file(launchd.daemon_plist(launchd.AGENT)):
-            return None
         boot = state["boot"]["boot_id"]
         return cls(state["host_key_id"], boot, job["pid"], tuple(job["arguments"]))
 
@@ -212,7 +218,12 @@ class MacAgent:
     def __post_init__(self) -> None:
         self._rng = random.Random(f"{self.agents.seed}/{self.settings.name}")
         self.node = NodeController(
-            self.settings, self.kube, facts=self._facts, clock=self.agents.clock, rng=self._rng
+            self.settings,
+            self.kube,
+            facts=self._facts,
+            clock=self.agents.clock,
+            rng=self._rng,
+            timings=self.agents.settings.status,
         )
 
     async def run(self) -> None:

@@ -58,6 +58,8 @@ class VmProcesses:
 
     def check(self) -> set[str]:
         """Record what has changed under running VMs, and return those whose process has ended."""
+        if not self._running:
+            return set()
         alive = {each["pid"] for each in self.mac.state["processes"]}
         now = self._marks()
         for vm, (pid, before) in self._running.items():

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from bramley.access import identity
 from bramley.api import conditions
@@ -14,9 +22,14 @@ from bramley.api.names import host, labels
 from bramley.api.pod import Pod
 from bramley.base import errors
 from bramley.base.secret import Secret
-from bramley.host import shared_probes
+from bramley.github.owners import Organisation
+from bramley.host import actions_runner_job, shared_probes
 from bramley.host.commands import Run
+from bramley.host.spec import Builder
+from bramley.providers.scaleway import ScalewayProvider
 from bramley.sim.scaleway.records import USER
+from tests import github_peer, provider_peer
+from tests.scenarios.machines.builders import ORGANISATION
 from tests.scenarios.machines.fleet_world import NAMESPACE, FleetWorld, a_fleet_world, is_ready
 from tests.scenarios.machines.mac_agents import FAILS, NEVER_READY
 from tests.scenarios.machines.scripted_bootstrap import Login, ScriptedBootstrap
@@ -26,6 +39,7 @@ async def a_node(world: FleetWorld, name: str = "a") -> Node:
     """Bootstrap a machine, and remove the taint of its Node."""
     world.start(ScriptedBootstrap(world).run())
     await world.create_machine(name)
+    await world.until_bootstrapped(name)
     node = (await world.until_ready(name))[name]
     await world.kube.merge_patch(Node, name, {"spec": {"taints": None}})
     return node
@@ -209,6 +223,47 @@ async def test_logins_are_checked_as_over_ssh() -> None:
                 pass
 
 
+async def test_registered_key_logs_in_after_a_reinstallation() -> None:
+    key = ed25519.Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    async with a_fleet_world(servers=1) as world:
+        account = provider_peer.account(world.scaleway)
+        transport = provider_peer.in_place(world.scaleway)
+        provider = ScalewayProvider(lambda: account, rng=random.Random(0), transport=transport)
+        await provider.ensure_ssh_key("fleet", public)
+        [server] = world.hosts().values()
+
+        def login() -> Login:
+            return Login("a", server.ip, USER, private_keys=(Secret(private),))
+
+        with pytest.raises(errors.LoginRefused):
+            async with world.connect(login()):
+                pass
+        world.scaleway.reinstall(server, None)
+        await asyncio.sleep(1800)
+        async with world.connect(login()) as mac:
+            await mac.execute(Run(argv=("true",), purpose="do nothing"))
+
+
+async def test_mac_that_is_not_rented_is_reached_and_boots_slowly() -> None:
+    async with a_fleet_world(servers=0) as world:
+        made = await world.add_own_mac("desk")
+        login = Login("desk", world.macs.address("desk"), made.user, Secret(made.password))
+        async with world.connect(login):
+            pass
+        world.connections.faults(login.address).boot_slowly(900)
+        world.macs.mac("desk").reboot()
+        await asyncio.sleep(800)
+
+        with pytest.raises(errors.HostUnreachable):
+            async with world.connect(login):
+                pass
+        await asyncio.sleep(200)
+        async with world.connect(login):
+            pass
+
+
 async def test_faults_of_a_host_end_with_a_boot_or_an_installation() -> None:
     async with a_fleet_world(servers=1) as world:
         [server] = world.hosts().values()
@@ -240,3 +295,59 @@ async def test_faults_of_a_host_end_with_a_boot_or_an_installation() -> None:
         world.scaleway.reinstall(server, None)
         await asyncio.sleep(1800)
         assert await run() == ""
+
+
+async def registration_token(world: FleetWorld) -> Secret:
+    """Return a registration token of the simulated GitHub."""
+    assert world.builders is not None
+    github = world.builders.github
+    app = github_peer.peer(github).app()
+    installation = app.installation(github.accounts[ORGANISATION].installation_id)
+    return (await installation.registration_token(Organisation(ORGANISATION))).token
+
+
+async def test_builder_is_online_while_its_job_is_loaded() -> None:
+    async with a_fleet_world(servers=1, builders=True) as world:
+        builders = world.builders
+        assert builders is not None
+        builder = Builder(
+            organisation=ORGANISATION,
+            labels=("vm-image-builder",),
+            archive=world.artifacts.actions_runner,
+            token=lambda: registration_token(world),
+        )
+        world.start(ScriptedBootstrap(world, builder).run())
+        await world.create_machine("builder")
+        await world.until_bootstrapped("builder")
+        await asyncio.sleep(5)
+        assert builders.online() == ["builder"]
+        [server] = world.hosts().values()
+        login = Login("a", server.ip, USER, Secret(server.password))
+        async with world.connect(login) as mac:
+            job = builders.give_job("vm-image-builder", seconds=300)
+            await asyncio.sleep(5)
+            facts = await mac.probe([actions_runner_job.WORKER])
+            assert (actions_runner_job.is_busy(facts), job.runner_name) == (True, "builder")
+            await asyncio.sleep(310)
+            facts = await mac.probe([actions_runner_job.WORKER])
+            assert (actions_runner_job.is_busy(facts), job.conclusion) == (False, "success")
+        assert builders.online() == ["builder"]
+
+        await world.delete_machine("builder")
+        await asyncio.sleep(300)
+        assert builders.online() == []
+        assert not builders.killed
+
+
+async def test_runner_is_not_registered_with_an_expired_token() -> None:
+    async with a_fleet_world(servers=1, builders=True) as world:
+        token = await registration_token(world)
+        options = {"url": f"https://github.com/{ORGANISATION}", "name": "a", "labels": "x"}
+        assert world.builders is not None
+        await asyncio.sleep(3590)
+        assert world.builders.forge({**options, "token": token.reveal()}) == ""
+        await asyncio.sleep(20)
+
+        for value in (token.reveal(), "other"):
+            refusal = world.builders.forge({**options, "token": value})
+            assert refusal == "Response status code does not indicate success: 404 (Not Found)."

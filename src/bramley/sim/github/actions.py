@@ -109,7 +109,15 @@ class Actions:
         if job.status != COMPLETED:
             self._complete(job, "cancelled")
 
-    def register(self, owner: str, name: str, labels: Iterable[str], group_id: int) -> Runner:
+    def register(
+        self,
+        owner: str,
+        name: str,
+        labels: Iterable[str],
+        group_id: int,
+        *,
+        is_ephemeral: bool = True,
+    ) -> Runner:
         """Register a runner; a Refusal if the name is taken or not valid."""
         requested = tuple(labels)
         if not name or len(name) > _NAME_LENGTH or not requested:
@@ -117,7 +125,9 @@ class Actions:
         if (owner, name) in self._names:
             raise Refusal(409, "Already exists - A runner with the name already exists")
         secret = f"{self._rng.getrandbits(128):032x}"
-        runner = Runner(self._next_id(), name, owner, requested, group_id, secret)
+        runner = Runner(
+            self._next_id(), name, owner, requested, group_id, secret, is_ephemeral=is_ephemeral
+        )
         self.runners[runner.id] = runner
         self._names.add((owner, name))
         return runner
@@ -142,13 +152,28 @@ class Actions:
         runner = self._registered(encoded)
         if runner.was_online:
             raise Refusal(409, "A session for this runner already exists")
+        self.go_online(runner)
+        return runner
+
+    def go_online(self, runner: Runner) -> None:
+        """Connect a runner; without a job it gets a queued one."""
         runner.is_online = runner.was_online = True
+        if runner.job is not None:
+            return
         self._idle[runner.id] = runner
         # Whichever job this runner was registered for.
         queued = [job for job in self._queued.values() if runner.matches(job)]
         if queued:
             self._start(self._rng.choice(queued) if self.picks_randomly else queued[0], runner)
-        return runner
+
+    def go_offline(self, runner: Runner) -> None:
+        """Disconnect a runner; its job fails after `LOST_AFTER`."""
+        runner.is_online = False
+        self._idle.pop(runner.id, None)
+        job = runner.job
+        if job is not None and job.status == IN_PROGRESS:
+            loop = asyncio.get_running_loop()
+            loop.call_later(LOST_AFTER.total_seconds(), self._fail_lost, job)
 
     async def run_job(self, runner: Runner) -> Job | None:
         """Wait for a job and run it; None if the runner was removed before it got one.
@@ -165,7 +190,7 @@ class Actions:
         try:
             await runner.assigned.wait()
         except asyncio.CancelledError:
-            self._lose(runner)
+            self.go_offline(runner)
             raise
         return runner.job
 
@@ -178,7 +203,7 @@ class Actions:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(job.ended.wait(), max(remaining.total_seconds(), 0))
         except asyncio.CancelledError:
-            self._lose(runner)
+            self.go_offline(runner)
             raise
         if job.status != COMPLETED:
             self._complete(job, job.outcome)
@@ -219,20 +244,21 @@ class Actions:
         job.completed_at = self._clock.now()
         job.ended.set()
         if job.runner_id is not None and (runner := self.runners.get(job.runner_id)):
-            self._forget(runner)
+            self._end_job(runner)
         self._on_change(job, COMPLETED)
 
-    def _lose(self, runner: Runner) -> None:
-        runner.is_online = False
-        self._idle.pop(runner.id, None)
-        job = runner.job
-        if job is not None and job.status == IN_PROGRESS:
-            loop = asyncio.get_running_loop()
-            loop.call_later(LOST_AFTER.total_seconds(), self._fail_lost, job)
+    def _end_job(self, runner: Runner) -> None:
+        if runner.is_ephemeral:
+            self._forget(runner)
+            return
+        runner.job = None
+        runner.assigned.clear()
+        if runner.is_online:
+            self.go_online(runner)
 
     def _lose_unless_connected(self, runner: Runner) -> None:
         if not runner.is_connected:
-            self._lose(runner)
+            self.go_offline(runner)
 
     def _fail_lost(self, job: Job) -> None:
         if job.status == IN_PROGRESS:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,7 +16,6 @@ from bramley.sim.github.github import ACTIONS, ADMINISTRATION, RUNNERS, Simulate
 from bramley.sim.github.records import ORGANISATION, Account, Refusal, Repository, Runner
 
 _MAX_PER_PAGE = 100
-_REGISTRATION_LIFETIME = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +62,7 @@ async def _access_token(github: SimulatedGitHub, caller: Caller, request: Reques
 
 
 async def _registration_token(github: SimulatedGitHub, caller: Caller, request: Request) -> Answer:
-    _owner(github, caller, request)
-    token = f"A{github.access.rng.getrandbits(110):028X}"
-    expires_at = github.clock.now() + _REGISTRATION_LIFETIME
+    token, expires_at = github.registrations.create_token(_owner(github, caller, request))
     return Answer(201, {"token": token, "expires_at": expires_at})
 
 

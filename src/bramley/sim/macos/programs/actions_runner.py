@@ -1,4 +1,4 @@
-"""config.sh of a simulated GitHub Actions runner: registers without a GitHub, and records how it was called.
+"""config.sh of a simulated GitHub Actions runner: registers at the forge of the Mac, or without one, and records how it was called.
 
 As with the real one, each option may come from a variable `ACTIONS_RUNNER_INPUT_…`, nothing is read from a pipe, and an existing
 registration is refused. The token is recorded as a digest.
@@ -38,6 +38,8 @@ def config_sh(mac: Mac, call: Call) -> Result:
             )
     if mac.files.is_file(f"{host.ACTIONS_RUNNER}/.runner"):
         return Result(1, err=_CONFIGURED)
+    if mac.forge is not None and (refusal := mac.forge(options)):
+        return Result(1, err=f"{refusal}\n")
     _write(mac, call, options)
     with mac.change() as state:
         digest = hashlib.sha256(options.pop("token").encode()).hexdigest()
