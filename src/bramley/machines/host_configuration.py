@@ -33,9 +33,10 @@ class Artifacts:
     """The files that are streamed to hosts."""
 
     store: ArtifactStore
-    tart: Artifact
     interpreter: Artifact
     agent: Artifact
+    # None: hosts have Tart already.
+    tart: Artifact | None = None
     tailscale: Artifact | None = None
     node_exporter: Artifact | None = None
     # Of the GitHub Actions runner, by version.
@@ -124,6 +125,7 @@ def mac_spec(
         tailnet=_tailnet(defaults, secrets.tailscale_auth_key),
         node_exporter=artifacts.node_exporter,
         replace_tart=replace_tart,
+        dhcp_lease_seconds=settings.dhcp_lease_seconds,
         builder=_builder(mac.builder, artifacts, secrets.registration_token),
     )
 

@@ -32,9 +32,8 @@ def update(draft: Draft) -> Outcome | None:
         _uncordon(draft)
         return None
     if drift.is_terminal(draft.status, seen.desired, seen.now, draft.settings.drift):
+        # Its condition stays as it was set with the last failure.
         _uncordon(draft)
-        text = draft.status.failure_message or ""
-        draft.put(types.UP_TO_DATE, events.UPDATE_EXCEEDED_RETRIES, text, "Error")
         return CheckAgain(RESYNC, "the attempts to update the host are used up")
     _lift_terminal(draft)
     wait = max(drift.wait_left(draft.status, seen.now), seen.postponed)

@@ -101,11 +101,8 @@ def _count_failed_update(draft: Draft, operation: Operation, text: str) -> None:
     if not drift.is_exhausted(attempts, draft.settings.drift):
         return
     message = f"{attempts} attempts to update the host have failed: {text}"
-    draft.change(
-        failed_host_config_hash=operation.host_config_hash,
-        failure_reason=events.UPDATE_EXCEEDED_RETRIES,
-        failure_message=message,
-    )
+    draft.change(failed_host_config_hash=operation.host_config_hash)
+    draft.put(types.UP_TO_DATE, events.UPDATE_EXCEEDED_RETRIES, message, "Error")
     draft.add_event("Warning", events.UPDATE_EXCEEDED_RETRIES, message)
 
 
@@ -219,7 +216,9 @@ def _summarize(draft: Draft) -> None:
     else:
         draft.put(types.READY, missing and events.NODE_NOT_READY, "", "Info")
     draft.change(ready=draft.status.ready or not missing)
-    if draft.status.failure_reason:
+    # Cluster API would copy a failure reason to the Machine and never remove it, so those of the existing provider are removed here.
+    draft.change(failure_reason=None, failure_message=None)
+    if draft.status.failed_host_config_hash:
         draft.change(phase="Failed")
     else:
         is_set_up = draft.is_true(types.BOOTSTRAPPED) and draft.status.ready

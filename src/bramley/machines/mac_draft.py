@@ -31,8 +31,6 @@ NO_FAILURES: Mapping[str, Any] = MappingProxyType(
         "tart_kubelet_update_attempts": 0,
         "last_update_failure_time": None,
         "failed_host_config_hash": "",
-        "failure_reason": None,
-        "failure_message": None,
     }
 )
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from bramley.api import conditions
 from bramley.api.cluster_api import Machine
+from bramley.api.mac_status import MacStatus
 from bramley.api.names import annotations as annotation_names
 from bramley.api.names import conditions as types
 from bramley.api.names import events, finalizers, labels
@@ -287,17 +288,17 @@ class MachineReconciler:
     async def _report(
         self,
         machine: ScalewayAppleSiliconMachine,
-        status: object,
+        status: MacStatus,
         reports: Sequence[MachineEvent] = (),
     ) -> ScalewayAppleSiliconMachine:
         """Write the status to the version that was decided on, then record the events."""
-        status = replace(status, observed_generation=machine.metadata.generation)  # type: ignore[type-var]
+        status = replace(status, observed_generation=machine.metadata.generation)
         if status != machine.status:
-            body = {"status": objects.status_wire(status)}  # type: ignore[arg-type]
+            body = {"status": objects.status_wire(status)}
             machine = await objects.patch(self.kube, machine, body, subresource="status")
-        current = machine.status
-        fleet, reason = machine.spec.fleet_name, current.failure_reason or ""
-        self.metrics.set_phase(machine.name, fleet, current.phase or "", reason)
+        phase = machine.status.phase or ""
+        reason = events.UPDATE_EXCEEDED_RETRIES if phase == "Failed" else ""
+        self.metrics.set_phase(machine.name, machine.spec.fleet_name, phase, reason)
         self._record(machine, reports)
         return machine
 

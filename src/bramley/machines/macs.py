@@ -214,7 +214,7 @@ class Macs:
         return desired
 
     async def _is_runner_online(self, mac: Mac, status: MacStatus) -> bool | None:
-        if not host_proof.needs_runner(mac, status):
+        if mac.builder is None or not host_proof.needs_runner(mac, status):
             return None
         with suppress(errors.Unavailable, errors.RateLimited, errors.Refused):
             found = await self.runners.find(mac.namespace, mac.builder, mac.name)

@@ -52,9 +52,11 @@ class Builders:
     def forge(self, options: Mapping[str, str]) -> str:
         """Register a runner as config.sh does, and return why that is refused."""
         labels = [each for each in options.get("labels", "").split(",") if each]
+        owner = _owner(options)
         try:
-            self.github.registrations.register(
-                options["token"], _owner(options), options["name"], labels
+            self.github.access.require_registration(options["token"], owner)
+            self.github.actions.register(
+                owner, options["name"], labels, 1, is_ephemeral=False, replaces=True
             )
         except Refusal as refusal:
             return f"Response status code does not indicate success: {refusal.status} ({refusal})."
@@ -100,10 +102,10 @@ class Builders:
         runner, known = self._loaded(mac), self._online.get(server_id)
         if known is not None and known is not runner:
             del self._online[server_id]
-            self.github.actions.go_offline(known)
+            self.github.actions.lose(known)
         if runner is not None and known is not runner:
             self._online[server_id] = runner
-            self.github.actions.go_online(runner)
+            self.github.actions.connect(self.github.actions.jit_config(runner))
 
     def _loaded(self, mac: Mac) -> Runner | None:
         """Return the runner whose job is loaded on a Mac; None also if it was removed at GitHub."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from bramley.api import core
@@ -60,22 +60,26 @@ class FleetInvariants:
             if server.id not in leased | recorded and server.name.startswith(machines.POOL_PREFIX):
                 self._require_wiped(server)
         if not self.expects_harm:
-            assert self.agents.jobs.killed == [], "Pods were killed while they ran a job"
-            assert self.agents.disturbances == [], "Macs were changed under running VMs"
-            assert not (self.builders and self.builders.killed), "builders lost their job"
+            _require_none(self.agents.jobs.killed, "Pods were killed while they ran a job")
+            _require_none(self.agents.disturbances, "Macs were changed under running VMs")
+            builders = self.builders.killed if self.builders else ()
+            _require_none(builders, "builders lost their job")
 
     async def check_at_rest(self) -> None:
         """Check that no host is lost, and that nothing is left of machines that are gone."""
         await self.check()
         found = {each.name: each for each in (await self.kube.list(Machine)).items}
         ids = {each.status.server_id for each in found.values()} - {""}
-        assert {f"{machines.HOST_LEASE_PREFIX}{id}" for id in ids} == await self._leases()
+        leases = {f"{machines.HOST_LEASE_PREFIX}{id}" for id in ids}
+        _require_none(
+            leases ^ await self._leases(), "Leases of hosts without a machine, or missing"
+        )
         for server in self.scaleway.servers.values():
             is_used = server.id in ids and server.name in found
             assert is_used or server.name.startswith(_FREE), f"{server.name} is lost"
-        assert await self._secrets() <= set(found)
         own = {each.name for each in (await self.kube.list(MacHost)).items}
-        assert await self._identities() <= set(found) | own
+        _require_none(await self._secrets() - set(found), "Secrets with logins of hosts are left")
+        _require_none(await self._identities() - set(found) - own, "identities are left")
 
     def _require_wiped(self, server: Server) -> None:
         if server.status is Status.REINSTALLING:
@@ -99,6 +103,10 @@ class FleetInvariants:
         found = (await self.kube.list(ServiceAccount, namespace=access.NAMESPACE)).items
         prefix = agent.service_account("")
         return {each.name.removeprefix(prefix) for each in found if each.name.startswith(prefix)}
+
+
+def _require_none(found: Collection[str], what: str) -> None:
+    assert not found, f"{what}: {', '.join(sorted(found))}"
 
 
 def _require_distinct(values: Iterable[str]) -> None:

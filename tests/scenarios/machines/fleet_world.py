@@ -39,16 +39,18 @@ from bramley.host.artifacts import Artifact, ArtifactStore
 from bramley.kube.client import Client
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.sim.macos import fresh_install
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.mac import Mac
 from bramley.sim.scaleway.catalog import DEFAULT_TYPE
 from bramley.sim.scaleway.macs import Installation, ModelMacs
 from bramley.sim.scaleway.records import USER, Server
 from bramley.sim.scaleway.scaleway import Settings, SimulatedScaleway
+from bramley.sim.scaleway.tasks import Tasks
 from tests import virtual_time
 from tests.scenarios.machines.builders import Builders, a_github
 from tests.scenarios.machines.fleet_invariants import FleetInvariants
 from tests.scenarios.machines.mac_agents import AgentSettings, MacAgents
-from tests.scenarios.machines.mac_connections import MacConnections, MacFaults
+from tests.scenarios.machines.mac_connections import Login, MacConnections, MacFaults
 from tests.scenarios.machines.world import CLOUD
 from tests.unit.host.steps import fixtures
 
@@ -57,6 +59,8 @@ CLUSTER = "c"
 FLEET = "fleet-a"
 # How often an agent renews the Lease of its Node.
 HEARTBEAT = timedelta(seconds=10)
+# Below the silence after which an informer connects again.
+_LONGEST_SILENCE = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +100,17 @@ class FleetWorld:
     invariants: FleetInvariants
     artifacts: Artifacts
     connections: MacConnections
-    group: asyncio.TaskGroup
+    tasks: Tasks
     # None in a world without builders.
     builders: Builders | None = None
     seed: int = 0
     store: ArtifactStore = field(default_factory=ArtifactStore)
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    @property
-    def connect(self) -> Any:
-        """Return the function that connects to a Mac: `connect(login, artifacts)`."""
-        return self.connections.connect
+    def connect(
+        self, login: Login, artifacts: ArtifactStore | None = None
+    ) -> AbstractAsyncContextManager[ModelConnection]:
+        """Connect to a Mac, as over SSH."""
+        return self.connections.connect(login, artifacts)
 
     def client(self) -> Client:
         """Return another client of the API, with all permissions."""
@@ -114,9 +118,7 @@ class FleetWorld:
 
     def start(self, running: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something, such as a controller, until the end of the world."""
-        task = self.group.create_task(running)
-        self.tasks.append(task)
-        return task
+        return self.tasks.start(running)
 
     async def create_fleet(
         self, replicas: int, *, name: str = FLEET, node_drain_timeout: str = "", **spec: Any
@@ -273,7 +275,7 @@ async def a_fleet_world(
     the time after which a Node counts as lost grows with it.
     """
     clock = virtual_time.clock()
-    async with AsyncExitStack() as stack:
+    async with _plain_errors(), AsyncExitStack() as stack:
         api, token = await stack.enter_async_context(_running_api(seed, heartbeat))
         kube = await stack.enter_async_context(Client(api.transport(token), clock=clock))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -282,21 +284,33 @@ async def a_fleet_world(
         acting = MacAgents(macs, api.transport, clock=clock, seed=seed, settings=agents)
         acting.settings.set_heartbeat(heartbeat)
         scaleway = SimulatedScaleway(macs, clock=clock, settings=cloud)
-        await stack.enter_async_context(scaleway.running())
+        tasks = Tasks()
+        for part in (scaleway, tasks):
+            await stack.enter_async_context(part.running())
         invariants = FleetInvariants(kube, scaleway, macs, acting, runners)
         world = FleetWorld(
             api, kube, token, scaleway, macs, acting, invariants,
             artifacts=Artifacts.make(folder / "artifacts"),
             connections=MacConnections(macs, clock=clock),
-            group=await stack.enter_async_context(asyncio.TaskGroup()),
+            tasks=tasks,
             builders=runners,
             seed=seed,
         )  # fmt: skip
         await _prepare(world, servers)
         yield world
         await invariants.check()
-        for task in world.tasks:
-            task.cancel()
+
+
+@asynccontextmanager
+async def _plain_errors() -> AsyncIterator[None]:
+    """Raise a single error as it is, and not in the groups of all tasks around it."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        error: Exception = group
+        while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from None
 
 
 def _running_api(
@@ -309,7 +323,11 @@ def _running_api(
         node_monitor_grace=timings.node_monitor_grace * factor,
     )
     # Also how often the permission of an open watch is checked again.
-    api = replace(api, send_deadline=api.send_deadline * factor)
+    api = replace(
+        api,
+        send_deadline=api.send_deadline * factor,
+        bookmark_every=min(api.bookmark_every * factor, _LONGEST_SILENCE),
+    )
     return embedded.running(
         clock=virtual_time.clock(), seed=seed, settings=api, controllers=True, timings=timings
     )

@@ -90,6 +90,14 @@ class Installation:
     boot: str = ""
     started: set[str] = field(default_factory=set)
 
+    def is_current(self, mac: Mac) -> bool:
+        """Return whether a Mac still runs in the boot that was observed last."""
+        state = mac.state
+        return mac.is_up and (state["host_key_id"], state["boot"]["boot_id"]) == (
+            self.key,
+            self.boot,
+        )
+
     def observe_boot(self, boot: str, processes: VmProcesses) -> None:
         """Forget the VMs of an earlier boot."""
         if boot != self.boot:
@@ -140,9 +148,9 @@ class MacAgents:
             if before == process:
                 agent.observe()
                 return
-            is_same_boot = process is not None and process.is_same_boot(before)
-            await agent.stop(task, are_vms_kept=is_same_boot or _is_same_boot(mac, before))
+            await agent.stop(task, are_vms_kept=agent.installation.is_current(mac))
             del self._running[server_id]
+        self._lose_jobs(server_id, mac)
         token = _token(mac)
         if process is None or token is None:
             return
@@ -154,6 +162,13 @@ class MacAgents:
             settings=_node_settings(process.arguments, self.macs.address(server_id)),
         )
         self._running[server_id] = process, agent, group.create_task(agent.run())
+
+    def _lose_jobs(self, server_id: str, mac: Mac) -> None:
+        """End the jobs of VMs that ran without an agent when their Mac was rebooted or reinstalled."""
+        installation = self._installations.get(server_id)
+        if installation is not None and not installation.is_current(mac):
+            self.jobs.lose(installation.started)
+            installation.started = set()
 
     def _installation(self, server_id: str, mac: Mac, process: _Process) -> Installation:
         current = self._installations.get(server_id)
@@ -187,16 +202,6 @@ class _Process:
             return None
         boot = state["boot"]["boot_id"]
         return cls(state["host_key_id"], boot, job["pid"], tuple(job["arguments"]))
-
-    def is_same_boot(self, other: _Process) -> bool:
-        return (self.installation, self.boot) == (other.installation, other.boot)
-
-
-def _is_same_boot(mac: Mac, process: _Process) -> bool:
-    """Return whether a Mac still runs in the boot of a process."""
-    state = mac.state
-    found = state["host_key_id"], state["boot"].get("boot_id")
-    return mac.is_up and found == (process.installation, process.boot)
 
 
 @dataclass(slots=True, eq=False)

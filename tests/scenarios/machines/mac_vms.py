@@ -6,7 +6,7 @@ Steps of a bootstrap see the processes, and a restart of loginwindow ends them, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -111,17 +111,22 @@ class MacVm(ModelledVm):
 class RunnerJobs:
     """The jobs of runner Pods: one begins when dispatch labels the Pod with its owner, and the runner exits at its end.
 
-    `killed` has the names of Pods that lost their VM during a job, whatever the reason.
+    `killed` has the names of Pods that lost their VM during a job, for any reason.
     """
 
     seconds: Callable[[Pod], float]
     killed: list[str] = field(default_factory=list)
-    _ends: dict[str, float] = field(default_factory=dict)
+    # The name of the Pod and the end of its job, by its uid.
+    _jobs: dict[str, tuple[str, float]] = field(default_factory=dict)
     _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
 
-    def has_job(self, pod: Pod) -> bool:
-        """Return whether a Pod runs a job."""
-        return asyncio.get_running_loop().time() < self._ends.get(pod.uid, 0) - _TIMER_SLACK_SECONDS
+    def lose(self, uids: Iterable[str]) -> None:
+        """End the jobs of Pods whose VM does not run any more, and record those that had not ended."""
+        now = asyncio.get_running_loop().time()
+        for uid in uids:
+            name, end = self._jobs.pop(uid, ("", 0.0))
+            if now < end - _TIMER_SLACK_SECONDS:
+                self.killed.append(name)
 
     def guest_polls(self, vm: ModelledVm) -> None:
         """Begin a job that was dispatched, or continue one under a new agent."""
@@ -133,15 +138,13 @@ class RunnerJobs:
         pod, loop = vm.pod, asyncio.get_running_loop()
         has_owner = labels.RUNNER_POOL_OWNER in pod.metadata.labels
         if has_owner and pod.status.phase == RUNNING and pod.uid not in self._timers:
-            end = self._ends.setdefault(pod.uid, loop.time() + self.seconds(pod))
+            new = pod.name, loop.time() + self.seconds(pod)
+            _, end = self._jobs.setdefault(pod.uid, new)
             self._timers[pod.uid] = loop.call_at(end, vm.exit, 0)
 
     def guest_gone(self, vm: ModelledVm) -> None:
         """Record a job that was lost with its VM."""
         if timer := self._timers.pop(vm.pod.uid, None):
             timer.cancel()
-        if isinstance(vm, MacVm) and vm.is_detached:
-            return
-        if self.has_job(vm.pod):
-            self.killed.append(vm.pod.name)
-        self._ends.pop(vm.pod.uid, None)
+        if not (isinstance(vm, MacVm) and vm.is_detached):
+            self.lose([vm.pod.uid])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import timedelta
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -18,18 +19,15 @@ from bramley.access import identity
 from bramley.api import conditions
 from bramley.api.core import Node
 from bramley.api.names import conditions as condition_types
-from bramley.api.names import host, labels
+from bramley.api.names import host, labels, launchd
 from bramley.api.pod import Pod
 from bramley.base import errors
 from bramley.base.secret import Secret
-from bramley.github.owners import Organisation
-from bramley.host import actions_runner_job, shared_probes
+from bramley.host import shared_probes
 from bramley.host.commands import Run
-from bramley.host.spec import Builder
 from bramley.providers.scaleway import ScalewayProvider
 from bramley.sim.scaleway.records import USER
-from tests import github_peer, provider_peer
-from tests.scenarios.machines.builders import ORGANISATION
+from tests import provider_peer
 from tests.scenarios.machines.fleet_world import NAMESPACE, FleetWorld, a_fleet_world, is_ready
 from tests.scenarios.machines.mac_agents import FAILS, NEVER_READY
 from tests.scenarios.machines.scripted_bootstrap import Login, ScriptedBootstrap
@@ -120,7 +118,7 @@ async def test_deleted_node_is_registered_again() -> None:
 
 
 async def test_released_host_loses_its_agent() -> None:
-    async with a_fleet_world(servers=1) as world:
+    async with a_fleet_world(servers=1, heartbeat=timedelta(minutes=1)) as world:
         await a_node(world)
         await world.delete_machine("a")
         await asyncio.sleep(3600)
@@ -155,7 +153,7 @@ async def test_vms_survive_a_restart_of_the_agent_and_not_one_of_the_mac() -> No
         await world.give_job("a", seconds=300)
         [server] = world.hosts().values()
         login = Login("a", server.ip, USER, Secret(server.password))
-        restart = ("launchctl", "kickstart", "-k", "system/dev.tuist.tart-kubelet")
+        restart = ("launchctl", "kickstart", "-k", launchd.in_system(launchd.AGENT))
         async with world.connect(login) as mac:
             await mac.execute(Run(argv=restart, purpose="restart the agent", as_root=True))
         await asyncio.sleep(100)
@@ -167,6 +165,41 @@ async def test_vms_survive_a_restart_of_the_agent_and_not_one_of_the_mac() -> No
         await until_pod(world, "b")
         world.mac(server).reboot()
         await until_pod(world, "b", phase="Failed")
+
+
+async def test_job_that_is_lost_while_no_agent_runs_is_recorded() -> None:
+    async with a_fleet_world(servers=1) as world:
+        await a_node(world)
+        world.invariants.expects_harm = True
+        await world.create_pod("a")
+        await until_pod(world, "a")
+        await world.give_job("a")
+        [server] = world.hosts().values()
+        login = Login("a", server.ip, USER, Secret(server.password))
+        unload = ("launchctl", "bootout", launchd.in_system(launchd.AGENT))
+        async with world.connect(login) as mac:
+            await mac.execute(Run(argv=unload, purpose="unload the agent", as_root=True))
+        await asyncio.sleep(10)
+        assert (world.agents.nodes, world.agents.jobs.killed) == (set(), [])
+        world.mac(server).reboot()
+        await asyncio.sleep(10)
+
+        assert world.agents.jobs.killed == ["a"]
+
+
+async def test_tart_that_is_replaced_under_a_vm_is_recorded() -> None:
+    async with a_fleet_world(servers=1) as world:
+        await a_node(world)
+        world.invariants.expects_harm = True
+        await world.create_pod("a")
+        await until_pod(world, "a")
+        [server] = world.hosts().values()
+        files = world.mac(server).files
+        files.rename(host.TART_BUNDLE, host.TART_BUNDLE_BEFORE)
+        files.make_folder(host.TART_BUNDLE)
+        await asyncio.sleep(10)
+
+        assert len(world.agents.disturbances) == 1
 
 
 async def test_restart_of_loginwindow_under_a_vm_is_recorded() -> None:
@@ -186,13 +219,14 @@ async def test_restart_of_loginwindow_under_a_vm_is_recorded() -> None:
 
 
 async def test_fleet_is_scaled_and_its_hosts_return_wiped() -> None:
-    async with a_fleet_world(servers=3) as world:
+    async with a_fleet_world(servers=3, heartbeat=timedelta(minutes=1)) as world:
         world.start(ScriptedBootstrap(world).run())
         await world.create_fleet(3)
-        await asyncio.sleep(600)
+        await asyncio.sleep(60)
         first = await world.machines()
-        await world.until_ready(*first)
         assert len(first) == 3
+        await world.until_bootstrapped(*first)
+        await world.until_ready(*first)
         await world.scale(1)
         await asyncio.sleep(3600)
 
@@ -248,12 +282,12 @@ async def test_registered_key_logs_in_after_a_reinstallation() -> None:
 
 async def test_mac_that_is_not_rented_is_reached_and_boots_slowly() -> None:
     async with a_fleet_world(servers=0) as world:
-        made = await world.add_own_mac("desk")
-        login = Login("desk", world.macs.address("desk"), made.user, Secret(made.password))
+        made = await world.add_own_mac("own")
+        login = Login("own", world.macs.address("own"), made.user, Secret(made.password))
         async with world.connect(login):
             pass
         world.connections.faults(login.address).boot_slowly(900)
-        world.macs.mac("desk").reboot()
+        world.macs.mac("own").reboot()
         await asyncio.sleep(800)
 
         with pytest.raises(errors.HostUnreachable):
@@ -297,57 +331,21 @@ async def test_faults_of_a_host_end_with_a_boot_or_an_installation() -> None:
         assert await run() == ""
 
 
-async def registration_token(world: FleetWorld) -> Secret:
-    """Return a registration token of the simulated GitHub."""
-    assert world.builders is not None
-    github = world.builders.github
-    app = github_peer.peer(github).app()
-    installation = app.installation(github.accounts[ORGANISATION].installation_id)
-    return (await installation.registration_token(Organisation(ORGANISATION))).token
-
-
-async def test_builder_is_online_while_its_job_is_loaded() -> None:
-    async with a_fleet_world(servers=1, builders=True) as world:
-        builders = world.builders
-        assert builders is not None
-        builder = Builder(
-            organisation=ORGANISATION,
-            labels=("vm-image-builder",),
-            archive=world.artifacts.actions_runner,
-            token=lambda: registration_token(world),
-        )
-        world.start(ScriptedBootstrap(world, builder).run())
-        await world.create_machine("builder")
-        await world.until_bootstrapped("builder")
-        await asyncio.sleep(5)
-        assert builders.online() == ["builder"]
+async def test_invariants_find_leftovers_and_lost_hosts() -> None:
+    async with a_fleet_world(servers=1) as world:
         [server] = world.hosts().values()
-        login = Login("a", server.ip, USER, Secret(server.password))
-        async with world.connect(login) as mac:
-            job = builders.give_job("vm-image-builder", seconds=300)
-            await asyncio.sleep(5)
-            facts = await mac.probe([actions_runner_job.WORKER])
-            assert (actions_runner_job.is_busy(facts), job.runner_name) == (True, "builder")
-            await asyncio.sleep(310)
-            facts = await mac.probe([actions_runner_job.WORKER])
-            assert (actions_runner_job.is_busy(facts), job.conclusion) == (False, "success")
-        assert builders.online() == ["builder"]
+        files, check = world.mac(server).files, world.invariants.check_at_rest
+        await identity.create(world.kube, "gone", expires=timedelta(hours=1))
+        with pytest.raises(AssertionError, match="gone"):
+            await check()
+        await identity.revoke(world.kube, "gone")
+        await check()
 
-        await world.delete_machine("builder")
-        await asyncio.sleep(300)
-        assert builders.online() == []
-        assert not builders.killed
-
-
-async def test_runner_is_not_registered_with_an_expired_token() -> None:
-    async with a_fleet_world(servers=1, builders=True) as world:
-        token = await registration_token(world)
-        options = {"url": f"https://github.com/{ORGANISATION}", "name": "a", "labels": "x"}
-        assert world.builders is not None
-        await asyncio.sleep(3590)
-        assert world.builders.forge({**options, "token": token.reveal()}) == ""
-        await asyncio.sleep(20)
-
-        for value in (token.reveal(), "other"):
-            refusal = world.builders.forge({**options, "token": value})
-            assert refusal == "Response status code does not indicate success: 404 (Not Found)."
+        files.make_folder(host.AGENT_FOLDER)
+        files.write(host.AGENT_KUBECONFIG, b"{}")
+        with pytest.raises(AssertionError, match="still has"):
+            await check()
+        files.remove(host.AGENT_KUBECONFIG)
+        world.scaleway.rename(server, "another-machine")
+        with pytest.raises(AssertionError, match="is lost"):
+            await check()

@@ -13,7 +13,6 @@ from bramley.sim.github.access import Access
 from bramley.sim.github.actions import Actions
 from bramley.sim.github.faults import Faults
 from bramley.sim.github.records import ORGANISATION, Account, Job, Repository
-from bramley.sim.github.registrations import Registrations
 from bramley.sim.github.webhooks import DeliverySettings, Hook, Webhooks
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ class SimulatedGitHub:
             base_url=settings.base_url,
             first_id=settings.first_id,
         )
-        self.registrations = Registrations(self.actions, clock, rng)
         self.accounts: dict[str, Account] = {}
 
     @asynccontextmanager

@@ -100,7 +100,7 @@ class Run:
 
 @dataclass(slots=True, eq=False)
 class Runner:
-    """A registered runner of an organisation or a repository; it runs one job if it is ephemeral."""
+    """A registered runner of an organisation or a repository; an ephemeral one is removed after its job."""
 
     id: int
     name: str
