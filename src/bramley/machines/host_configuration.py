@@ -119,13 +119,13 @@ def mac_spec(
         client_authority=defaults.client_authority,
         registry_credentials=secrets.registry_credentials,
         egress=_egress(defaults.egress, settings),
+        dhcp_lease_seconds=settings.dhcp_lease_seconds,
         tart=artifacts.tart,
         interpreter=artifacts.interpreter,
         agent=artifacts.agent,
         tailnet=_tailnet(defaults, secrets.tailscale_auth_key),
         node_exporter=artifacts.node_exporter,
         replace_tart=replace_tart,
-        dhcp_lease_seconds=settings.dhcp_lease_seconds,
         builder=_builder(mac.builder, artifacts, secrets.registration_token),
     )
 
