@@ -94,7 +94,7 @@ class Caches:
 
 def _has_job(pod: Pod) -> bool:
     is_claimed = bool(pod.metadata.labels.get(labels.RUNNER_POOL_OWNER))
-    return is_claimed and pod.status.phase not in _ENDED
+    return is_claimed and not pod.deleting and pod.status.phase not in _ENDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +132,7 @@ class Macs:
             postponed=self.operations.postponed(obj.uid),
             node=self.caches.node(mac.name),
             pods=await self.pods_on(mac.name) if needs_drain else (),
+            is_busy=self.caches.is_busy(mac.name),
             smoke_pod=self.caches.smoke_pod(obj.uid),
             smoke_image=smoke_vm.image_for(mac, self.smoke_image, self.caches.pools.all()),
             is_runner_online=await self._is_runner_online(mac, status),
