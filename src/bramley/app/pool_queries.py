@@ -19,6 +19,7 @@ from bramley.api.pod import Pod
 from bramley.api.runner_pool import RunnerPool
 from bramley.app.agent_access import Cluster
 from bramley.base import errors
+from bramley.base.explanation import EventNote, Explanation
 from bramley.kube import config_loader
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
@@ -26,7 +27,6 @@ from bramley.runners.explanation import pods, pools, rolls
 from bramley.runners.explanation.pods import PodFacts
 from bramley.runners.explanation.pools import PoolFacts
 from bramley.runners.explanation.rolls import RollProgress
-from bramley.runners.explanation.values import EventNote, Explanation
 from bramley.runners.hosts import fleet_of
 
 # A command of people fails soon instead of retrying for long.

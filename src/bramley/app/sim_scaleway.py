@@ -20,6 +20,7 @@ from bramley.app.listen_address import Address, bind, bound_address
 from bramley.app.sim_github import serving
 from bramley.base.clock import SystemClock
 from bramley.base.errors import BadConfiguration
+from bramley.github.http import checked_url
 from bramley.sim.macos import fresh_install
 from bramley.sim.scaleway import catalog, ssh_macs
 from bramley.sim.scaleway import scaleway as simulated
@@ -47,6 +48,8 @@ class Settings:
     # The last ones of the servers, with Xcode and Homebrew; an empty type is that of the others.
     builders: int = 0
     builder_type: str = ""
+    # The simulated GitHub at which the Macs register runners; empty: none.
+    github_url: str = ""
     zone: str = catalog.ZONES[0]
     project_id: str = simulated.PROJECT
     ssh_port: int = 2222
@@ -88,7 +91,7 @@ async def served(settings: Settings) -> AsyncIterator[tuple[SimulatedScaleway, S
     macs = SshMacs(
         settings.root,
         port=settings.ssh_port or ssh_macs.free_port(settings.servers),
-        template=fresh_install.Settings(boot_seconds=_BOOT_SECONDS),
+        template=fresh_install.Settings(boot_seconds=_BOOT_SECONDS, github_url=settings.github_url),
         on_install=lambda host: write_tart_settings(host, settings.tart),
     )
     scaleway = SimulatedScaleway(macs, clock=SystemClock(), settings=account)
@@ -141,6 +144,8 @@ def _check(settings: Settings) -> None:
     _check_numbers(settings)
     if not _is_uuid(settings.project_id):
         raise BadConfiguration(f"--project-id {settings.project_id!r} is not a UUID")
+    if settings.github_url:
+        checked_url(settings.github_url)
     if reason := sandbox.unavailable_reason():
         raise BadConfiguration(reason)
 

@@ -18,8 +18,8 @@ from bramley.cli.pool_options import POD_KINDS, POOL_KINDS, Namespace
 if TYPE_CHECKING:
     from bramley.app.agent_access import Cluster
     from bramley.app.jobs_client import Target
+    from bramley.base.explanation import Explanation, HostNote, PodNote
     from bramley.dispatch.job_explanation import Explanation as JobExplanation
-    from bramley.runners.explanation.values import Explanation, HostNote, PodNote
 
 Subject = Annotated[
     str, typer.Argument(help="What to explain: job/ID, pool/NAME or pod/NAME.", metavar="KIND/NAME")
@@ -92,7 +92,7 @@ async def _fetch(
 
 def lines(explanation: Explanation, *, now: datetime) -> Iterator[str]:
     """Yield the lines of an explanation."""
-    from bramley.runners.explanation.values import age
+    from bramley.base.explanation import age
 
     since = age(explanation.since, now)
     yield f"{explanation.subject}: {explanation.state}{f' for {since}' if since else ''}"
@@ -120,7 +120,7 @@ def _section(title: str, texts: tuple[str, ...]) -> Iterator[str]:
 
 
 def _pod(note: PodNote, now: datetime) -> str:
-    from bramley.runners.explanation.values import age
+    from bramley.base.explanation import age
 
     where = f" on {note.node}" if note.node else ""
     since = age(note.since, now)

@@ -136,7 +136,7 @@ def _claim(claim: ClaimView) -> str:
 
 
 def _between(start: datetime | None, end: datetime) -> str:
-    from bramley.runners.explanation.values import age
+    from bramley.base.explanation import age
 
     return age(start, end)
 

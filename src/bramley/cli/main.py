@@ -57,8 +57,10 @@ def command_line() -> typer.Typer:
         demo,
         dispatch,
         explain,
+        flag_groups,
         host,
         jobs,
+        machines,
         rollout,
         runners,
         sim,
@@ -71,6 +73,7 @@ def command_line() -> typer.Typer:
     program.command("status")(status.status)
     program.command("explain")(explain.explain)
     program.command("runners")(runners.runners_controller)
+    program.command("machines", cls=flag_groups.GroupedCommand)(machines.machines)
     program.command("crds")(crds.crds)
     groups = (dispatch, rollout, jobs, demo, apiserver, agent_access, host, sim)
     for group in groups:

@@ -27,7 +27,8 @@ MACS = 3
 MAX_MACS = 50
 
 
-_DURATION = re.compile(r"(\d+)(s|m|h|d)")
+_DURATION = re.compile(r"0|(?:\d+[smhd])+")
+_DURATION_PART = re.compile(r"(\d+)([smhd])")
 _DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -242,14 +243,17 @@ def to_json(value: object) -> str:
 
 
 def duration(text: str, *, option: str) -> timedelta:
-    """Parse a duration such as 30s, 5m, 24h or 7d."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
+    """Parse a duration such as 30s, 5m, 1h30m or 7d."""
+    if _DURATION.fullmatch(text) is None:
         raise BadConfiguration(
             f"{option} {text!r} is not a duration; write it like 30s, 5m, 24h or 7d"
         )
     try:
-        return timedelta(**{_DURATION_UNITS[match[2]]: int(match[1])})
+        parts = (
+            timedelta(**{_DURATION_UNITS[unit]: int(count)})
+            for count, unit in _DURATION_PART.findall(text)
+        )
+        return sum(parts, timedelta())
     except OverflowError:
         raise BadConfiguration(f"{option} {text!r} is too long; use at most a year") from None
 

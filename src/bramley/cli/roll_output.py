@@ -36,7 +36,7 @@ async def follow(states: AsyncIterator[RollProgress]) -> RollProgress | None:
 
 def rows(progress: RollProgress, *, now: datetime) -> Iterator[tuple[str, str]]:
     """Yield the lines of the table: a name and a text."""
-    from bramley.runners.explanation.values import age
+    from bramley.base.explanation import age
 
     since = age(progress.started_at, now)
     yield "Pool", f"{progress.namespace}/{progress.pool}"

@@ -55,6 +55,14 @@ BuilderType = Annotated[
         "--builder-type", help="Type of the builders; by default that of --type.", metavar="TYPE"
     ),
 ]
+GitHubUrl = Annotated[
+    str,
+    typer.Option(
+        "--github-url",
+        help="URL of a simulated GitHub at which the Macs register runners.",
+        metavar="URL",
+    ),
+]
 Zone = Annotated[str, typer.Option("--zone", help="Zone of these servers.", metavar="ZONE")]
 ProjectId = Annotated[
     str, typer.Option("--project-id", help="ID of the project, a UUID.", metavar="ID")
@@ -86,6 +94,7 @@ def scaleway(  # noqa: PLR0913 - one parameter per flag
     type: Type = "M2-L",
     builders: Builders = 0,
     builder_type: BuilderType = "",
+    github_url: GitHubUrl = "",
     zone: Zone = "fr-par-1",
     project_id: ProjectId = PROJECT,
     ssh_port: SshPort = 2222,
@@ -102,25 +111,15 @@ def scaleway(  # noqa: PLR0913 - one parameter per flag
       bramley sim scaleway --root ./macs --secret-key-file ./secret-key --servers 5 --speed 1
       curl --json '{"kind": "status", "status": 503, "path": "*/reinstall"}' http://127.0.0.1:8090/sim/faults
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
+    values = {**locals()}
     from bramley.app import sim_scaleway
     from bramley.app.listen_address import Address
     from bramley.base import log
 
-    log.configure(level=log_level, form=log_format)
-    settings = sim_scaleway.Settings(
-        listen=Address.parse(listen),
-        root=root.expanduser(),
-        secret_key_file=secret_key_file.expanduser(),
-        servers=servers,
-        type=type,
-        builders=builders,
-        builder_type=builder_type,
-        zone=zone,
-        project_id=project_id,
-        ssh_port=ssh_port,
-        speed=speed,
-    )
-    sim_scaleway.run(settings, _print)
+    log.configure(level=values.pop("log_level"), form=values.pop("log_format"))
+    values |= {"listen": Address.parse(listen)}
+    values |= {name: values[name].expanduser() for name in ("root", "secret_key_file")}
+    sim_scaleway.run(sim_scaleway.Settings(**values), _print)
 
 
 def _print(served: Served) -> None:

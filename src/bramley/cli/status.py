@@ -131,7 +131,7 @@ def _pool(progress: RollProgress) -> tuple[str, ...]:
 
 
 def _roll(progress: RollProgress, now: datetime) -> tuple[str, ...]:
-    from bramley.runners.explanation.values import age
+    from bramley.base.explanation import age
 
     return (
         f"{progress.namespace}/{progress.pool}",

@@ -66,12 +66,13 @@ def refusal(name: str, members: Sequence[Member], settings: Settings) -> Refusal
         return _canary_refusal(own, others, limit)
     unavailable = sum(each.is_updating or not each.is_available for each in others)
     if own.is_available and unavailable >= limit:
-        text = f"{unavailable} of {len(members)} hosts of the fleet are unavailable or being updated; {limit} may be"
+        # Without the present number: each change of it would be a write for every host that waits.
+        text = f"of the {len(members)} hosts of the fleet, {limit} may be unavailable or updated at once"
         return Refusal(events.WAITING_FOR_SLOT, text)
     # A host that is unavailable anyway takes nothing from the fleet; still only as many at once.
     updating = sum(each.is_updating for each in others)
     if updating >= limit:
-        text = f"{updating} hosts of the fleet are being updated; {limit} may be at once"
+        text = f"of the {len(members)} hosts of the fleet, {limit} may be updated at once"
         return Refusal(events.WAITING_FOR_SLOT, text)
     return None
 

@@ -122,5 +122,8 @@ def _judge_smoke_vm(draft: Draft, pod: Pod, *, is_tainted: bool) -> Outcome | No
         count_failure(draft, events.SMOKE_VM_FAILED, text)
         draft.put(types.PROVEN, events.SMOKE_VM_FAILED, text, "Warning")
         return CheckAgain(_MINUTE, text)
+    if found is Proof.CROWDED_OUT:
+        # The next one has the whole time again.
+        _delete_smoke_pod(draft)
     draft.put(types.PROVEN, events.SMOKE_VM_BOOTING, text)
     return CheckAgain(_MINUTE, text)

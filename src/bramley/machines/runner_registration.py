@@ -1,10 +1,13 @@
-"""The registration of a builder's runner at its forge, as a Protocol; a new forge is one new class.
+"""The registration of a builder's runner at its forge, and the runners that the forge lists, as Protocols; a new forge is one new class.
 
 A registration has a token that lives for about an hour, so it is resolved for each attempt of a bootstrap, and never stored.
+Credentials are read for each call; tokens of GitHub's API are cached as long as the credentials stay the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -19,7 +22,9 @@ from bramley.github import app_keys
 from bramley.github.app import GitHubApp
 from bramley.github.app_keys import AppCredentials
 from bramley.github.client import GitHubClient
+from bramley.github.installation import Installation
 from bramley.github.owners import Organisation
+from bramley.github.responses import Runner
 from bramley.kube.client import Client
 
 
@@ -32,6 +37,15 @@ class RunnerRegistration:
     version: str
     token: Secret
     expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredRunner:
+    """A runner that the forge lists."""
+
+    id: int
+    online: bool
+    busy: bool
 
 
 class Resolver(Protocol):
@@ -48,36 +62,32 @@ class Resolver(Protocol):
         ...
 
 
-class RegisteredRunner(Protocol):
-    """A runner as its forge lists it."""
-
-    @property
-    def online(self) -> bool:
-        """Return whether it is connected."""
-        ...
-
-
 class RunnerDirectory(Protocol):
-    """Finds and removes the runners of builders at their forge."""
+    """Finds and removes registered runners by their names, with the credentials of their spec.
+
+    Errors: those of `Resolver`. Repeating is safe.
+    """
 
     async def find(
-        self, namespace: str, spec: GHActionsRunner | None, name: str
+        self, namespace: str, spec: GHActionsRunner, name: str
     ) -> RegisteredRunner | None:
-        """Return a runner, or None if it is not registered."""
+        """Return the runner with exactly this name; None if it is not registered."""
         ...
 
-    async def remove(self, namespace: str, spec: GHActionsRunner | None, name: str) -> bool:
-        """Remove a runner; False if there was none."""
+    async def remove(self, namespace: str, spec: GHActionsRunner, name: str) -> bool:
+        """Remove the runner with exactly this name; False if there was none, BadRequest while it runs a job."""
         ...
 
 
 class GitHubAppResolver:
-    """Resolves runners of GitHub organisations with a GitHub App, whose credentials are in a Secret."""
+    """Resolves, finds and removes runners of GitHub organisations with a GitHub App, whose credentials are in a Secret."""
 
     def __init__(self, kube: Client, github: GitHubClient, *, clock: Clock) -> None:
         self._kube = kube
         self._github = github
         self._clock = clock
+        # By the name of the Secret, with the App ID and the fingerprint of the key that it had.
+        self._apps: dict[str, tuple[tuple[str, str], GitHubApp]] = {}
 
     async def resolve(
         self, namespace: str, spec: GHActionsRunner | None
@@ -85,22 +95,61 @@ class GitHubAppResolver:
         """Return a registration with a fresh token; None without a spec."""
         if spec is None:
             return None
+        async with self._installation(namespace, spec) as installation:
+            token = await installation.registration_token(Organisation(spec.gh_org))
+        labels = tuple(filter(None, map(str.strip, spec.gh_runner_labels.split(","))))
+        version = spec.gh_runner_version
+        return RunnerRegistration(spec.gh_org, labels, version, token.token, token.expires_at)
+
+    async def find(
+        self, namespace: str, spec: GHActionsRunner, name: str
+    ) -> RegisteredRunner | None:
+        """Return the runner with exactly this name; None if it is not registered."""
+        async with self._installation(namespace, spec) as installation:
+            runner = await _runner(installation, spec, name)
+        return RegisteredRunner(runner.id, runner.is_online, runner.busy) if runner else None
+
+    async def remove(self, namespace: str, spec: GHActionsRunner, name: str) -> bool:
+        """Remove the runner with exactly this name; False if there was none, BadRequest while it runs a job."""
+        async with self._installation(namespace, spec) as installation:
+            runner = await _runner(installation, spec, name)
+            if runner is None:
+                return False
+            try:
+                await installation.remove_runner(Organisation(spec.gh_org), runner.id)
+            except errors.NotFound:
+                return False
+            except errors.BadRequest as error:
+                raise errors.BadRequest(
+                    f"the runner {name} of {spec.gh_org} cannot be removed while it runs a job; "
+                    f"wait until the job has ended: {error}"
+                ) from None
+        return True
+
+    @asynccontextmanager
+    async def _installation(
+        self, namespace: str, spec: GHActionsRunner
+    ) -> AsyncIterator[Installation]:
+        """Yield the installation of the Secret; that it does not manage the organisation is an error that names the Secret."""
         if not spec.gh_app_secret_name:
             raise errors.InvalidSpec("spec.ghActionsRunner.ghAppSecretName is missing")
         place = f"Secret {namespace}/{spec.gh_app_secret_name}"
         installation_id, credentials = _credentials(await self._secret(namespace, spec), place)
-        app = GitHubApp(credentials, self._github, clock=self._clock)
         try:
-            token = await app.installation(installation_id).registration_token(
-                Organisation(spec.gh_org)
-            )
+            yield self._app(place, credentials).installation(installation_id)
         except (errors.NotFound, errors.Forbidden) as error:
             raise errors.Refused(
                 f"{place}: this installation of the App does not manage the organisation {spec.gh_org}: {error}"
             ) from None
-        labels = tuple(filter(None, map(str.strip, spec.gh_runner_labels.split(","))))
-        version = spec.gh_runner_version
-        return RunnerRegistration(spec.gh_org, labels, version, token.token, token.expires_at)
+
+    def _app(self, place: str, credentials: AppCredentials) -> GitHubApp:
+        """Return the App with these credentials, with its tokens unless they have changed."""
+        identity = credentials.app_id, credentials.key.fingerprint
+        known = self._apps.get(place)
+        if known is None or known[0] != identity:
+            app = GitHubApp(credentials, self._github, clock=self._clock)
+            known = self._apps[place] = identity, app
+        return known[1]
 
     async def _secret(self, namespace: str, spec: GHActionsRunner) -> dict[str, bytes]:
         name = spec.gh_app_secret_name
@@ -108,6 +157,11 @@ class GitHubAppResolver:
             return (await self._kube.get(core.Secret, name, namespace=namespace)).data
         except errors.NotFound:
             raise errors.InvalidSpec(f"Secret {namespace}/{name} does not exist") from None
+
+
+async def _runner(installation: Installation, spec: GHActionsRunner, name: str) -> Runner | None:
+    found = await installation.runners(Organisation(spec.gh_org), name=name)
+    return found[0] if found else None
 
 
 def _credentials(values: dict[str, bytes], place: str) -> tuple[int, AppCredentials]:

@@ -64,6 +64,49 @@ async def test_runner_of_a_repository_gets_only_its_jobs() -> None:
     assert ran is own
 
 
+def registered(github: SimulatedGitHub, *labels: str) -> str:
+    """Return the configuration of a runner as config.sh registers it."""
+    runner = github.actions.register(
+        "/orgs/acme", "builder", labels, 1, is_ephemeral=False, replaces=True
+    )
+    return github.actions.jit_config(runner)
+
+
+async def test_registered_runner_stays_after_its_jobs_and_connects_again() -> None:
+    github = simulated_github(virtual_time.clock())
+    actions, configuration = github.actions, registered(github, "macos")
+    jobs = [
+        actions.queue_job(repository(github), labels=["macos"], duration=MINUTE) for _ in range(2)
+    ]
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(actions.serve(actions.connect(configuration)))
+        await asyncio.sleep(90)
+        [runner] = actions.runners.values()
+        assert (runner.is_online, runner.job) == (True, jobs[1])
+        await asyncio.sleep(60)
+        serving.cancel()
+    assert (runner.is_online, runner.job) == (False, None)
+    assert [each.conclusion for each in jobs] == ["success", "success"]
+
+    assert actions.connect(configuration) is runner
+    assert runner.is_online
+
+
+async def test_replaced_runner_is_removed_and_its_configuration_works_no_more() -> None:
+    github = simulated_github(virtual_time.clock())
+    actions, configuration = github.actions, registered(github, "macos")
+    job = actions.queue_job(repository(github), labels=["macos"], duration=MINUTE)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(actions.serve(actions.connect(configuration)))
+        await asyncio.sleep(1)
+        registered(github, "macos")
+
+    assert [each.is_online for each in actions.runners.values()] == [False]
+    assert job.status == "completed"
+    with pytest.raises(Refusal, match="registration has been deleted"):
+        actions.connect(configuration)
+
+
 async def test_jit_configuration_works_once() -> None:
     github = simulated_github(virtual_time.clock())
     jit = a_runner(github, "r-1", "macos")

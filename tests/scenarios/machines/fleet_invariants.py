@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from bramley.api import core
 from bramley.api.coordination import Lease
 from bramley.api.core import ServiceAccount
+from bramley.api.mac_host import MacHost
 from bramley.api.names import access, agent, host, labels, machines, secrets
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine as Machine
 from bramley.kube.client import Client
 from bramley.sim.scaleway.macs import ModelMacs
 from bramley.sim.scaleway.records import Server, Status
 from bramley.sim.scaleway.scaleway import SimulatedScaleway
+from tests.scenarios.machines.builders import Builders
 from tests.scenarios.machines.mac_agents import MacAgents
 
 _FREE = (machines.POOL_PREFIX, machines.CLAIM_PREFIX)
@@ -29,6 +31,7 @@ class FleetInvariants:
     scaleway: SimulatedScaleway
     macs: ModelMacs
     agents: MacAgents
+    builders: Builders | None = None
     # In seconds.
     every: float = 60.0
     # Whether a test kills jobs or disturbs VMs on purpose.
@@ -57,20 +60,26 @@ class FleetInvariants:
             if server.id not in leased | recorded and server.name.startswith(machines.POOL_PREFIX):
                 self._require_wiped(server)
         if not self.expects_harm:
-            assert self.agents.jobs.killed == [], "Pods were killed while they ran a job"
-            assert self.agents.disturbances == [], "Macs were changed under running VMs"
+            _require_none(self.agents.jobs.killed, "Pods were killed while they ran a job")
+            _require_none(self.agents.disturbances, "Macs were changed under running VMs")
+            builders = self.builders.killed if self.builders else ()
+            _require_none(builders, "builders lost their job")
 
     async def check_at_rest(self) -> None:
         """Check that no host is lost, and that nothing is left of machines that are gone."""
         await self.check()
         found = {each.name: each for each in (await self.kube.list(Machine)).items}
         ids = {each.status.server_id for each in found.values()} - {""}
-        assert {f"{machines.HOST_LEASE_PREFIX}{id}" for id in ids} == await self._leases()
+        leases = {f"{machines.HOST_LEASE_PREFIX}{id}" for id in ids}
+        _require_none(
+            leases ^ await self._leases(), "Leases of hosts without a machine, or missing"
+        )
         for server in self.scaleway.servers.values():
             is_used = server.id in ids and server.name in found
             assert is_used or server.name.startswith(_FREE), f"{server.name} is lost"
-        assert await self._secrets() <= set(found)
-        assert await self._identities() <= set(found)
+        own = {each.name for each in (await self.kube.list(MacHost)).items}
+        _require_none(await self._secrets() - set(found), "Secrets with logins of hosts are left")
+        _require_none(await self._identities() - set(found) - own, "identities are left")
 
     def _require_wiped(self, server: Server) -> None:
         if server.status is Status.REINSTALLING:
@@ -94,6 +103,10 @@ class FleetInvariants:
         found = (await self.kube.list(ServiceAccount, namespace=access.NAMESPACE)).items
         prefix = agent.service_account("")
         return {each.name.removeprefix(prefix) for each in found if each.name.startswith(prefix)}
+
+
+def _require_none(found: Collection[str], what: str) -> None:
+    assert not found, f"{what}: {', '.join(sorted(found))}"
 
 
 def _require_distinct(values: Iterable[str]) -> None:

@@ -10,8 +10,9 @@ import asyncio
 import random
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from bramley.api.pod import Container, PodSpec, Toleration
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine as Machine
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachineSpec as Spec
 from bramley.api.tuist_cluster import TuistCluster
+from bramley.apiserver.apimachinery.settings import Settings as ApiSettings
 from bramley.apiserver.controllers.timings import Timings
 from bramley.app import embedded
 from bramley.app.cluster_api import cluster_api_controllers
@@ -37,20 +39,28 @@ from bramley.host.artifacts import Artifact, ArtifactStore
 from bramley.kube.client import Client
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.sim.macos import fresh_install
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.mac import Mac
-from bramley.sim.scaleway.macs import ModelMacs
-from bramley.sim.scaleway.records import Server
+from bramley.sim.scaleway.catalog import DEFAULT_TYPE
+from bramley.sim.scaleway.macs import Installation, ModelMacs
+from bramley.sim.scaleway.records import USER, Server
 from bramley.sim.scaleway.scaleway import Settings, SimulatedScaleway
+from bramley.sim.scaleway.tasks import Tasks
 from tests import virtual_time
+from tests.scenarios.machines.builders import Builders, a_github
 from tests.scenarios.machines.fleet_invariants import FleetInvariants
 from tests.scenarios.machines.mac_agents import AgentSettings, MacAgents
-from tests.scenarios.machines.mac_connections import MacConnections, MacFaults
+from tests.scenarios.machines.mac_connections import Login, MacConnections, MacFaults
 from tests.scenarios.machines.world import CLOUD
 from tests.unit.host.steps import fixtures
 
 NAMESPACE = "default"
 CLUSTER = "c"
 FLEET = "fleet-a"
+# How often an agent renews the Lease of its Node.
+HEARTBEAT = timedelta(seconds=10)
+# Below the silence after which an informer connects again.
+_LONGEST_SILENCE = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +97,20 @@ class FleetWorld:
     scaleway: SimulatedScaleway
     macs: ModelMacs
     agents: MacAgents
-    connections: MacConnections
-    artifacts: Artifacts
     invariants: FleetInvariants
-    group: asyncio.TaskGroup
+    artifacts: Artifacts
+    connections: MacConnections
+    tasks: Tasks
+    # None in a world without builders.
+    builders: Builders | None = None
     seed: int = 0
     store: ArtifactStore = field(default_factory=ArtifactStore)
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    @property
-    def connect(self) -> Any:
-        """Return the function that connects to a Mac: `connect(login, artifacts)`."""
-        return self.connections.connect
+    def connect(
+        self, login: Login, artifacts: ArtifactStore | None = None
+    ) -> AbstractAsyncContextManager[ModelConnection]:
+        """Connect to a Mac, as over SSH."""
+        return self.connections.connect(login, artifacts)
 
     def client(self) -> Client:
         """Return another client of the API, with all permissions."""
@@ -106,9 +118,7 @@ class FleetWorld:
 
     def start(self, running: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something, such as a controller, until the end of the world."""
-        task = self.group.create_task(running)
-        self.tasks.append(task)
-        return task
+        return self.tasks.start(running)
 
     async def create_fleet(
         self, replicas: int, *, name: str = FLEET, node_drain_timeout: str = "", **spec: Any
@@ -181,6 +191,22 @@ class FleetWorld:
         patch = {"metadata": {"labels": {labels.RUNNER_POOL_OWNER: "acme"}}}
         await self.kube.merge_patch(Pod, pod, patch, namespace=NAMESPACE)
 
+    async def add_own_mac(self, name: str) -> Installation:
+        """Switch on a Mac that is not rented, with a login by password; its address is `macs.address(name)`."""
+        password = f"password of {name}"
+        made = Installation(DEFAULT_TYPE, "26.3", USER, password, (), host_name=name)
+        await self.macs.install(name, made)
+        return made
+
+    async def until_bootstrapped(self, *names: str, within: float = 6 * 3600) -> None:
+        """Wait until exactly these machines exist and are ready."""
+
+        async def are_ready() -> bool:
+            found = await self.machines()
+            return set(found) == set(names) and all(each.status.ready for each in found.values())
+
+        await self.until(are_ready, within=within)
+
     async def machines(self) -> dict[str, Machine]:
         """Return the machines by name."""
         found = (await self.kube.list(Machine, namespace=NAMESPACE)).items
@@ -240,40 +266,81 @@ async def a_fleet_world(
     seed: int = 0,
     cloud: Settings = CLOUD,
     agents: AgentSettings | None = None,
-    timings: Timings | None = None,
-    template: fresh_install.Settings | None = None,
+    heartbeat: timedelta = HEARTBEAT,
+    builders: bool = False,
 ) -> AsyncIterator[FleetWorld]:
-    """Run a world with a pool of this many hosts, and check what must always hold every minute."""
+    """Run a world with a pool of this many hosts, and check what must always hold every minute.
+
+    With builders, the images of macOS include Xcode and Homebrew, and there is a simulated GitHub. A long heartbeat makes days cheap;
+    the time after which a Node counts as lost grows with it.
+    """
     clock = virtual_time.clock()
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        api, token = await stack.enter_async_context(
-            embedded.running(clock=clock, seed=seed, controllers=True, timings=timings)
-        )
+    async with _plain_errors(), AsyncExitStack() as stack:
+        api, token = await stack.enter_async_context(_running_api(seed, heartbeat))
         kube = await stack.enter_async_context(Client(api.transport(token), clock=clock))
-        macs = ModelMacs(folder / "macs", clock=clock, template=template)
-        scaleway = SimulatedScaleway(macs, clock=clock, settings=cloud)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        runners = Builders(a_github(clock)) if builders else None
+        macs = _model_macs(folder / "macs", runners)
         acting = MacAgents(macs, api.transport, clock=clock, seed=seed, settings=agents)
-        await stack.enter_async_context(scaleway.running())
-        group = await stack.enter_async_context(asyncio.TaskGroup())
+        acting.settings.set_heartbeat(heartbeat)
+        scaleway = SimulatedScaleway(macs, clock=clock, settings=cloud)
+        tasks = Tasks()
+        for part in (scaleway, tasks):
+            await stack.enter_async_context(part.running())
+        invariants = FleetInvariants(kube, scaleway, macs, acting, runners)
         world = FleetWorld(
-            api,
-            kube,
-            token,
-            scaleway,
-            macs,
-            acting,
-            MacConnections(macs, clock=clock),
-            Artifacts.make(folder / "artifacts"),
-            FleetInvariants(kube, scaleway, macs, acting),
-            group,
-            seed,
-        )
+            api, kube, token, scaleway, macs, acting, invariants,
+            artifacts=Artifacts.make(folder / "artifacts"),
+            connections=MacConnections(macs, clock=clock),
+            tasks=tasks,
+            builders=runners,
+            seed=seed,
+        )  # fmt: skip
         await _prepare(world, servers)
         yield world
-        await world.invariants.check()
-        for task in world.tasks:
-            task.cancel()
+        await invariants.check()
+
+
+@asynccontextmanager
+async def _plain_errors() -> AsyncIterator[None]:
+    """Raise a single error as it is, and not in the groups of all tasks around it."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        error: Exception = group
+        while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from None
+
+
+def _running_api(
+    seed: int, heartbeat: timedelta
+) -> AbstractAsyncContextManager[tuple[embedded.Api, Secret]]:
+    factor, timings, api = heartbeat / HEARTBEAT, Timings(), ApiSettings(cluster_admission=True)
+    timings = replace(
+        timings,
+        node_monitor_period=timings.node_monitor_period * factor,
+        node_monitor_grace=timings.node_monitor_grace * factor,
+    )
+    # Also how often the permission of an open watch is checked again.
+    api = replace(
+        api,
+        send_deadline=api.send_deadline * factor,
+        bookmark_every=min(api.bookmark_every * factor, _LONGEST_SILENCE),
+    )
+    return embedded.running(
+        clock=virtual_time.clock(), seed=seed, settings=api, controllers=True, timings=timings
+    )
+
+
+def _model_macs(folder: Path, builders: Builders | None) -> ModelMacs:
+    has_tools = builders is not None
+    return ModelMacs(
+        folder,
+        clock=virtual_time.clock(),
+        template=fresh_install.Settings(xcode=has_tools, homebrew=has_tools),
+        forge=builders.forge if builders else None,
+    )
 
 
 async def _prepare(world: FleetWorld, servers: int) -> None:
@@ -284,6 +351,9 @@ async def _prepare(world: FleetWorld, servers: int) -> None:
     world.start(manager.run())
     world.start(world.agents.run())
     world.start(world.invariants.run())
+    if world.builders is not None:
+        world.start(world.builders.run(world.macs))
+        await world.kube.create(world.builders.app_secret(NAMESPACE))
     await world.create(TuistCluster, CLUSTER)
     reference = _reference(TuistCluster, CLUSTER)
     await world.create(Cluster, CLUSTER, spec={"infrastructureRef": reference})

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
 from bramley.agent.host import Space
-from bramley.agent.node import lease
+from bramley.agent.node import controller, lease
 from bramley.agent.node.controller import NodeController
 from bramley.agent.node.lease import LeaseController
 from bramley.agent.node.status import Check, Facts
@@ -68,8 +69,15 @@ class AgentSettings:
     # `halt` is how long a VM takes to end when its Pod is deleted.
     vms: VmSettings = field(default_factory=VmSettings)
     lease: lease.Timings = field(default_factory=lease.Timings)
+    status: controller.Timings = field(default_factory=controller.Timings)
     # How often the launchd jobs of the Macs are read, in seconds.
     every: float = 1.0
+
+    def set_heartbeat(self, every: timedelta) -> None:
+        """Renew Leases this often; everything else that the agents do regularly is stretched as much."""
+        self.every = every.total_seconds() / 10
+        self.lease = replace(self.lease, every=every, duration=4 * every)
+        self.status = replace(self.status, every=3 * every)
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +89,14 @@ class Installation:
     processes: VmProcesses
     boot: str = ""
     started: set[str] = field(default_factory=set)
+
+    def is_current(self, mac: Mac) -> bool:
+        """Return whether a Mac still runs in the boot that was observed last."""
+        state = mac.state
+        return mac.is_up and (state["host_key_id"], state["boot"]["boot_id"]) == (
+            self.key,
+            self.boot,
+        )
 
     def observe_boot(self, boot: str, processes: VmProcesses) -> None:
         """Forget the VMs of an earlier boot."""
@@ -132,9 +148,9 @@ class MacAgents:
             if before == process:
                 agent.observe()
                 return
-            is_same_boot = process is not None and process.is_same_boot(before)
-            await agent.stop(task, are_vms_kept=is_same_boot or _is_same_boot(mac, before))
+            await agent.stop(task, are_vms_kept=agent.installation.is_current(mac))
             del self._running[server_id]
+        self._lose_jobs(server_id, mac)
         token = _token(mac)
         if process is None or token is None:
             return
@@ -146,6 +162,13 @@ class MacAgents:
             settings=_node_settings(process.arguments, self.macs.address(server_id)),
         )
         self._running[server_id] = process, agent, group.create_task(agent.run())
+
+    def _lose_jobs(self, server_id: str, mac: Mac) -> None:
+        """End the jobs of VMs that ran without an agent when their Mac was rebooted or reinstalled."""
+        installation = self._installations.get(server_id)
+        if installation is not None and not installation.is_current(mac):
+            self.jobs.lose(installation.started)
+            installation.started = set()
 
     def _installation(self, server_id: str, mac: Mac, process: _Process) -> Installation:
         current = self._installations.get(server_id)
@@ -177,20 +200,8 @@ class _Process:
         job = state["launchd"]["jobs"].get(launchd.in_system(launchd.AGENT))
         if job is None or "pid" not in job:
             return None
-        if not mac.files.is_file(launchd.daemon_plist(launchd.AGENT)):
-            return None
         boot = state["boot"]["boot_id"]
         return cls(state["host_key_id"], boot, job["pid"], tuple(job["arguments"]))
-
-    def is_same_boot(self, other: _Process) -> bool:
-        return (self.installation, self.boot) == (other.installation, other.boot)
-
-
-def _is_same_boot(mac: Mac, process: _Process) -> bool:
-    """Return whether a Mac still runs in the boot of a process."""
-    state = mac.state
-    found = state["host_key_id"], state["boot"].get("boot_id")
-    return mac.is_up and found == (process.installation, process.boot)
 
 
 @dataclass(slots=True, eq=False)
@@ -212,7 +223,12 @@ class MacAgent:
     def __post_init__(self) -> None:
         self._rng = random.Random(f"{self.agents.seed}/{self.settings.name}")
         self.node = NodeController(
-            self.settings, self.kube, facts=self._facts, clock=self.agents.clock, rng=self._rng
+            self.settings,
+            self.kube,
+            facts=self._facts,
+            clock=self.agents.clock,
+            rng=self._rng,
+            timings=self.agents.settings.status,
         )
 
     async def run(self) -> None:
@@ -295,6 +311,7 @@ class MacAgent:
             settings=settings.vms,
             was_rebooted=pod.uid not in installation.started,
             processes=installation.processes,
+            slots=self.settings.max_pods,
         )
         installation.started.add(pod.uid)
         installation.images.on_change = self._notify

@@ -56,7 +56,7 @@ class MacFaults(Faults):
     def __init__(self, mac: Mac) -> None:
         super().__init__()
         self._mac = mac
-        # Whether connections are accepted by no one, and end after a timeout.
+        # Whether a connection is never answered, and fails after a timeout.
         self.is_silent = False
         self._broken = ("", "")
 

@@ -6,17 +6,18 @@ Steps of a bootstrap see the processes, and a restart of loginwindow ends them, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bramley.agent.pods.status import RUNNING, Exit
-from bramley.api.names import host, labels
+from bramley.api.names import agent, host, labels
 from bramley.api.pod import Pod
 from bramley.sim.fleet.vms import ModelledVm
 from bramley.sim.macos.mac import Mac
 
 _TIMER_SLACK_SECONDS = 0.01
+_SLOT_POLL_SECONDS = 5.0
 
 
 class _Marks(NamedTuple):
@@ -33,6 +34,11 @@ class VmProcesses:
     mac: Mac
     disturbances: list[str]
     _running: dict[str, tuple[int, _Marks]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Return the number of VMs that run."""
+        return len(self._running)
 
     def start(self, vm: str) -> None:
         """Add the process of a VM."""
@@ -58,6 +64,8 @@ class VmProcesses:
 
     def check(self) -> set[str]:
         """Record what has changed under running VMs, and return those whose process has ended."""
+        if not self._running:
+            return set()
         alive = {each["pid"] for each in self.mac.state["processes"]}
         now = self._marks()
         for vm, (pid, before) in self._running.items():
@@ -77,6 +85,8 @@ class MacVm(ModelledVm):
     """A modelled VM with a process on a model Mac."""
 
     processes: VmProcesses
+    # How many VMs the Mac runs at once.
+    slots: int = 2
     # Set when only the agent ends: the next one takes the VM over.
     is_detached: bool = False
 
@@ -97,6 +107,9 @@ class MacVm(ModelledVm):
                 self.processes.end(self.name)
 
     async def _boot(self) -> Exit | None:
+        while self.processes.count >= self.slots:
+            await self._publish_waiting(agent.AWAITING_SLOT, "all VM slots of this host are taken")
+            await self._wait(_SLOT_POLL_SECONDS)
         self.processes.start(self.name)
         return await super()._boot()
 
@@ -109,17 +122,22 @@ class MacVm(ModelledVm):
 class RunnerJobs:
     """The jobs of runner Pods: one begins when dispatch labels the Pod with its owner, and the runner exits at its end.
 
-    `killed` has the names of Pods that lost their VM during a job, whatever the reason.
+    `killed` has the names of Pods that lost their VM during a job, for any reason.
     """
 
     seconds: Callable[[Pod], float]
     killed: list[str] = field(default_factory=list)
-    _ends: dict[str, float] = field(default_factory=dict)
+    # The name of the Pod and the end of its job, by its uid.
+    _jobs: dict[str, tuple[str, float]] = field(default_factory=dict)
     _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
 
-    def has_job(self, pod: Pod) -> bool:
-        """Return whether a Pod runs a job."""
-        return asyncio.get_running_loop().time() < self._ends.get(pod.uid, 0) - _TIMER_SLACK_SECONDS
+    def lose(self, uids: Iterable[str]) -> None:
+        """End the jobs of Pods whose VM does not run any more, and record those that had not ended."""
+        now = asyncio.get_running_loop().time()
+        for uid in uids:
+            name, end = self._jobs.pop(uid, ("", 0.0))
+            if now < end - _TIMER_SLACK_SECONDS:
+                self.killed.append(name)
 
     def guest_polls(self, vm: ModelledVm) -> None:
         """Begin a job that was dispatched, or continue one under a new agent."""
@@ -131,15 +149,13 @@ class RunnerJobs:
         pod, loop = vm.pod, asyncio.get_running_loop()
         has_owner = labels.RUNNER_POOL_OWNER in pod.metadata.labels
         if has_owner and pod.status.phase == RUNNING and pod.uid not in self._timers:
-            end = self._ends.setdefault(pod.uid, loop.time() + self.seconds(pod))
+            new = pod.name, loop.time() + self.seconds(pod)
+            _, end = self._jobs.setdefault(pod.uid, new)
             self._timers[pod.uid] = loop.call_at(end, vm.exit, 0)
 
     def guest_gone(self, vm: ModelledVm) -> None:
         """Record a job that was lost with its VM."""
         if timer := self._timers.pop(vm.pod.uid, None):
             timer.cancel()
-        if isinstance(vm, MacVm) and vm.is_detached:
-            return
-        if self.has_job(vm.pod):
-            self.killed.append(vm.pod.name)
-        self._ends.pop(vm.pod.uid, None)
+        if not (isinstance(vm, MacVm) and vm.is_detached):
+            self.lose([vm.pod.uid])

@@ -1,4 +1,4 @@
-"""A script in place of the machine controller: it bootstraps each bound machine once, and revokes identities of machines that are gone.
+"""A script in place of the machine controller: it bootstraps each bound machine, and revokes identities of machines that are gone.
 
 Binding and releasing is done by `managers.RunningManager`. There is no recovery, no drift and no drain.
 """
@@ -6,6 +6,7 @@ Binding and releasing is done by `managers.RunningManager`. There is no recovery
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -13,6 +14,7 @@ from bramley.access import identity, kubeconfig
 from bramley.api import core
 from bramley.api.names import labels, secrets
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine as Machine
+from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.host import converge, sequence
 from bramley.host.agent_daemon import AgentJob
@@ -71,8 +73,10 @@ class ScriptedBootstrap:
         found = await self.world.machines()
         for machine in found.values():
             if machine.spec.provider_id and not machine.deleting and machine.uid not in self.done:
-                await self.bootstrap(machine)
-                self.done[machine.uid] = machine.name
+                # A failure is repeated.
+                with suppress(errors.BramleyError):
+                    await self.bootstrap(machine)
+                    self.done[machine.uid] = machine.name
         alive = {machine.uid for machine in found.values()}
         for uid, name in list(self.done.items()):
             if uid not in alive:

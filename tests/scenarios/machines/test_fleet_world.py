@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from datetime import timedelta
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from bramley.access import identity
 from bramley.api import conditions
 from bramley.api.core import Node
 from bramley.api.names import conditions as condition_types
-from bramley.api.names import host, labels
+from bramley.api.names import host, labels, launchd
 from bramley.api.pod import Pod
 from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.host import shared_probes
 from bramley.host.commands import Run
+from bramley.providers.scaleway import ScalewayProvider
 from bramley.sim.scaleway.records import USER
+from tests import provider_peer
 from tests.scenarios.machines.fleet_world import NAMESPACE, FleetWorld, a_fleet_world, is_ready
 from tests.scenarios.machines.mac_agents import FAILS, NEVER_READY
 from tests.scenarios.machines.scripted_bootstrap import Login, ScriptedBootstrap
@@ -26,6 +37,7 @@ async def a_node(world: FleetWorld, name: str = "a") -> Node:
     """Bootstrap a machine, and remove the taint of its Node."""
     world.start(ScriptedBootstrap(world).run())
     await world.create_machine(name)
+    await world.until_bootstrapped(name)
     node = (await world.until_ready(name))[name]
     await world.kube.merge_patch(Node, name, {"spec": {"taints": None}})
     return node
@@ -106,7 +118,7 @@ async def test_deleted_node_is_registered_again() -> None:
 
 
 async def test_released_host_loses_its_agent() -> None:
-    async with a_fleet_world(servers=1) as world:
+    async with a_fleet_world(servers=1, heartbeat=timedelta(minutes=1)) as world:
         await a_node(world)
         await world.delete_machine("a")
         await asyncio.sleep(3600)
@@ -141,7 +153,7 @@ async def test_vms_survive_a_restart_of_the_agent_and_not_one_of_the_mac() -> No
         await world.give_job("a", seconds=300)
         [server] = world.hosts().values()
         login = Login("a", server.ip, USER, Secret(server.password))
-        restart = ("launchctl", "kickstart", "-k", "system/dev.tuist.tart-kubelet")
+        restart = ("launchctl", "kickstart", "-k", launchd.in_system(launchd.AGENT))
         async with world.connect(login) as mac:
             await mac.execute(Run(argv=restart, purpose="restart the agent", as_root=True))
         await asyncio.sleep(100)
@@ -153,6 +165,41 @@ async def test_vms_survive_a_restart_of_the_agent_and_not_one_of_the_mac() -> No
         await until_pod(world, "b")
         world.mac(server).reboot()
         await until_pod(world, "b", phase="Failed")
+
+
+async def test_job_that_is_lost_while_no_agent_runs_is_recorded() -> None:
+    async with a_fleet_world(servers=1) as world:
+        await a_node(world)
+        world.invariants.expects_harm = True
+        await world.create_pod("a")
+        await until_pod(world, "a")
+        await world.give_job("a")
+        [server] = world.hosts().values()
+        login = Login("a", server.ip, USER, Secret(server.password))
+        unload = ("launchctl", "bootout", launchd.in_system(launchd.AGENT))
+        async with world.connect(login) as mac:
+            await mac.execute(Run(argv=unload, purpose="unload the agent", as_root=True))
+        await asyncio.sleep(10)
+        assert (world.agents.nodes, world.agents.jobs.killed) == (set(), [])
+        world.mac(server).reboot()
+        await asyncio.sleep(10)
+
+        assert world.agents.jobs.killed == ["a"]
+
+
+async def test_tart_that_is_replaced_under_a_vm_is_recorded() -> None:
+    async with a_fleet_world(servers=1) as world:
+        await a_node(world)
+        world.invariants.expects_harm = True
+        await world.create_pod("a")
+        await until_pod(world, "a")
+        [server] = world.hosts().values()
+        files = world.mac(server).files
+        files.rename(host.TART_BUNDLE, host.TART_BUNDLE_BEFORE)
+        files.make_folder(host.TART_BUNDLE)
+        await asyncio.sleep(10)
+
+        assert len(world.agents.disturbances) == 1
 
 
 async def test_restart_of_loginwindow_under_a_vm_is_recorded() -> None:
@@ -172,13 +219,14 @@ async def test_restart_of_loginwindow_under_a_vm_is_recorded() -> None:
 
 
 async def test_fleet_is_scaled_and_its_hosts_return_wiped() -> None:
-    async with a_fleet_world(servers=3) as world:
+    async with a_fleet_world(servers=3, heartbeat=timedelta(minutes=1)) as world:
         world.start(ScriptedBootstrap(world).run())
         await world.create_fleet(3)
-        await asyncio.sleep(600)
+        await asyncio.sleep(60)
         first = await world.machines()
-        await world.until_ready(*first)
         assert len(first) == 3
+        await world.until_bootstrapped(*first)
+        await world.until_ready(*first)
         await world.scale(1)
         await asyncio.sleep(3600)
 
@@ -207,6 +255,47 @@ async def test_logins_are_checked_as_over_ssh() -> None:
         with pytest.raises(errors.HostKeyChanged):
             async with world.connect(good):
                 pass
+
+
+async def test_registered_key_logs_in_after_a_reinstallation() -> None:
+    key = ed25519.Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    async with a_fleet_world(servers=1) as world:
+        account = provider_peer.account(world.scaleway)
+        transport = provider_peer.in_place(world.scaleway)
+        provider = ScalewayProvider(lambda: account, rng=random.Random(0), transport=transport)
+        await provider.ensure_ssh_key("fleet", public)
+        [server] = world.hosts().values()
+
+        def login() -> Login:
+            return Login("a", server.ip, USER, private_keys=(Secret(private),))
+
+        with pytest.raises(errors.LoginRefused):
+            async with world.connect(login()):
+                pass
+        world.scaleway.reinstall(server, None)
+        await asyncio.sleep(1800)
+        async with world.connect(login()) as mac:
+            await mac.execute(Run(argv=("true",), purpose="do nothing"))
+
+
+async def test_mac_that_is_not_rented_is_reached_and_boots_slowly() -> None:
+    async with a_fleet_world(servers=0) as world:
+        made = await world.add_own_mac("own")
+        login = Login("own", world.macs.address("own"), made.user, Secret(made.password))
+        async with world.connect(login):
+            pass
+        world.connections.faults(login.address).boot_slowly(900)
+        world.macs.mac("own").reboot()
+        await asyncio.sleep(800)
+
+        with pytest.raises(errors.HostUnreachable):
+            async with world.connect(login):
+                pass
+        await asyncio.sleep(200)
+        async with world.connect(login):
+            pass
 
 
 async def test_faults_of_a_host_end_with_a_boot_or_an_installation() -> None:
@@ -240,3 +329,23 @@ async def test_faults_of_a_host_end_with_a_boot_or_an_installation() -> None:
         world.scaleway.reinstall(server, None)
         await asyncio.sleep(1800)
         assert await run() == ""
+
+
+async def test_invariants_find_leftovers_and_lost_hosts() -> None:
+    async with a_fleet_world(servers=1) as world:
+        [server] = world.hosts().values()
+        files, check = world.mac(server).files, world.invariants.check_at_rest
+        await identity.create(world.kube, "gone", expires=timedelta(hours=1))
+        with pytest.raises(AssertionError, match="gone"):
+            await check()
+        await identity.revoke(world.kube, "gone")
+        await check()
+
+        files.make_folder(host.AGENT_FOLDER)
+        files.write(host.AGENT_KUBECONFIG, b"{}")
+        with pytest.raises(AssertionError, match="still has"):
+            await check()
+        files.remove(host.AGENT_KUBECONFIG)
+        world.scaleway.rename(server, "another-machine")
+        with pytest.raises(AssertionError, match="is lost"):
+            await check()

@@ -24,6 +24,7 @@ from bramley.sim.scaleway import catalog, scaleway, ssh_macs
         ({"builders": 4}, "--builders 4 is not 0 to 3"),
         ({"builders": -1}, "--builders -1 is not 0 to 3"),
         ({"builder_type": "M9"}, "--builder-type 'M9' does not exist; use M1-M"),
+        ({"github_url": "http://192.0.2.7"}, "URL of GitHub's API must begin with"),
         ({"ssh_port": 70_000}, "--ssh-port 70000 is not a port"),
         ({"speed": 0}, "--speed 0 is not in the range"),
         ({"speed": float("nan")}, "--speed nan is not in the range"),

@@ -13,9 +13,9 @@ import pytest
 from bramley.api.runner_pool import RunnerPool
 from bramley.app.pool_queries import Fleets
 from bramley.base.errors import BadConfiguration
+from bramley.base.explanation import Explanation, HostNote, PodNote, Problem
 from bramley.cli import explain, main, pool_options, roll_output, rollout, runners, status
 from bramley.runners.explanation.rolls import RollProgress, progress
-from bramley.runners.explanation.values import Explanation, HostNote, PodNote, Problem
 from bramley.runtime.probes import ProbeSettings
 from tests.unit.runners.test_explanation_pods import NEW, NOW, OLD, RUNNING, a_node, a_pod
 from tests.unit.runners.test_explanation_pools import a_pool, condition

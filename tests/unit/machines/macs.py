@@ -14,7 +14,14 @@ from bramley.api.meta import ObjectMeta
 from bramley.api.names import annotations as annotation_names
 from bramley.api.names import conditions as types
 from bramley.api.names import labels
-from bramley.api.pod import Container, PodSpec, PodStatus
+from bramley.api.pod import (
+    Container,
+    ContainerState,
+    ContainerStateWaiting,
+    ContainerStatus,
+    PodSpec,
+    PodStatus,
+)
 from bramley.api.scaleway_machine import GHActionsRunner
 from bramley.host.progress import Report
 from bramley.machines import mac_decision
@@ -107,8 +114,11 @@ def a_pod(
     deleting: bool = False,
     created: datetime | None = NOW,
     message: str = "",
+    waiting: str = "",
 ) -> Pod:
-    """Return a Pod; a smoke Pod is `ready` when its VM has booted."""
+    """Return a Pod; a smoke Pod is `ready` when its VM has booted, and its container may be waiting for a reason."""
+    state = ContainerState(waiting=ContainerStateWaiting(reason=waiting))
+    containers = [ContainerStatus(name="smoke", state=state)] if waiting else []
     found = [PodCondition(type="Ready", status="True")] if ready else []
     return Pod(
         metadata=ObjectMeta(
@@ -120,7 +130,9 @@ def a_pod(
             deletion_timestamp=NOW if deleting else None,
         ),
         spec=PodSpec(containers=[Container(name="smoke", image=IMAGE.image)]),
-        status=PodStatus(phase=phase, conditions=found, message=message),
+        status=PodStatus(
+            phase=phase, conditions=found, message=message, container_statuses=containers
+        ),
     )
 
 

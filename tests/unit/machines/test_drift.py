@@ -129,8 +129,8 @@ def test_messages_name_the_host_that_is_waited_for() -> None:
     assert message(old("a", is_updating=True)) == "a is updated first"
     assert message(old("a", is_terminal=True)).startswith("the update of a has failed")
     assert message(new("a", is_available=False)) == "a was updated and its Node is not Ready"
-    busy = message(new("a"), old("b", is_updating=True))
-    assert busy == "1 of 3 hosts of the fleet are unavailable or being updated; 1 may be"
+    full = message(new("a"), old("b", is_updating=True))
+    assert full == "of the 3 hosts of the fleet, 1 may be unavailable or updated at once"
 
 
 MEMBERS = st.lists(

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from bramley.api import conditions
+from bramley.api.names import agent, events
 from bramley.api.names import conditions as types
-from bramley.api.names import events
 from bramley.machines import host_proof
 from tests.unit.machines.macs import (
     NEW,
@@ -107,6 +107,18 @@ def test_next_vm_waits_until_the_last_pod_is_gone() -> None:
     assert life.steps == []
     life.reconcile(smoke_pod=None)
     assert life.steps == ["create smoke Pod"]
+
+
+def test_vm_that_found_no_room_is_tried_again_and_is_no_failure() -> None:
+    life = bootstrapped()
+    crowded = a_pod(waiting=agent.AWAITING_SLOT)
+
+    life.reconcile(after=TIMEOUT, smoke_pod=crowded)
+    life.reconcile(smoke_pod=None)
+
+    assert life.steps == ["create smoke Pod", "delete smoke Pod", "create smoke Pod"]
+    assert life.status.bootstrap_attempts == 0
+    assert problem(life.status, types.PROVEN) == events.SMOKE_VM_BOOTING
 
 
 def test_host_whose_vms_never_boot_is_rebooted_and_released() -> None:

@@ -258,6 +258,32 @@ def test_node_may_take_two_minutes_to_register() -> None:
     assert life.steps == []
 
 
+@pytest.mark.parametrize(
+    ("node", "limit", "reason"),
+    [
+        (None, minutes(2), events.NODE_MISSING),
+        (a_node(ready="False", tainted=True), minutes(30), events.NODE_NOT_READY),
+    ],
+)
+def test_new_host_whose_node_never_becomes_ready_is_a_failed_attempt(
+    node: Any, limit: Any, reason: str
+) -> None:
+    life = Life(seen(operation=ended(), node=node))
+    life.reconcile()
+    life.reconcile(after=limit - seconds(1))
+    assert life.status.bootstrap_attempts == 0
+
+    decision = life.reconcile(after=seconds(1))
+
+    assert event_reasons(decision) == [reason]
+    assert life.status.bootstrap_attempts == 1
+    assert problem(life.status, types.BOOTSTRAPPED) == reason
+    assert waits(decision) == minutes(1)
+    life.reconcile(after=seconds(59))
+    assert life.steps == []
+    assert operation_of(life.reconcile(after=seconds(1))).may_reboot
+
+
 def test_host_without_its_node_is_verified_without_a_reboot() -> None:
     life = Life(served())
     life.reconcile()

@@ -134,6 +134,18 @@ def test_reboot_that_the_provider_refuses_does_not_stop_the_attempts(delays: lis
     assert steps[:before_third].count("start bootstrap") == 3
 
 
+def test_host_is_not_rebooted_under_a_job() -> None:
+    status = a_status(bootstrap_attempts=3, last_bootstrap_failure_time=NOW)
+    life = Life(seen(status=status, is_busy=True))
+
+    life.reconcile()
+    life.reconcile(after=minutes(1))
+    assert life.steps == ["start bootstrap"]
+    life.reconcile(operation=ended(error=errors.CommandFailed("exit 1")), is_busy=False)
+
+    assert life.steps == ["start bootstrap", "reboot"]
+
+
 def test_owned_mac_is_tried_every_ten_minutes_late() -> None:
     life = Life(seen(is_rented=False))
     for _ in range(60):

@@ -8,7 +8,7 @@ import pytest
 
 from bramley.api.core import Pod
 from bramley.api.meta import ObjectMeta
-from bramley.api.names import labels
+from bramley.api.names import agent, labels
 from bramley.api.pod import LocalObjectReference
 from bramley.api.runner_pool import RunnerPool, RunnerPoolSpec
 from bramley.api.runner_pool_status import RunnerPoolStatus
@@ -84,6 +84,10 @@ def test_pod_is_bound_to_the_node_and_belongs_to_the_machine() -> None:
         (a_pod(ready=True, deleting=True), NOW, Proof.ENDING),
         (a_pod(phase="Failed", deleting=True), NOW, Proof.ENDING),
         (a_pod(created=None), NOW + TIMEOUT, Proof.BOOTING),
+        (a_pod(waiting=agent.AWAITING_SLOT), NOW + TIMEOUT - seconds(1), Proof.BOOTING),
+        (a_pod(waiting=agent.AWAITING_SLOT), NOW + TIMEOUT, Proof.CROWDED_OUT),
+        (a_pod(waiting="Pulling"), NOW + TIMEOUT, Proof.FAILED),
+        (a_pod(waiting=agent.AWAITING_SLOT, phase="Failed"), NOW + TIMEOUT, Proof.FAILED),
     ],
 )
 def test_what_a_pod_shows(pod: Pod, now: datetime, expected: Proof) -> None:

@@ -14,8 +14,8 @@ from bramley.api.names import agent, events, finalizers, labels
 from bramley.api.pod import Pod
 from bramley.api.runner_pool import RunnerPool
 from bramley.api.staging import StagedImage, StagingReport, StagingRequest, State
+from bramley.base.explanation import length
 from bramley.runners.explanation.pods import PodFacts, explain_pod, pod_note
-from bramley.runners.explanation.values import length
 from bramley.runners.hosts import node_selector
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -13,9 +13,9 @@ from bramley.api.names import labels
 from bramley.api.pod import Pod
 from bramley.api.runner_pool import RunnerPool
 from bramley.api.runner_pool_status import RollPhase
+from bramley.base.explanation import Explanation
 from bramley.runners.explanation.pools import PoolFacts, explain_pool, known_pools
 from bramley.runners.explanation.rolls import RollProgress, progress
-from bramley.runners.explanation.values import Explanation
 from tests.unit.runners.test_explanation_pods import (
     MARKED,
     NEW,

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from bramley.api.runner_pool import RunnerPool
 from bramley.api.staging import NO_ROOM, StagedImage, State
+from bramley.base.explanation import HostNote, age
 from bramley.runners import capacity, rollout
 from bramley.runners.decision import AVOIDED_FOR, FAILURES_TO_AVOID, Fleet
-from bramley.runners.explanation.values import HostNote, age
 from bramley.runners.hosts import NOT_READY, UNSCHEDULABLE, Host
 
 TAKES_PODS = "takes Pods"

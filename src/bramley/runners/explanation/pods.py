@@ -12,9 +12,9 @@ from bramley.api.names import agent, finalizers, labels
 from bramley.api.names import events as reasons
 from bramley.api.pod import Pod, Quantity
 from bramley.api.runner_pool import RunnerPool
+from bramley.base.explanation import EventNote, Explanation, HostNote, PodNote, length
 from bramley.runners import pod_timeouts, rollout
 from bramley.runners.explanation import hosts as host_states
-from bramley.runners.explanation.values import EventNote, Explanation, HostNote, PodNote, length
 from bramley.runners.hosts import Host, host_of
 from bramley.runners.pods import RunnerPod, view
 

@@ -12,12 +12,12 @@ from bramley.api.names import conditions as types
 from bramley.api.names import labels
 from bramley.api.pod import Pod
 from bramley.api.runner_pool import RunnerPool
+from bramley.base.explanation import EventNote, Explanation, PodNote, Problem, length
 from bramley.runners import roll, rollout, staging
 from bramley.runners.decision import Fleet, PoolView, staging_state
 from bramley.runners.explanation import hosts as host_states
 from bramley.runners.explanation.hosts import host_notes, listed
 from bramley.runners.explanation.pods import pod_note
-from bramley.runners.explanation.values import EventNote, Explanation, PodNote, Problem, length
 from bramley.runners.hosts import fleet_of, host_of
 from bramley.runners.judgement import SETTLE
 from bramley.runners.pods import RunnerPod, view

@@ -78,6 +78,8 @@ class Access:
     # By a name of the scenario; a key that is removed is revoked.
     keys: dict[str, RSAPublicKey] = field(default_factory=dict)
     _tokens: dict[str, tuple[Account, datetime]] = field(default_factory=dict)
+    # The owner of the runners that a token registers, and when it expires.
+    _registration_tokens: dict[str, tuple[str, datetime]] = field(default_factory=dict)
     _budgets: dict[int, Budget] = field(default_factory=dict)
 
     def authenticate(self, headers: Mapping[str, str]) -> Caller:
@@ -104,6 +106,18 @@ class Access:
         token = f"ghs_{self.rng.getrandbits(144):036x}"
         self._tokens[token] = account, self.clock.now() + TOKEN_LIFETIME
         return self._visible(token)
+
+    def create_registration_token(self, owner: str) -> tuple[str, datetime]:
+        """Return a new token that registers runners of an owner, and when it expires."""
+        token = f"A{self.rng.getrandbits(110):028X}"
+        self._registration_tokens[token] = owner, self.clock.now() + TOKEN_LIFETIME
+        return token, self._registration_tokens[token][1]
+
+    def require_registration(self, token: str, owner: str) -> None:
+        """Raise a Refusal unless the token registers runners of this owner."""
+        found, expires = self._registration_tokens.get(token, ("", self.clock.now()))
+        if found != owner or expires <= self.clock.now():
+            raise Refusal(404, "Not Found")
 
     def valid_tokens(self) -> list[str]:
         """Return the tokens that have not been revoked."""

@@ -109,21 +109,32 @@ class Actions:
         if job.status != COMPLETED:
             self._complete(job, "cancelled")
 
-    def register(self, owner: str, name: str, labels: Iterable[str], group_id: int) -> Runner:
-        """Register a runner; a Refusal if the name is taken or not valid."""
+    def register(
+        self,
+        owner: str,
+        name: str,
+        labels: Iterable[str],
+        group_id: int,
+        *,
+        is_ephemeral: bool = True,
+        replaces: bool = False,
+    ) -> Runner:
+        """Register a runner; a Refusal if the name is not valid, or taken and not to be replaced."""
         requested = tuple(labels)
         if not name or len(name) > _NAME_LENGTH or not requested:
             raise Refusal(422, "Validation Failed")
+        if replaces:
+            self._remove_named(owner, name)
         if (owner, name) in self._names:
             raise Refusal(409, "Already exists - A runner with the name already exists")
         secret = f"{self._rng.getrandbits(128):032x}"
-        runner = Runner(self._next_id(), name, owner, requested, group_id, secret)
+        runner = Runner(self._next_id(), name, owner, requested, group_id, secret, is_ephemeral)
         self.runners[runner.id] = runner
         self._names.add((owner, name))
         return runner
 
     def jit_config(self, runner: Runner) -> str:
-        """Return the configuration with which `run_runner` starts this runner."""
+        """Return the configuration with which `run_runner` or `serve` starts this runner."""
         file = JitFile(runner.id, runner.secret, self.base_url)
         return base64.b64encode(msgspec.json.encode(file)).decode()
 
@@ -138,17 +149,20 @@ class Actions:
         return await self.run_job(self.connect(encoded))
 
     def connect(self, encoded: str) -> Runner:
-        """Return the runner of a JIT configuration, online from now on; a configuration works once."""
+        """Return the runner of a JIT configuration, online from now on; that of an ephemeral runner works once."""
         runner = self._registered(encoded)
-        if runner.was_online:
+        if runner.is_online or (runner.was_online and runner.is_ephemeral):
             raise Refusal(409, "A session for this runner already exists")
         runner.is_online = runner.was_online = True
-        self._idle[runner.id] = runner
-        # Whichever job this runner was registered for.
-        queued = [job for job in self._queued.values() if runner.matches(job)]
-        if queued:
-            self._start(self._rng.choice(queued) if self.picks_randomly else queued[0], runner)
+        # One that comes back in time goes on with its job.
+        if runner.job is None:
+            self._take_job(runner)
         return runner
+
+    async def serve(self, runner: Runner) -> None:
+        """Run jobs until the runner is removed; a cancelled call is a runner that was lost."""
+        while (job := await self.wait_for_job(runner)) is not None:
+            await self.finish_job(job, runner)
 
     async def run_job(self, runner: Runner) -> Job | None:
         """Wait for a job and run it; None if the runner was removed before it got one.
@@ -165,7 +179,7 @@ class Actions:
         try:
             await runner.assigned.wait()
         except asyncio.CancelledError:
-            self._lose(runner)
+            self.lose(runner)
             raise
         return runner.job
 
@@ -178,7 +192,7 @@ class Actions:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(job.ended.wait(), max(remaining.total_seconds(), 0))
         except asyncio.CancelledError:
-            self._lose(runner)
+            self.lose(runner)
             raise
         if job.status != COMPLETED:
             self._complete(job, job.outcome)
@@ -205,6 +219,14 @@ class Actions:
             raise Refusal(401, "The runner registration has been deleted")
         return runner
 
+    def _take_job(self, runner: Runner) -> None:
+        """Make a runner idle, and start a queued job on it if there is one."""
+        self._idle[runner.id] = runner
+        # Whichever job this runner was registered for.
+        queued = [job for job in self._queued.values() if runner.matches(job)]
+        if queued:
+            self._start(self._rng.choice(queued) if self.picks_randomly else queued[0], runner)
+
     def _start(self, job: Job, runner: Runner) -> None:
         del self._queued[job.id], self._idle[runner.id]
         runner.job = job
@@ -218,11 +240,22 @@ class Actions:
         job.status, job.conclusion = COMPLETED, conclusion
         job.completed_at = self._clock.now()
         job.ended.set()
-        if job.runner_id is not None and (runner := self.runners.get(job.runner_id)):
+        runner = self.runners.get(job.runner_id or 0)
+        if runner is not None and runner.is_ephemeral:
             self._forget(runner)
         self._on_change(job, COMPLETED)
+        if runner is not None and not runner.is_ephemeral:
+            self._end_job(runner)
 
-    def _lose(self, runner: Runner) -> None:
+    def _end_job(self, runner: Runner) -> None:
+        """Make a runner that keeps its registration ready for the next job."""
+        runner.job = None
+        runner.assigned.clear()
+        if runner.is_online:
+            self._take_job(runner)
+
+    def lose(self, runner: Runner) -> None:
+        """Disconnect a runner; its job fails after `LOST_AFTER`."""
         runner.is_online = False
         self._idle.pop(runner.id, None)
         job = runner.job
@@ -232,11 +265,19 @@ class Actions:
 
     def _lose_unless_connected(self, runner: Runner) -> None:
         if not runner.is_connected:
-            self._lose(runner)
+            self.lose(runner)
 
     def _fail_lost(self, job: Job) -> None:
         if job.status == IN_PROGRESS:
             self._complete(job, "failure")
+
+    def _remove_named(self, owner: str, name: str) -> None:
+        """Remove the runner that another registration replaces; its job fails later if its process is gone."""
+        for runner in [
+            each for each in self.runners.values() if (each.owner, each.name) == (owner, name)
+        ]:
+            self.lose(runner)
+            self._forget(runner)
 
     def _forget(self, runner: Runner) -> None:
         self.runners.pop(runner.id, None)

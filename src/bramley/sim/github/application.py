@@ -44,10 +44,21 @@ class NewJob(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class StartedRunner(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A runner that starts: `POST /sim/runners`. It is answered when its job ends, or when that starts."""
+    """A runner that starts: `POST /sim/runners`. It is answered when its job ends, when that starts, or when the runner is removed."""
 
     encoded_jit_config: str
-    until: Literal["start", "end"] = "end"
+    until: Literal["start", "end", "removal"] = "end"
+
+
+class Registration(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A runner that config.sh registers with a token: `POST /sim/registrations`. It keeps its registration after a job."""
+
+    token: str
+    url: str
+    name: str
+    labels: list[str]
+    group: str = "Default"
+    replace: bool = False
 
 
 class BusyRunner(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -66,6 +77,7 @@ def application(github: SimulatedGitHub) -> Starlette:
         Route("/jobs", _own(github, _queue_job), methods=["POST"]),
         Route("/jobs/{job:int}", _own(github, _show_job), methods=["GET"]),
         Route("/jobs/{job:int}/run", _own(github, _run_job), methods=["POST"]),
+        Route("/registrations", _own(github, _register_runner), methods=["POST"]),
         Route("/runners", _own(github, _run_runner), methods=["POST"]),
         Route("/faults", _own(github, _add_fault), methods=["POST"]),
     ]
@@ -156,11 +168,32 @@ async def _show_job(github: SimulatedGitHub, request: Request) -> Any:
     return _job(github, request).json()
 
 
+async def _register_runner(github: SimulatedGitHub, request: Request) -> Any:
+    """Register a runner, and return the configuration with which its process connects."""
+    requested = await decoded(request, Registration)
+    owner, account = calls.runner_owner(github, requested.url)
+    github.access.require_registration(requested.token, owner)
+    if requested.group not in account.groups:
+        raise Refusal(422, f"Could not find any self-hosted runner group named {requested.group}")
+    runner = github.actions.register(
+        owner,
+        requested.name,
+        requested.labels,
+        account.groups.index(requested.group) + 1,
+        is_ephemeral=False,
+        replaces=requested.replace,
+    )
+    return {"id": runner.id, "encoded_jit_config": github.actions.jit_config(runner)}
+
+
 async def _run_runner(github: SimulatedGitHub, request: Request) -> Any:
     """Run a runner until its job starts or ends; a client that disconnects is a runner that was lost."""
     started = await decoded(request, StartedRunner)
     actions = github.actions
     runner = actions.connect(started.encoded_jit_config)
+    if started.until == "removal":
+        await _while_connected(request, actions.serve(runner))
+        return _progress(None)
     if started.until == "end":
         return _progress(await _while_connected(request, actions.run_job(runner)))
     job = await _while_connected(request, actions.wait_for_job(runner))

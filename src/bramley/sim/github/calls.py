@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from starlette.requests import Request
@@ -17,7 +16,6 @@ from bramley.sim.github.github import ACTIONS, ADMINISTRATION, RUNNERS, Simulate
 from bramley.sim.github.records import ORGANISATION, Account, Refusal, Repository, Runner
 
 _MAX_PER_PAGE = 100
-_REGISTRATION_LIFETIME = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,17 @@ def repository_of(github: SimulatedGitHub, owner: str, name: str) -> Repository:
     return found
 
 
+def runner_owner(github: SimulatedGitHub, url: str) -> tuple[str, Account]:
+    """Return the owner of runners that are registered for a page of GitHub, and its account; a Refusal if it does not exist."""
+    login, _, name = urlsplit(url).path.strip("/").partition("/")
+    account = github.accounts.get(login.lower())
+    if account is None:
+        raise Refusal(404, "Not Found")
+    if name:
+        return f"/repos/{repository_of(github, login, name).full_name}", account
+    return f"/orgs/{account.login}", account
+
+
 async def _installation(github: SimulatedGitHub, caller: Caller, request: Request) -> Answer:
     _require_app(caller)
     account = _account(github, request)
@@ -64,9 +73,8 @@ async def _access_token(github: SimulatedGitHub, caller: Caller, request: Reques
 
 
 async def _registration_token(github: SimulatedGitHub, caller: Caller, request: Request) -> Answer:
-    _owner(github, caller, request)
-    token = f"A{github.access.rng.getrandbits(110):028X}"
-    expires_at = github.clock.now() + _REGISTRATION_LIFETIME
+    owner = _owner(github, caller, request)
+    token, expires_at = github.access.create_registration_token(owner)
     return Answer(201, {"token": token, "expires_at": expires_at})
 
 

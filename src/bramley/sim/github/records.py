@@ -100,7 +100,7 @@ class Run:
 
 @dataclass(slots=True, eq=False)
 class Runner:
-    """A registered runner of an organisation or a repository; it runs one job."""
+    """A registered runner of an organisation or a repository; an ephemeral one is removed after its job."""
 
     id: int
     name: str
@@ -108,6 +108,7 @@ class Runner:
     labels: tuple[str, ...]
     group_id: int
     secret: str = field(repr=False)
+    is_ephemeral: bool = True
     is_online: bool = False
     was_online: bool = False
     # Whether its guest holds a connection while it runs the job.

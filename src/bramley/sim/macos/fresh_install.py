@@ -89,6 +89,8 @@ class Settings:
     xcode: bool = False
     # Whether it includes Homebrew, which a Mac behind SSH cannot download.
     homebrew: bool = False
+    # The URL of a simulated GitHub at which runners are registered, on a Mac behind SSH only; empty: none.
+    github_url: str = ""
     # When FileVault is turned on: at the next "restart", or at a "login" of a user who agrees.
     filevault_after: str = ""
     # Without a display a boot does not log the user in: loginwindow has to be restarted.

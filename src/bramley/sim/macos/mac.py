@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat as stats
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from pathlib import Path
@@ -29,10 +29,12 @@ NOT_EXECUTABLE = 126
 _EVENT_SOURCES = (boot, loginwindow, launchd)
 # Exists while a Mac is being created: the folder contains no complete Mac yet.
 _UNFINISHED = "begun"
+# Registers a runner with these options of config.sh, and returns why that is refused; empty if it is not.
+Forge = Callable[[Mapping[str, str]], str]
 
 
 class Mac:
-    """A Mac in a folder; `spawner` runs the programs of launchd's jobs, by default a fake."""
+    """A Mac in a folder; `spawner` runs the programs of launchd's jobs, by default a fake; without a forge every runner can register."""
 
     def __init__(
         self,
@@ -41,11 +43,13 @@ class Mac:
         clock: Clock | None = None,
         spawner: Spawner | None = None,
         can_chown: bool | None = None,
+        forge: Forge | None = None,
     ) -> None:
         self.root = root
         self.store = Store(root)
         self._files = Files(root, self.store, can_chown=can_chown)
         self.spawner = spawner or FakeSpawner()
+        self.forge = forge
         self._clock = clock or SystemClock()
         self._can_chown = can_chown
         self._next_event: tuple[Mapping[str, Any], float] | None = None

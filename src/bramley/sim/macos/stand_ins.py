@@ -66,7 +66,7 @@ def actions_runner(version: str) -> bytes:
     """Return an archive with the programs of a GitHub Actions runner."""
     files = {
         "config.sh": program("config.sh", version),
-        "bin/runsvc.sh": daemon("runsvc.sh", version),
+        "bin/runsvc.sh": program("runsvc.sh", version),
     }
     return archive(files, executable=tuple(files))
 

@@ -14,7 +14,7 @@ from bramley.host.artifacts import ArtifactStore
 from bramley.sim.macos import fresh_install
 from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.faults import Faults
-from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.mac import Forge, Mac
 from bramley.sim.scaleway.catalog import TYPES
 
 _NETWORK = ipaddress.IPv4Network("10.30.0.0/16")
@@ -81,10 +81,12 @@ class ModelMacs:
         *,
         clock: Clock,
         template: fresh_install.Settings | None = None,
+        forge: Forge | None = None,
     ) -> None:
         self._folder = folder
         self._clock = clock
         self._template = template or fresh_install.Settings()
+        self._forge = forge
         self._macs: dict[str, Mac] = {}
         self._addresses: dict[str, str] = {}
 
@@ -125,7 +127,7 @@ class ModelMacs:
             self._macs[server_id].reinstall(settings)
             return
         self._macs[server_id] = Mac.create(
-            self._folder / server_id, settings=settings, clock=self._clock
+            self._folder / server_id, settings=settings, clock=self._clock, forge=self._forge
         )
 
     async def shut_down(self, server_id: str) -> None:

@@ -35,7 +35,10 @@ OURS = "/.mac"
 PYTHON = f"{OURS}/bin/python"
 RUN = f"{OURS}/run"
 SHIM = f"{OURS}/bin/shim"
-FIRST_PROCESS = f"{OURS}/lib/bramley/sim/ssh/first_process.py"
+_SCRIPTS = f"{OURS}/lib/bramley/sim/ssh"
+FIRST_PROCESS = f"{_SCRIPTS}/first_process.py"
+# Programs of a Mac that are neither of the machine nor of the model.
+_OWN_PROGRAMS = {"runsvc.sh": f"{_SCRIPTS}/runner_service.py"}
 _LIBRARIES = (
     "/usr/lib",
     "/usr/lib32",
@@ -188,10 +191,11 @@ def lay_out(folder: Path, names: Iterable[str], owner_programs: Iterable[str]) -
     for tool in TOOLS:
         if found := machine_program(tool):
             (folder / "programs" / tool).symlink_to(found)
-    for name in names:
+    scripts = {name: f"{SHIM} {name}" for name in names} | _OWN_PROGRAMS
+    for name, script in scripts.items():
         path = folder / "programs" / name
         path.unlink(missing_ok=True)
-        _install(path, f'#!/bin/sh\nexec {PYTHON} -ISE {SHIM} {name} "$@"\n')
+        _install(path, f'#!/bin/sh\nexec {PYTHON} -ISE {script} "$@"\n')
     if not is_root():
         _install_owner_programs(folder / "programs", owner_programs)
     if not (folder / "programs" / "zsh").is_symlink():

@@ -23,7 +23,7 @@ from bramley.sim.macos import users
 from bramley.sim.macos.call import Call, Program, Result, may_replace, not_modelled
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import dscl, unix_tools
-from bramley.sim.ssh import sandbox
+from bramley.sim.ssh import actions_runner, sandbox
 from bramley.sim.ssh.faults import Faults
 from bramley.sim.ssh.processes import Processes
 from bramley.sim.ssh.shim import END, INPUT, PROMPT, SOCKET
@@ -74,6 +74,10 @@ class ShimServer:
             return await sudo.run(connection, shim_call, user)
         if shim_call.argv[0] == "dscl" and shim_call.argv[2:-1] in {("-authonly",), ("authonly",)}:
             return await self._authonly(connection, shim_call, user)
+        if shim_call.argv[0] == actions_runner.PROGRAM and actions_runner.github_url(self.mac):
+            result = await actions_runner.config_sh(self.mac, _model_call(shim_call, user))
+            self.on_done()
+            return result
         stdin = await connection.input() if "-" in shim_call.argv[1:] else b""
         return self._run(shim_call, user, stdin)
 
@@ -85,13 +89,7 @@ class ShimServer:
         return Result(result.code, out, result.err.removeprefix(dscl.PROMPT))
 
     def _run(self, shim_call: ShimCall, user: str, stdin: bytes) -> Result:
-        call = Call(
-            _absolute(shim_call),
-            user,
-            stdin,
-            on_terminal=shim_call.on_terminal,
-            environment=shim_call.environment,
-        )
+        call = _model_call(shim_call, user, stdin)
         try:
             result = self._program(shim_call.argv[0])(self.mac, call)
         except OSError as error:
@@ -146,6 +144,16 @@ def _absolute(shim_call: ShimCall) -> tuple[str, ...]:
         for word in shim_call.argv[first:]
     )
     return (*shim_call.argv[:first], *words)
+
+
+def _model_call(shim_call: ShimCall, user: str, stdin: bytes = b"") -> Call:
+    return Call(
+        _absolute(shim_call),
+        user,
+        stdin,
+        on_terminal=shim_call.on_terminal,
+        environment=shim_call.environment,
+    )
 
 
 def _listen(folder: Path) -> socket.socket:

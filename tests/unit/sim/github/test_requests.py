@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from datetime import timedelta
+
 import pytest
 
 from bramley.kube.in_process import InProcessTransport
@@ -67,3 +71,35 @@ async def test_impossible_job_or_fault_is_refused(path: str, body: bytes) -> Non
     github = simulated_github(virtual_time.clock())
 
     assert (await answered(github, "POST", path, body=body)).status == 422
+
+
+async def registration_status(
+    github: SimulatedGitHub, token: str, url: str = "https://github.com/acme", **fields: object
+) -> int:
+    body = {"token": token, "url": url, "name": "builder", "labels": ["macos"], **fields}
+    return (
+        await answered(github, "POST", "/sim/registrations", body=json.dumps(body).encode())
+    ).status
+
+
+async def test_registration_needs_a_token_of_its_owner_that_has_not_expired() -> None:
+    github = simulated_github(virtual_time.clock())
+    organisation, expires_at = github.access.create_registration_token("/orgs/acme")
+    repository, _ = github.access.create_registration_token("/repos/acme/app")
+    assert expires_at == github.clock.now() + timedelta(hours=1)
+
+    assert await registration_status(github, "AWRONG") == 404
+    assert await registration_status(github, repository) == 404
+    assert await registration_status(github, organisation, "https://github.com/jane") == 404
+    assert await registration_status(github, organisation, "https://github.com/nobody") == 404
+    assert await registration_status(github, organisation) == 200
+    assert await registration_status(github, organisation, group="macs", replace=True) == 422
+    assert await registration_status(github, repository, "https://github.com/acme/app") == 200
+    assert await registration_status(github, organisation) == 409
+    assert await registration_status(github, organisation, replace=True) == 200
+    assert [each.owner for each in github.actions.runners.values()] == [
+        "/repos/acme/app",
+        "/orgs/acme",
+    ]
+    await asyncio.sleep(3600)
+    assert await registration_status(github, organisation, replace=True) == 404

@@ -1,7 +1,7 @@
-"""config.sh of a simulated GitHub Actions runner: registers without a GitHub, and records how it was called.
+"""config.sh of a simulated GitHub Actions runner: registers at the forge of the Mac, if it has one, and records how it was called.
 
 As with the real one, each option may come from a variable `ACTIONS_RUNNER_INPUT_…`, nothing is read from a pipe, and an existing
-registration is refused. The token is recorded as a digest.
+registration is refused. The token is recorded as a digest. Behind SSH `sim.ssh.actions_runner` registers at a simulated GitHub.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import codecs
 import getopt
 import hashlib
 import json
+from dataclasses import dataclass, field
+from typing import Any
 
 from bramley.api.names import host
-from bramley.sim.macos.call import Call, NotModelled, Result
+from bramley.sim.macos.call import Call, Exit, NotModelled, Result
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import third_party
 
@@ -21,29 +23,52 @@ _PREFIX = "ACTIONS_RUNNER_INPUT_"
 _CONFIGURED = "Cannot configure the runner because it is already configured.\n"
 
 
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A registration at a simulated GitHub: the id of the runner, and where and with what its process connects."""
+
+    runner_id: int
+    url: str
+    configuration: str = field(repr=False)
+
+
 def config_sh(mac: Mac, call: Call) -> Result:
     """Print the version, or register a runner below its folder."""
     if call.argv[1:] == ("--version",):
         return Result(out=f"{third_party.version_only(mac, call, '--version')}\n")
+    found = options(mac, call)
+    if mac.forge is not None and (refusal := mac.forge(found)):
+        return Result(1, err=f"{refusal}\n")
+    return record(mac, call, found)
+
+
+def options(mac: Mac, call: Call) -> dict[str, str]:
+    """Return the options of a registration; Exit if the runner cannot be registered with them."""
     if call.is_root:
-        return Result(1, err="Must not run with sudo\n")
-    options = _options(call)
-    if "unattended" not in options or options.get("work") != "_work":
+        raise Exit(Result(1, err="Must not run with sudo\n"))
+    found = _options(call)
+    if "unattended" not in found or found.get("work") != "_work":
         raise NotModelled
     for name in ("url", "token"):
-        if not options.get(name):
-            return Result(
-                1,
-                err=f"Invalid configuration provided for {name}. Terminating unattended configuration.\n",
-            )
+        if not found.get(name):
+            text = f"Invalid configuration provided for {name}. Terminating unattended configuration.\n"
+            raise Exit(Result(1, err=text))
     if mac.files.is_file(f"{host.ACTIONS_RUNNER}/.runner"):
-        return Result(1, err=_CONFIGURED)
-    _write(mac, call, options)
+        raise Exit(Result(1, err=_CONFIGURED))
+    return found
+
+
+def record(
+    mac: Mac, call: Call, options: dict[str, str], registered: Registered | None = None
+) -> Result:
+    """Write the files of a registration, and record it."""
+    _write(mac, call, options, registered)
+    shown = {name: value for name, value in options.items() if name != "token"}
+    digest = hashlib.sha256(options["token"].encode()).hexdigest()
     with mac.change() as state:
-        digest = hashlib.sha256(options.pop("token").encode()).hexdigest()
         count = state.get("actions_runner", {}).get("registrations_count", 0) + 1
         state["actions_runner"] = {
-            "options": options,
+            "options": shown,
             "token_sha256": digest,
             "registrations_count": count,
         }
@@ -67,9 +92,13 @@ def _options(call: Call) -> dict[str, str]:
     return named | {name.removeprefix("--"): value for name, value in parsed}
 
 
-def _write(mac: Mac, call: Call, options: dict[str, str]) -> None:
+def _write(mac: Mac, call: Call, options: dict[str, str], registered: Registered | None) -> None:
+    credentials: dict[str, Any] = {"scheme": "OAuth"}
+    if registered:
+        data = {"authorizationUrl": registered.url, "clientId": registered.configuration}
+        credentials["data"] = data
     registration = {
-        "agentId": 1,
+        "agentId": registered.runner_id if registered else 1,
         "agentName": options.get("name", "mac"),
         "poolId": 1,
         "poolName": options.get("runnergroup", "Default"),
@@ -79,7 +108,7 @@ def _write(mac: Mac, call: Call, options: dict[str, str]) -> None:
     }
     files = {
         ".path": b"/usr/bin:/bin\n",
-        ".credentials": codecs.BOM_UTF8 + b'{"scheme": "OAuth"}',
+        ".credentials": codecs.BOM_UTF8 + json.dumps(credentials).encode(),
         ".credentials_rsaparams": b"{}",
         ".runner": codecs.BOM_UTF8 + json.dumps(registration, indent=2).encode(),
     }
