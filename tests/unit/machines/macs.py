@@ -105,6 +105,10 @@ def a_node(
     )
 
 
+# A Node of the same name.
+FOREIGN = a_node(provider_id="scw-applesilicon://fr-par-1/other", tainted=True, cordoned_by=PERSON)
+
+
 def a_pod(
     name: str = "p",
     *,
