@@ -262,6 +262,7 @@ def test_address_is_bound_only_on_request() -> None:
     assert spec_of(a_mac()).job.node_ip == ""
     job = spec_of(a_mac(), defaults(binds_to_address=True)).job
     assert (job.node_ip, job.kubelet_bind_address) == ("192.0.2.1", "192.0.2.1:10250")
+    assert (job.metrics_bind_address, job.health) == ("192.0.2.1:8080", "192.0.2.1:8081")
 
 
 def test_invalid_value_of_a_machine_is_refused() -> None:
