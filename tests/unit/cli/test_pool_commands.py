@@ -35,9 +35,9 @@ def test_other_kinds_are_not_pools(text: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["explain", "node/a"], ["explain", "macos"]])
-def test_only_pools_and_pods_are_explained(arguments: list[str], capsys: Captured) -> None:
+def test_other_kinds_are_not_explained(arguments: list[str], capsys: Captured) -> None:
     assert main.run(arguments) == 2
-    assert "pool/NAME or pod/NAME" in capsys.readouterr().err
+    assert "pool/NAME, pod/NAME, machine/NAME or machost/NAME" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
