@@ -133,7 +133,8 @@ def _unprovisioned(facts: MacFacts, _now: datetime) -> _Stage | None:
         events.NO_AVAILABLE_HOST: "the first host that fits is claimed",
     }.get(reason, "it is tried again by itself")
     since = found.last_transition_time if found is not None else None
-    return _Stage("it has no host that can be set up", since, (text or reason or _MANAGER,), then)
+    what = "it has no host that can be set up" if facts.is_rented else "its Mac is left alone"
+    return _Stage(what, since, (text or reason or _MANAGER,), then)
 
 
 def _bootstrapping(facts: MacFacts, now: datetime) -> _Stage | None:
@@ -243,7 +244,9 @@ def _outdated(facts: MacFacts, now: datetime) -> _Stage | None:
         return _Stage(summary, found.last_transition_time, (text,), then)
     if facts.status.tart_kubelet_update_attempts:
         return _failed_update(facts, found, now)
-    return _Stage("it serves, and cannot be updated", found.last_transition_time, (text or reason,))
+    return _Stage(
+        "it serves, and cannot be updated yet", found.last_transition_time, (text or reason,)
+    )
 
 
 def _updating(facts: MacFacts, found: MachineCondition) -> _Stage:

@@ -14,7 +14,8 @@ import yaml
 from bramley.api.core import ConfigMap, Event, Namespace, Secret, ServiceAccount
 from bramley.api.mac_host import MacHost, MacHostSpec
 from bramley.api.meta import ObjectMeta, Resource
-from bramley.api.names import annotations, events, groups, secrets
+from bramley.api.names import annotations as marks
+from bramley.api.names import events, groups, secrets
 from bramley.api.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine as Machine
 from bramley.app import machine_definitions
@@ -113,7 +114,7 @@ async def test_provider_needs_only_the_permissions_of_the_example() -> None:
         world.start(newer.run())
         await world.until(lambda: is_rolled(world))
         await world.kube.delete(MacHost, "own", namespace=NAMESPACE)
-        mark = {"metadata": {"annotations": {annotations.QUARANTINE_HOST: "noisy"}}}
+        mark = {"metadata": {"annotations": {marks.QUARANTINE_HOST: "noisy"}}}
         await world.kube.merge_patch(Machine, "a", mark, namespace=NAMESPACE)
         await world.until(lambda: is_quarantined(world))
         await world.delete_machine("a")
