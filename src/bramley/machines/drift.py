@@ -60,17 +60,19 @@ def refusal(name: str, members: Sequence[Member], settings: Settings) -> Refusal
     """Return why this host must not be updated now, or None."""
     others = [each for each in members if each.name != name]
     own = next(each for each in members if each.name == name)
-    if not any(_is_proven(each) for each in members):
-        return _canary_refusal(own, others)
-    unavailable = sum(each.is_updating or not each.is_available for each in others)
+    # A host that has the configuration, and needs maintenance, is no canary.
     limit = settings.max_unavailable(len(members))
+    if own.is_outdated and not any(_is_proven(each) for each in members):
+        return _canary_refusal(own, others, limit)
+    unavailable = sum(each.is_updating or not each.is_available for each in others)
     if own.is_available and unavailable >= limit:
-        text = f"{unavailable} of {len(members)} hosts of the fleet are unavailable or being updated; {limit} may be"
+        # Without the present number: each change of it would be a write for every host that waits.
+        text = f"of the {len(members)} hosts of the fleet, {limit} may be unavailable or updated at once"
         return Refusal(events.WAITING_FOR_SLOT, text)
     # A host that is unavailable anyway takes nothing from the fleet; still only as many at once.
     updating = sum(each.is_updating for each in others)
     if updating >= limit:
-        text = f"{updating} hosts of the fleet are being updated; {limit} may be at once"
+        text = f"of the {len(members)} hosts of the fleet, {limit} may be updated at once"
         return Refusal(events.WAITING_FOR_SLOT, text)
     return None
 
@@ -80,7 +82,7 @@ def _is_proven(member: Member) -> bool:
     return not member.is_outdated and not member.is_updating and member.is_available
 
 
-def _canary_refusal(own: Member, others: Sequence[Member]) -> Refusal | None:
+def _canary_refusal(own: Member, others: Sequence[Member], limit: int) -> Refusal | None:
     failed = sorted(each.name for each in others if each.is_terminal)
     if failed:
         text = f"the update of {failed[0]} has failed; it is tried again after a while, or with another configuration"
@@ -94,14 +96,14 @@ def _canary_refusal(own: Member, others: Sequence[Member]) -> Refusal | None:
     if settling:
         text = f"{settling[0]} was updated and its Node is not Ready"
         return Refusal(events.WAITING_FOR_CANARY, text)
-    first = min((own, *others), key=_canary_rank)
+    # No other host may become unavailable after as many that were lost, perhaps by this configuration: one of them is tried again.
+    is_full = sum(not each.is_available for each in (own, *others)) >= limit
+    first = min(
+        (own, *others), key=lambda each: (each.is_available is is_full, each.is_busy, each.name)
+    )
     if first is own:
         return None
     return Refusal(events.WAITING_FOR_CANARY, f"{first.name} is updated first")
-
-
-def _canary_rank(member: Member) -> tuple[bool, bool, str]:
-    return (not member.is_available, member.is_busy, member.name)
 
 
 def is_terminal(status: MacStatus, desired: str, now: datetime, settings: Settings) -> bool:

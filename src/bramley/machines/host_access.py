@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -148,19 +149,21 @@ def _key_of(stored: core.Secret) -> FleetKey:
     """Return the key in a Secret; its public part is that of the private one, whatever else is stored."""
     private = stored.data.get(secrets.SSH_PRIVATE_KEY, b"")
     fleet = stored.name.removesuffix(secrets.SSH_SUFFIX)
-    return FleetKey(Secret(private.decode("utf-8", "replace")), public_line(private, fleet))
+    return FleetKey(Secret(private.decode("utf-8", "replace")), public_line(stored, fleet))
 
 
-def public_line(private: bytes, comment: str) -> str:
-    """Return the line of authorized_keys for a private key; InvalidSpec if it is not an Ed25519 key without a passphrase."""
+def public_line(stored: core.Secret, comment: str) -> str:
+    """Return the line of authorized_keys for the private key in a Secret; InvalidSpec if it is not Ed25519 without a passphrase."""
+    place = f"key {secrets.SSH_PRIVATE_KEY} of Secret {stored.namespace}/{stored.name}"
     try:
+        private = stored.data.get(secrets.SSH_PRIVATE_KEY, b"")
         key = serialization.load_ssh_private_key(private, password=None)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise errors.InvalidSpec(
-            f"{secrets.SSH_PRIVATE_KEY} is not a private key of OpenSSH without a passphrase"
+            f"{place} is not a private key of OpenSSH without a passphrase"
         ) from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise errors.InvalidSpec(f"{secrets.SSH_PRIVATE_KEY} is not an Ed25519 key")
+        raise errors.InvalidSpec(f"{place} is not an Ed25519 key")
     return _public_line(key, comment)
 
 
@@ -236,17 +239,18 @@ class OwnedLogins:
             raise errors.InvalidSpec(
                 f"{place} has no {secrets.SUDO_PASSWORD} and no {secrets.SSH_PRIVATE_KEY}; add at least the password"
             )
-        lines = (public_line(private, mac.name),) if private else ()
+        lines = (public_line(stored, mac.name),) if private else ()
         keys = (Secret(private.decode("utf-8", "replace")),) if private else ()
         return HostLogin(_login(mac, stored, keys), lines, stored)
 
     async def hash_key(self, mac: Mac) -> bytes:
         """Return the password, or else the private key."""
-        name = mac.credentials_secret_name
-        for key in (secrets.SUDO_PASSWORD, secrets.SSH_PRIVATE_KEY):
-            with suppress(errors.NotFound):
-                return (await self.shared.value(mac.namespace, name, key)).reveal().encode()
-        raise errors.NotFound(f"Secret {mac.namespace}/{name} has no login")
+        place = mac.namespace, mac.credentials_secret_name
+        try:
+            found = await self.shared.value(*place, secrets.SUDO_PASSWORD)
+        except errors.NotFound:
+            found = await self.shared.value(*place, secrets.SSH_PRIVATE_KEY)
+        return found.reveal().encode()
 
 
 def _login(mac: Mac, stored: core.Secret, keys: tuple[Secret, ...]) -> Login:

@@ -202,10 +202,14 @@ class HostOperations:
             self.metrics.count_operation(operation.kind, state, -1)
 
     async def _within_deadline(self, work: Awaitable[Report | None]) -> Report | None:
+        deadline = asyncio.timeout(DEADLINE.total_seconds())
         try:
-            async with asyncio.timeout(DEADLINE.total_seconds()):
+            async with deadline:
                 return await work
         except TimeoutError as error:
+            if not deadline.expired():
+                # Of the work itself: a bug, since it has to translate it.
+                raise
             minutes = DEADLINE.total_seconds() / 60
             raise errors.TimedOut(
                 f"the operation has not ended within {minutes:.0f} min"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -80,13 +80,23 @@ def _prove_builder(draft: Draft, *, is_tainted: bool) -> Outcome | None:
         draft.add_event("Normal", events.PROVEN, "The runner is online")
         _proven(draft, is_tainted=is_tainted)
         return None
-    since = conditions.find(draft.status.conditions, types.BOOTSTRAPPED)
-    begun = since.last_transition_time if since is not None else None
     text = "the runner of this builder is not online at its forge"
-    if begun is not None and draft.seen.now >= begun + draft.settings.proof_timeout:
-        count_failure(draft, events.RUNNER_OFFLINE, text)
     draft.put(types.PROVEN, events.RUNNER_OFFLINE, text)
+    # A forge that does not answer shows nothing about the host.
+    is_offline = draft.seen.is_runner_online is False
+    if is_offline and draft.seen.now >= _begun(draft) + draft.settings.proof_timeout:
+        count_failure(draft, events.RUNNER_OFFLINE, text)
     return CheckAgain(_RUNNER_RETRY, text)
+
+
+def _begun(draft: Draft) -> datetime:
+    """Return since when the runner could be online: since the bootstrap, or since a builder has a new Node."""
+    found = (
+        conditions.find(draft.status.conditions, each)
+        for each in (types.BOOTSTRAPPED, types.PROVEN)
+    )
+    times = [each.last_transition_time for each in found if each and each.last_transition_time]
+    return max(times, default=draft.seen.now)
 
 
 def _boot_smoke_vm(draft: Draft, *, is_tainted: bool) -> Outcome | None:
@@ -112,5 +122,8 @@ def _judge_smoke_vm(draft: Draft, pod: Pod, *, is_tainted: bool) -> Outcome | No
         count_failure(draft, events.SMOKE_VM_FAILED, text)
         draft.put(types.PROVEN, events.SMOKE_VM_FAILED, text, "Warning")
         return CheckAgain(_MINUTE, text)
+    if found is Proof.CROWDED_OUT:
+        # The next one has the whole time again.
+        _delete_smoke_pod(draft)
     draft.put(types.PROVEN, events.SMOKE_VM_BOOTING, text)
     return CheckAgain(_MINUTE, text)

@@ -19,21 +19,27 @@ def needs_drain(status: MacStatus, annotations: frozenset[str]) -> bool:
     return bool(status.reboot_pending) or annotation_names.REPLACE_TART in annotations
 
 
+def _replaces_tart(draft: Draft) -> bool:
+    """Return whether Tart is still to be replaced; the annotation is removed after the status is written."""
+    is_done = Act("remove annotation") in draft.steps
+    return annotation_names.REPLACE_TART in draft.seen.annotations and not is_done
+
+
 def update(draft: Draft) -> Outcome | None:
     """Bring the host to the desired configuration, at the pace of its fleet."""
     seen = draft.seen
     if isinstance(seen.desired, Problem):
         draft.put(types.UP_TO_DATE, seen.desired.reason, seen.desired.message, "Warning")
         return None
-    needs_idle = needs_drain(draft.status, seen.annotations)
+    needs_idle = bool(draft.status.reboot_pending) or _replaces_tart(draft)
     if seen.desired == draft.status.host_config_hash and not needs_idle:
         draft.put(types.UP_TO_DATE)
         draft.change(**NO_FAILURES)
-        _uncordon(draft)
+        _end_drain(draft)
         return None
     if drift.is_terminal(draft.status, seen.desired, seen.now, draft.settings.drift):
         # Its condition stays as it was set with the last failure.
-        _uncordon(draft)
+        _end_drain(draft)
         return CheckAgain(RESYNC, "the attempts to update the host are used up")
     _lift_terminal(draft)
     wait = max(drift.wait_left(draft.status, seen.now), seen.postponed)
@@ -60,7 +66,7 @@ def _start(draft: Draft, desired: str) -> Outcome:
 
 def _start_when_idle(draft: Draft, desired: str) -> Outcome:
     """Drain the Node, and then update the host with all that interrupts VMs."""
-    replaces = annotation_names.REPLACE_TART in draft.seen.annotations
+    replaces = _replaces_tart(draft)
     reason = events.REPLACING_TART if replaces else events.REBOOT_PENDING
     waiting = node_drain.wait(draft)
     if waiting is not None:
@@ -72,7 +78,10 @@ def _start_when_idle(draft: Draft, desired: str) -> Outcome:
     return CheckAgain(RESYNC, "the host is being updated")
 
 
-def _uncordon(draft: Draft) -> None:
-    if is_cordoned(draft.seen.node):
+def _end_drain(draft: Draft) -> None:
+    """Uncordon the Node if the manager has cordoned it; the time of this drain must not count for the next one."""
+    node = draft.seen.node
+    # Also one that a person has uncordoned: otherwise a later cordon of a person would look like the manager's.
+    if node is not None and annotation_names.CORDONED_BY in node.metadata.annotations:
         draft.steps.append(Act("uncordon"))
-        draft.change(drain_start_time=None)
+    draft.change(drain_start_time=None)

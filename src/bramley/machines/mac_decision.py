@@ -136,13 +136,15 @@ def _bootstrap(draft: Draft) -> Outcome | None:
         text = f"{draft.status.bootstrap_attempts} attempts to set up the host have failed"
         draft.steps.append(Swap(events.BOOTSTRAP_EXHAUSTED, text))
         return CheckAgain(_SOON, text)
-    if action is Recovery.REBOOT:
+    left = recovery.wait_left(draft.status, settings, seen.now)
+    if action is Recovery.REBOOT and left and not seen.is_busy:
+        # Only before the next attempt, which also follows a reboot that the provider has refused.
         draft.steps.append(Act("reboot"))
-        return CheckAgain(recovery.RETRY, "the host is rebooted")
+        return CheckAgain(left, "the host is rebooted")
     if isinstance(seen.desired, Problem):
         draft.put(types.BOOTSTRAPPED, seen.desired.reason, seen.desired.message, "Error")
         return CheckAgain(RESYNC, seen.desired.message)
-    wait = max(recovery.wait_left(draft.status, settings, seen.now), seen.postponed)
+    wait = max(left, seen.postponed)
     if wait:
         return CheckAgain(wait, "the last attempt has failed")
     # A host that has served may run VMs; without a Node nothing is known about them.
@@ -177,14 +179,32 @@ def _node_problem(seen: Observed) -> tuple[str, str]:
 def _node(draft: Draft) -> Outcome | None:
     """Wait for the Node; one that is missing for some time has its host looked at."""
     reason, text = _observe_node(draft)
+    if _is_failure(draft, reason):
+        count_failure(draft, reason, text)
+        return CheckAgain(recovery.RETRY, text)
     if reason == events.NODE_MISSING and _missing_for(draft) >= _NODE_MISSING_AFTER:
         draft.put(types.BOOTSTRAPPED, events.NODE_MISSING, text, "Warning")
         draft.add_event("Warning", events.NODE_MISSING, "The Node is gone; verifying the host")
         return _bootstrap(draft)
     if reason == events.NODE_MISSING:
         return CheckAgain(_NODE_MISSING_AFTER - _missing_for(draft), text)
-    # A host that has served is also updated while its Node is not Ready: that may repair it.
-    return CheckAgain(_MINUTE, text) if reason and not draft.status.ready else None
+    # A host that has served is also updated while its Node is not Ready: that may repair it. But the Node of another host must not
+    # be drained for that.
+    is_stopped = not draft.status.ready or reason == events.NAME_IN_USE
+    return CheckAgain(_MINUTE, text) if reason and is_stopped else None
+
+
+def _is_failure(draft: Draft, reason: str) -> bool:
+    """Return whether a new host was set up in vain: its Node has not become Ready."""
+    limits = {
+        events.NODE_MISSING: _NODE_MISSING_AFTER,
+        events.NODE_NOT_READY: draft.settings.proof_timeout,
+    }
+    if draft.status.ready or reason not in limits:
+        return False
+    since = conditions.find(draft.status.conditions, types.BOOTSTRAPPED)
+    begun = since.last_transition_time if since is not None else None
+    return begun is not None and draft.seen.now >= begun + limits[reason]
 
 
 def _missing_for(draft: Draft) -> timedelta:

@@ -72,6 +72,8 @@ class Observed:
     node: Node | None = None
     # Of the Node, read for a Mac that needs maintenance.
     pods: Sequence[Pod] = ()
+    # Whether a runner of the Node has a job.
+    is_busy: bool = False
     smoke_pod: Pod | None = None
     smoke_image: SmokeImage | None = None
     # Of a builder; None if it is not known.

@@ -73,7 +73,7 @@ class MacHostReconciler:
         if Act("remove annotation") in decision.steps:
             mark = {"metadata": {"annotations": {annotation_names.REPLACE_TART: None}}}
             host = await objects.patch(self.kube, host, mark)
-        self.macs.start(decision, mac, host, lambda: self._fleet(host))
+        self.macs.start(decision, seen, host, lambda: self._fleet(host))
         return decision.outcome
 
     async def _delete(self, host: MacHost) -> Outcome:

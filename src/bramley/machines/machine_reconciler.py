@@ -147,7 +147,7 @@ class MachineReconciler:
             return await self._swap(machine, swap)
         await self.macs.act(decision, seen)
         machine = await self._carry_out(machine, decision)
-        self.macs.start(decision, mac, machine, lambda: self._fleet(machine))
+        self.macs.start(decision, seen, machine, lambda: self._fleet(machine))
         if seen.operation is not None and seen.operation.result is not None:
             self._enqueue_fleet(machine)
         return decision.outcome
@@ -186,7 +186,8 @@ class MachineReconciler:
         machine, waiting = await self._take_out(machine, swap)
         if waiting is not None:
             return waiting
-        self._record(machine, (MachineEvent("Normal", swap.reason, swap.message),))
+        if swap.reason != events.BOOTSTRAP_EXHAUSTED:
+            self._record(machine, (MachineEvent("Normal", swap.reason, swap.message),))
         for name in (annotation_names.QUARANTINE_HOST, annotation_names.RELEASE_HOST):
             machine = await self._without(machine, name)
         await self._reset_without_host(machine)
@@ -216,12 +217,13 @@ class MachineReconciler:
             return machine, waiting
         self._record(machine, await self.macs.retire(mac))
         await self._record_failure(machine, swap)
+        # Before the release, which may be completed when another host is bound.
+        await self.macs.delete_node(draft)
         self.binding.forget(machine.uid)
         outcome = await self.releases.release(machine)
         self._record(outcome.machine, outcome.events)
         if not outcome.is_done:
             return outcome.machine, await self._report_outcome(outcome, None)
-        await self.macs.delete_node(draft)
         return outcome.machine, None
 
     async def _record_failure(
@@ -234,6 +236,7 @@ class MachineReconciler:
         if swap.reason == events.HOST_QUARANTINED:
             await self.failures.quarantine(host, swap.message)
         elif swap.reason == events.BOOTSTRAP_EXHAUSTED:
+            self._record(machine, (MachineEvent("Normal", swap.reason, swap.message),))
             last = conditions.find(machine.status.conditions, types.BOOTSTRAPPED)
             why = last.message if last is not None and last.message else swap.message
             if await self.failures.record(host, Holder.of(machine), why):

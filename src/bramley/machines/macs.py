@@ -94,7 +94,7 @@ class Caches:
 
 def _has_job(pod: Pod) -> bool:
     is_claimed = bool(pod.metadata.labels.get(labels.RUNNER_POOL_OWNER))
-    return is_claimed and pod.status.phase not in _ENDED
+    return is_claimed and not pod.deleting and pod.status.phase not in _ENDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +132,7 @@ class Macs:
             postponed=self.operations.postponed(obj.uid),
             node=self.caches.node(mac.name),
             pods=await self.pods_on(mac.name) if needs_drain else (),
+            is_busy=self.caches.is_busy(mac.name),
             smoke_pod=self.caches.smoke_pod(obj.uid),
             smoke_image=smoke_vm.image_for(mac, self.smoke_image, self.caches.pools.all()),
             is_runner_online=await self._is_runner_online(mac, status),
@@ -163,20 +164,20 @@ class Macs:
     def start(
         self,
         decision: Decision,
-        mac: Mac,
+        seen: Observed,
         obj: Object,
         fleet: Callable[[], Sequence[drift.Member]],
     ) -> None:
         """Acknowledge the result that was written, and begin the next operation.
 
-        The fleet is read again without anything in between: two hosts that were decided on at once must not both take the last place.
+        Only the result that was decided on: an operation may have ended since then. The fleet is read again without anything in
+        between: two hosts that were decided on at once must not both take the last place.
         """
-        state = self.operations.find(obj.uid)
-        if state is not None and state.result is not None:
-            self.operations.acknowledge(obj.uid, state.result)
+        if seen.operation is not None and seen.operation.result is not None:
+            self.operations.acknowledge(obj.uid, seen.operation.result)
         for step in decision.steps:
-            if isinstance(step, Start) and self._may_start(step.operation, mac, fleet()):
-                self._start(step.operation, mac, obj)
+            if isinstance(step, Start) and self._may_start(step.operation, seen.mac, fleet()):
+                self._start(step.operation, seen.mac, obj)
 
     def _may_start(self, operation: Operation, mac: Mac, fleet: Sequence[drift.Member]) -> bool:
         if operation.kind is not Kind.UPDATE or not any(each.name == mac.name for each in fleet):

@@ -29,6 +29,8 @@ def wait(draft: Draft, *, timeout: timedelta | None = None) -> CheckAgain | None
         return None
     if node is not None and not node.spec.unschedulable:
         draft.steps.append(Act("cordon"))
+        # Also when a person has uncordoned it meanwhile: the last cordon has to settle.
+        draft.change(drain_start_time=now)
         return CheckAgain(_CORDON_SETTLES, "The Node was cordoned")
     plan = drain.plan(node, draft.seen.pods)
     if plan.remaining:

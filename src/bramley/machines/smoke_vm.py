@@ -10,8 +10,8 @@ from enum import Enum
 from bramley.api import conditions
 from bramley.api.core import Node, Pod
 from bramley.api.meta import ObjectMeta
+from bramley.api.names import agent, labels
 from bramley.api.names import conditions as condition_types
-from bramley.api.names import labels
 from bramley.api.pod import Container, LocalObjectReference, PodSpec, Toleration
 from bramley.api.runner_pool import RunnerPool
 from bramley.machines.mac import Mac
@@ -36,6 +36,8 @@ class Proof(Enum):
     BOOTING = "booting"
     BOOTED = "booted"
     FAILED = "failed"
+    # Other VMs run on the host, and leave no room for this one.
+    CROWDED_OUT = "crowded out"
     # Deleted, and not gone yet.
     ENDING = "ending"
 
@@ -83,9 +85,16 @@ def proof(pod: Pod, now: datetime, timeout: timedelta) -> tuple[Proof, str]:
         return Proof.FAILED, f"the smoke VM of {_image(pod)} has ended: {why[:300]}"
     created = pod.metadata.creation_timestamp
     if created is not None and now >= created + timeout:
+        if _awaits_slot(pod):
+            return Proof.CROWDED_OUT, f"the smoke VM of {_image(pod)} waits for the end of others"
         minutes = timeout.total_seconds() / 60
         return Proof.FAILED, f"the smoke VM of {_image(pod)} has not booted in {minutes:.0f} min"
     return Proof.BOOTING, f"a VM of {_image(pod)} boots"
+
+
+def _awaits_slot(pod: Pod) -> bool:
+    waiting = (each.state.waiting for each in pod.status.container_statuses)
+    return any(each is not None and each.reason == agent.AWAITING_SLOT for each in waiting)
 
 
 def _image(pod: Pod) -> str:

@@ -311,6 +311,7 @@ class MacAgent:
             settings=settings.vms,
             was_rebooted=pod.uid not in installation.started,
             processes=installation.processes,
+            slots=self.settings.max_pods,
         )
         installation.started.add(pod.uid)
         installation.images.on_change = self._notify

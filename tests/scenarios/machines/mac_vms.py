@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bramley.agent.pods.status import RUNNING, Exit
-from bramley.api.names import host, labels
+from bramley.api.names import agent, host, labels
 from bramley.api.pod import Pod
 from bramley.sim.fleet.vms import ModelledVm
 from bramley.sim.macos.mac import Mac
 
 _TIMER_SLACK_SECONDS = 0.01
+_SLOT_POLL_SECONDS = 5.0
 
 
 class _Marks(NamedTuple):
@@ -33,6 +34,11 @@ class VmProcesses:
     mac: Mac
     disturbances: list[str]
     _running: dict[str, tuple[int, _Marks]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Return the number of VMs that run."""
+        return len(self._running)
 
     def start(self, vm: str) -> None:
         """Add the process of a VM."""
@@ -79,6 +85,8 @@ class MacVm(ModelledVm):
     """A modelled VM with a process on a model Mac."""
 
     processes: VmProcesses
+    # How many VMs the Mac runs at once.
+    slots: int = 2
     # Set when only the agent ends: the next one takes the VM over.
     is_detached: bool = False
 
@@ -99,6 +107,9 @@ class MacVm(ModelledVm):
                 self.processes.end(self.name)
 
     async def _boot(self) -> Exit | None:
+        while self.processes.count >= self.slots:
+            await self._publish_waiting(agent.AWAITING_SLOT, "all VM slots of this host are taken")
+            await self._wait(_SLOT_POLL_SECONDS)
         self.processes.start(self.name)
         return await super()._boot()
 

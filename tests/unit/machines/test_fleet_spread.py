@@ -29,11 +29,11 @@ def a_node(name: str, *, ready: str = "True", fleet: str = "builders", gone: boo
     )
 
 
-def a_deployment(fleet_hash: str | None = None, **status: int) -> Deployment:
+def a_deployment(fleet_hash: str | None = None, **status: Any) -> Deployment:
     metadata: dict[str, Any] = {}
     if fleet_hash is not None:
         metadata = {"annotations": {annotation_names.FLEET_HASH: fleet_hash}}
-    counts = {
+    counts: dict[str, Any] = {
         "observed_generation": 3,
         "replicas": 2,
         "updated_replicas": 2,
@@ -57,7 +57,7 @@ NODES = [
     a_node("f", gone=True),
 ]
 HASH = hashlib.sha256(b"a\nb").hexdigest()[:16]
-UNSETTLED = {
+UNSETTLED: dict[str, Any] = {
     "observed_generation": 2,
     "replicas": 3,
     "updated_replicas": 1,
