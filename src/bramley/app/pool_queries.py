@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from bramley.api import names
 from bramley.api.core import Event, Node
-from bramley.api.meta import moment
+from bramley.api.meta import Object, moment
 from bramley.api.names import labels
 from bramley.api.pod import Pod
 from bramley.api.runner_pool import RunnerPool
@@ -23,6 +23,7 @@ from bramley.base.explanation import EventNote, Explanation
 from bramley.kube import config_loader
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
+from bramley.machines.explanation_facts import AnyMac
 from bramley.runners.explanation import pods, pools, rolls
 from bramley.runners.explanation.pods import PodFacts
 from bramley.runners.explanation.pools import PoolFacts
@@ -42,6 +43,8 @@ class Fleets:
     nodes: tuple[Node, ...]
     pools: tuple[RunnerPool, ...]
     pods: tuple[Pod, ...]
+    # Machines and MacHosts; None if the server has neither kind.
+    macs: tuple[AnyMac, ...] | None = None
 
     def hosts_of(self, pool: RunnerPool) -> int:
         """Return how many hosts the fleet of a pool has."""
@@ -88,7 +91,7 @@ class Queries:
         pool = await self.pool(name)
         fleets = await self.fleets()
         same = [each for each in fleets.pools if each.namespace == pool.namespace]
-        events = await self._events(RunnerPool.resource.kind, pool.name, pool.uid)
+        events = await self.events(pool)
         facts = PoolFacts(pool, same, fleets.pods, fleets.nodes, events)
         return pools.explain_pool(facts, now=now)
 
@@ -104,7 +107,7 @@ class Queries:
             await self._pool_of(pod),
             (await self.kube.list(Node)).items,
             (await self.kube.list(Pod, fields="spec.nodeName!=")).items,
-            await self._events(Pod.resource.kind, pod.name, pod.uid),
+            await self.events(pod),
         )
         return pods.explain_pod(facts, now=now)
 
@@ -160,10 +163,11 @@ class Queries:
         except errors.NotFound:
             return None
 
-    async def _events(self, kind: str, name: str, uid: str) -> tuple[EventNote, ...]:
-        fields = f"involvedObject.kind={kind},involvedObject.name={name}"
+    async def events(self, obj: Object) -> tuple[EventNote, ...]:
+        """Return the last events about an object."""
+        fields = f"involvedObject.kind={obj.resource.kind},involvedObject.name={obj.name}"
         found = (await self.kube.list(Event, namespace=self.namespace, fields=fields)).items
-        notes = [_event(each) for each in found if each.involved_object.uid in {uid, ""}]
+        notes = [_event(each) for each in found if each.involved_object.uid in {obj.uid, ""}]
         dated = [note for note in notes if note.last_at is not None]
         return tuple(sorted(dated, key=lambda note: str(note.last_at))[-_EVENTS:])
 

@@ -1,4 +1,4 @@
-"""`bramley explain`: what a pool, a Pod or a job waits for, since when, on which host, and what happens next."""
+"""`bramley explain`: what a pool, Pod, job or Mac waits for, since when, on which host, and what happens next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from bramley.base.errors import BadConfiguration
 from bramley.cli import job_options
 from bramley.cli.job_options import JOB_KINDS, InsecureHttp, Server
 from bramley.cli.options import Context, Kubeconfig, Output, OutputFormat, to_json
-from bramley.cli.pool_options import POD_KINDS, POOL_KINDS, Namespace
+from bramley.cli.pool_options import (
+    MAC_HOST_KINDS,
+    MACHINE_KINDS,
+    POD_KINDS,
+    POOL_KINDS,
+    Namespace,
+)
 
 if TYPE_CHECKING:
     from bramley.app.agent_access import Cluster
@@ -21,8 +27,13 @@ if TYPE_CHECKING:
     from bramley.base.explanation import Explanation, HostNote, PodNote
     from bramley.dispatch.job_explanation import Explanation as JobExplanation
 
+_CLUSTER_KINDS = POOL_KINDS | POD_KINDS | MACHINE_KINDS | MAC_HOST_KINDS
 Subject = Annotated[
-    str, typer.Argument(help="What to explain: job/ID, pool/NAME or pod/NAME.", metavar="KIND/NAME")
+    str,
+    typer.Argument(
+        help="What to explain: job/ID, pool/NAME, pod/NAME, machine/NAME or machost/NAME.",
+        metavar="KIND/NAME",
+    ),
 ]
 
 
@@ -36,13 +47,14 @@ def explain(
     insecure_http: InsecureHttp = False,
     output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Explain what a pool, a Pod or a job waits for, since when, on which host, and what happens next.
+    """Explain what a pool, Pod, job or Mac waits for, since when, on which host, and what happens next.
 
     \b
     Examples:
       bramley explain pool/macos
       bramley explain job/31415926
       bramley explain pod/macos-runner-04a9d639 -n tuist-runners
+      bramley explain machine/fleet-a-x7k2p -n default
       bramley explain pool/macos -o json
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.app.agent_access import Cluster
@@ -52,13 +64,12 @@ def explain(
         where = job_options.target(server, insecure_http, namespace, kubeconfig, context)
         _explain_job(job_options.job_id(name), where, as_json=output is Output.JSON)
         return
-    if not name or kind not in POOL_KINDS | POD_KINDS:
+    if not name or kind not in _CLUSTER_KINDS:
         raise BadConfiguration(
-            f"{subject!r} cannot be explained; write it as job/ID, pool/NAME or pod/NAME"
+            f"{subject!r} cannot be explained; write it as job/ID, pool/NAME, pod/NAME, machine/NAME or machost/NAME"
         )
     now = datetime.now(UTC)
-    cluster = Cluster(kubeconfig, context)
-    explanation = asyncio.run(_fetch(name, cluster, namespace, is_pool=kind in POOL_KINDS, now=now))
+    explanation = asyncio.run(_fetch(kind, name, Cluster(kubeconfig, context), namespace, now=now))
     if output is Output.JSON:
         typer.echo(to_json(explanation))
     else:
@@ -80,12 +91,16 @@ def _explain_job(number: int, where: Target, *, as_json: bool) -> None:
 
 
 async def _fetch(
-    name: str, cluster: Cluster, namespace: str | None, *, is_pool: bool, now: datetime
+    kind: str, name: str, cluster: Cluster, namespace: str | None, *, now: datetime
 ) -> Explanation:
-    from bramley.app import pool_queries
+    from bramley.app import mac_queries, pool_queries
 
     async with pool_queries.connected(cluster, namespace) as queries:
-        if is_pool:
+        if kind in MACHINE_KINDS:
+            return await mac_queries.explain_machine(queries, name, now=now)
+        if kind in MAC_HOST_KINDS:
+            return await mac_queries.explain_mac_host(queries, name, now=now)
+        if kind in POOL_KINDS:
             return await queries.explain_pool(name, now=now)
         return await queries.explain_pod(name, now=now)
 

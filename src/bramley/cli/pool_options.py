@@ -25,6 +25,10 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show changes until i
 
 POOL_KINDS = frozenset({"pool", "rpool", "runnerpool", "runnerpools"})
 POD_KINDS = frozenset({"pod", "pods", "po"})
+MACHINE_KINDS = frozenset(
+    {"machine", "samm", "scalewayapplesiliconmachine", "scalewayapplesiliconmachines"}
+)
+MAC_HOST_KINDS = frozenset({"machost", "mh", "machosts"})
 
 
 def pool_name(text: str) -> str:

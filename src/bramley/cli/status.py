@@ -1,10 +1,11 @@
-"""`bramley status`: the hosts, pools and rolls of a cluster on one screen."""
+"""`bramley status`: the machines, hosts, pools and rolls of a cluster on one screen."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bramley.app.agent_access import Cluster
-    from bramley.app.pool_queries import Fleets
+    from bramley.app.pool_queries import Fleets, Queries
+    from bramley.machines.explanation_facts import AnyMac
     from bramley.runners.explanation.rolls import RollProgress
 
 _INTERVAL_SECONDS = 2.0
@@ -27,6 +29,8 @@ _DIGEST_CHARACTERS = 12
 _HOST_KEYS = ("name", "fleet", "state", "vms", "images")
 _HOST_COLUMNS = ("HOST", *(key.upper() for key in _HOST_KEYS[1:]))
 _POOL_COLUMNS = ("POOL", "FLEET", "DESIRED", "READY", "BUSY", "STALE", "PHASE", "IMAGE")
+_MACHINE_KEYS = ("name", "fleet", "phase", "step", "host", "why")
+_MACHINE_COLUMNS = ("MACHINE", *(key.upper() for key in _MACHINE_KEYS[1:]))
 _ROLL_COLUMNS = ("ROLL", "PHASE", "SINCE", "UPDATED", "IN FLIGHT", "STAGED", "WHY")
 # A title, the names of the columns, and the rows.
 Section = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
@@ -39,7 +43,7 @@ def status(
     watch: Watch = False,
     output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Show the hosts, pools and rolls of a cluster on one screen.
+    """Show the machines, hosts, pools and rolls of a cluster on one screen.
 
     \b
     Examples:
@@ -62,14 +66,20 @@ async def _show(cluster: Cluster, *, watch: bool, as_json: bool) -> None:
 
             with Live(console=terminal.console(), auto_refresh=False, screen=True) as live:
                 while True:
-                    shown = _drawn(sections(await queries.fleets(), now=datetime.now(UTC)))
+                    shown = _drawn(sections(await _fleets(queries), now=datetime.now(UTC)))
                     live.update(shown, refresh=True)
                     await asyncio.sleep(_INTERVAL_SECONDS)
         while True:
-            _print(await queries.fleets(), as_json=as_json)
+            _print(await _fleets(queries), as_json=as_json)
             if not watch:
                 return
             await asyncio.sleep(_INTERVAL_SECONDS)
+
+
+async def _fleets(queries: Queries) -> Fleets:
+    from bramley.app import mac_queries
+
+    return replace(await queries.fleets(), macs=await mac_queries.macs(queries.kube))
 
 
 def _print(fleets: Fleets, *, as_json: bool) -> None:
@@ -85,8 +95,10 @@ def _print(fleets: Fleets, *, as_json: bool) -> None:
 
 
 def as_data(fleets: Fleets) -> dict[str, Any]:
-    """Return hosts, pools and rolls for JSON."""
+    """Return machines, hosts, pools and rolls for JSON."""
+    machines = [dict(zip(_MACHINE_KEYS, row, strict=True)) for row in _machines(fleets)]
     return {
+        **({"machines": machines} if fleets.macs is not None else {}),
         "hosts": [dict(zip(_HOST_KEYS, row, strict=True)) for row in _hosts(fleets)],
         "pools": fleets.progress(),
     }
@@ -95,10 +107,34 @@ def as_data(fleets: Fleets) -> dict[str, Any]:
 def sections(fleets: Fleets, *, now: datetime) -> Iterator[Section]:
     """Yield the tables of the screen."""
     progress = fleets.progress()
+    if fleets.macs is not None:
+        yield "Machines", _MACHINE_COLUMNS, _machines(fleets)
     yield "Hosts", _HOST_COLUMNS, _hosts(fleets)
     yield "Pools", _POOL_COLUMNS, [_pool(each) for each in progress]
     rolling = [each for each in progress if not each.is_done]
     yield "Rolls", _ROLL_COLUMNS, [_roll(each, now) for each in rolling]
+
+
+def _machines(fleets: Fleets) -> list[tuple[str, ...]]:
+    ordered = sorted(fleets.macs or (), key=lambda each: (each.namespace or "", each.name))
+    return [_machine(each) for each in ordered]
+
+
+def _machine(mac: AnyMac) -> tuple[str, ...]:
+    from bramley.api import conditions
+    from bramley.api.mac_host import MacHost
+    from bramley.api.names import conditions as types
+
+    host = mac.spec.address if isinstance(mac, MacHost) else mac.status.server_id
+    ready = conditions.find(mac.status.conditions, types.READY)
+    return (
+        f"{mac.namespace}/{mac.name}",
+        mac.spec.fleet_name,
+        "Deleting" if mac.deleting else mac.status.phase or "New",
+        mac.status.step,
+        host,
+        "" if ready is None or ready.status == "True" else ready.reason or "",
+    )
 
 
 def _hosts(fleets: Fleets) -> list[tuple[str, ...]]:

@@ -204,7 +204,7 @@ def test_definitions_are_printed_as_one_json_list(capsys: Captured) -> None:
 
     printed = json.loads(capsys.readouterr().out)
     assert printed["kind"] == "List"
-    assert len(printed["items"]) == 4
+    assert len(printed["items"]) == 5
 
 
 @pytest.mark.parametrize("kind", ["RunnerPool", "runnerpools", "rpool", "RUNNERPOOL"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from bramley.base.explanation import Explanation, HostNote, PodNote, Problem
 from bramley.cli import explain, main, pool_options, roll_output, rollout, runners, status
 from bramley.runners.explanation.rolls import RollProgress, progress
 from bramley.runtime.probes import ProbeSettings
+from tests.unit.machines.test_explanation import a_mac_host, a_machine
 from tests.unit.runners.test_explanation_pods import NEW, NOW, OLD, RUNNING, a_node, a_pod
 from tests.unit.runners.test_explanation_pools import a_pool, condition
 
@@ -35,9 +37,9 @@ def test_other_kinds_are_not_pools(text: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["explain", "node/a"], ["explain", "macos"]])
-def test_only_pools_and_pods_are_explained(arguments: list[str], capsys: Captured) -> None:
+def test_other_kinds_are_not_explained(arguments: list[str], capsys: Captured) -> None:
     assert main.run(arguments) == 2
-    assert "pool/NAME or pod/NAME" in capsys.readouterr().err
+    assert "pool/NAME, pod/NAME, machine/NAME or machost/NAME" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -159,6 +161,26 @@ def test_explanation_is_short_text() -> None:
 def the_fleets(*pools: RunnerPool) -> Fleets:
     pod = a_pod(phase="Running", state=RUNNING, ready=True)
     return Fleets((a_node("mac-1"), a_node("mac-2", unschedulable=True)), pools, (pod,))
+
+
+def test_machines_are_on_the_screen_if_their_kinds_are_served() -> None:
+    fleets = the_fleets(a_pool("Idle"))
+    waiting = a_machine(
+        "Bootstrapped", "Bootstrapping", step="agent (21/26)", phase="Bootstrapping"
+    )
+    served = replace(fleets, macs=(waiting, a_mac_host(phase="Ready")))
+
+    titles = [title for title, _, _ in status.sections(fleets, now=NOW)]
+    title, _, rows = next(iter(status.sections(served, now=NOW)))
+
+    assert "Machines" not in titles
+    assert title == "Machines"
+    assert rows == [
+        ("default/a", "fleet-a", "Bootstrapping", "agent (21/26)", "id-1", ""),
+        ("default/own", "", "Ready", "", "192.0.2.9", ""),
+    ]
+    assert status.as_data(served)["machines"][0]["step"] == "agent (21/26)"
+    assert "machines" not in status.as_data(fleets)
 
 
 def test_hosts_pools_and_rolls_are_on_one_screen() -> None:
