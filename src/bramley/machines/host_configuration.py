@@ -11,7 +11,8 @@ from datetime import timedelta
 import msgspec
 
 from bramley.api.host_settings import HostSettings
-from bramley.api.names import labels
+from bramley.api.names import flags, labels
+from bramley.api.names.flags import Flag
 from bramley.api.scaleway_machine import GHActionsRunner
 from bramley.base import errors
 from bramley.base.secret import Secret
@@ -165,10 +166,15 @@ def _agent_job(mac: Mac, defaults: HostDefaults, settings: HostSettings) -> Agen
         stage_megabytes_per_second=defaults.stage_megabytes_per_second,
         vm_boot_timeout_seconds=settings.vm_boot_timeout_seconds,
         node_ip=address,
-        kubelet_bind_address=f"{address}:10250" if address else "",
-        metrics_bind_address=f"{address}:8080" if address else "",
-        health_bind_address=f"{address}:8081" if address else "",
+        kubelet_bind_address=_endpoint(address, flags.KUBELET_BIND_ADDRESS),
+        metrics_bind_address=_endpoint(address, flags.METRICS_BIND_ADDRESS),
+        health_bind_address=_endpoint(address, flags.HEALTH_PROBE_BIND_ADDRESS),
     )
+
+
+def _endpoint(address: str, flag: Flag) -> str:
+    """Return the flag's default port on one address; empty without an address."""
+    return f"{address}:{flag.default.rpartition(':')[2]}" if address else ""
 
 
 def _egress(common: Egress, settings: HostSettings) -> Egress:
