@@ -16,6 +16,7 @@ BENCHES: Mapping[str, str] = {
     "agent": "bench.agent.run",
     "apiserver": "bench.apiserver.run",
     "dispatch": "bench.dispatch.run",
+    "machines": "bench.machines.run",
     "pools": "bench.pools.run",
     "roll": "bench.roll.run",
     "runtime": "bench.runtime.run",

@@ -37,4 +37,7 @@ def wait(draft: Draft, *, timeout: timedelta | None = None) -> CheckAgain | None
         draft.steps += map(Evict, plan.evict)
         return CheckAgain(_RETRY, plan.message)
     left = started + _CORDON_SETTLES - now
-    return CheckAgain(left, "The Node was cordoned") if left > timedelta() else None
+    # The scheduler binds nothing to a Node that does not exist.
+    if node is None or left <= timedelta():
+        return None
+    return CheckAgain(left, "The Node was cordoned")

@@ -38,11 +38,15 @@ _scope: contextvars.ContextVar[WriteScope] = contextvars.ContextVar(
 
 @dataclass(slots=True)
 class _Writes:
-    """The writes of one key that one informer should observe: the newest version, and the uids of deleted objects."""
+    """The writes of one key that one informer should observe: the newest version, and the uids of deleted objects.
+
+    Those of `gone` had no finalizers left.
+    """
 
     version: int = 0
     lists: int = 0
     deleted: dict[Key, str] = field(default_factory=dict)
+    gone: dict[Key, str] = field(default_factory=dict)
 
     def observed_by(self, informer: Informer[Any]) -> bool:
         updater = informer.updater
@@ -50,13 +54,16 @@ class _Writes:
         # lost (the server was restored from a backup), and no cache will ever reach its version.
         if updater.version < self.version and updater.lists < self.lists + 2:
             return False
-        return not any(_still_there(informer, key, uid) for key, uid in self.deleted.items())
+        if any(_find(informer, key, uid) is not None for key, uid in self.gone.items()):
+            return False
+        found = (_find(informer, key, uid) for key, uid in self.deleted.items())
+        # An object with finalizers stays; its deletionTimestamp shows that the deletion was observed.
+        return all(obj is None or obj.deleting for obj in found)
 
 
-def _still_there(informer: Informer[Any], key: Key, uid: str) -> bool:
-    obj = informer.cache.find(key)
-    # An object with finalizers stays; its deletionTimestamp shows that the deletion was observed.
-    return obj is not None and obj.uid == uid and not obj.deleting
+def _find(informer: Informer[Any], key: Key, uid: str) -> Object | None:
+    obj: Object | None = informer.cache.find(key)
+    return obj if obj is not None and obj.uid == uid else None
 
 
 class ReadYourWrites:
@@ -92,6 +99,11 @@ class ReadYourWrites:
         """Record that the deletion of this uid was requested."""
         for writes in self._of_current_owner(kind):
             writes.deleted[key] = uid
+
+    def record_end(self, kind: type[Object], key: Key, uid: str) -> None:
+        """Record that the last finalizer of a deleted object was removed."""
+        for writes in self._of_current_owner(kind):
+            writes.gone[key] = uid
 
     def has_written(self, owner: Hashable) -> bool:
         """Return whether the owner has writes that a cache may not show yet."""
@@ -231,6 +243,10 @@ class FencedKube:
         remaining = [name for name in obj.metadata.finalizers if name != finalizer]
         if remaining != obj.metadata.finalizers:
             await self._patch_finalizers(obj, remaining)
+            if obj.deleting and not remaining:
+                # The version in the response is one before the deletion.
+                key = Key(obj.metadata.namespace or "", obj.metadata.name)
+                self.writes.record_end(type(obj), key, obj.uid)
 
     def record_write(self, obj: K) -> K:
         """Record an object that was written for this key by other means, such as from plain JSON values."""

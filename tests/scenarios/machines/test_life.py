@@ -59,3 +59,15 @@ async def test_machine_becomes_a_proven_node_and_goes_back_wiped() -> None:
         assert await world.machines() == {}
         assert await world.nodes() == {}
         await world.invariants.check_at_rest()
+
+
+async def test_machine_without_a_host_is_deleted_at_once() -> None:
+    async with a_fleet_world(servers=0) as world:
+        world.start(Provider(world=world).manager().run())
+        await world.create_machine("a", fleet_name="fleet-a")
+        await asyncio.sleep(60)
+        assert (await world.machines())["a"].status.phase == "Adopting"
+
+        await world.delete_machine("a")
+        await asyncio.sleep(1)
+        assert await world.machines() == {}

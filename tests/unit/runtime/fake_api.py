@@ -223,7 +223,8 @@ class FakeApi:
             return old
         if new.deleting and not new.metadata.finalizers:
             self.remove(kind, slot[1])
-            return _at(new, self.version)
+            # With the version before the deletion, as servers respond.
+            return new
         return self._store(slot, new, uid=old.uid, type="MODIFIED")
 
     async def apply(

@@ -143,6 +143,30 @@ async def test_deleted_object_still_in_the_cache_delays_the_reconcile() -> None:
         assert set(parts_seen[1:]) == {0}
 
 
+async def test_object_without_its_last_finalizer_is_not_reconciled_again() -> None:
+    server = FakeApi()
+    server.put(a_thing("a", finalizers=[HOLD], deletion_timestamp=DELETED_AT))
+    manager = a_manager(server)
+
+    async def release(thing: Thing) -> Outcome:
+        patch = {"metadata": {"annotations": {"released": "true"}}}
+        await manager.kube.merge_patch(Thing, thing.name, patch, namespace=thing.namespace)
+        thing = await manager.kube.get(Thing, thing.name, namespace=thing.namespace)
+        await until(lambda: manager.informer(Thing).cache.all()[0] == thing)
+        for stream in server.streams:
+            stream.silent = True
+        await manager.kube.remove_finalizer(thing, HOLD)
+        return Settled()
+
+    reconciler = RecordingReconciler(release)
+    manager.add(Controller(reconciler, SETTINGS).for_kind(Thing))
+    async with managed(manager):
+        await asyncio.sleep(30)
+
+        assert reconciler.names == ["a"]
+        assert server.find(Thing, "a") is None
+
+
 async def test_writes_before_a_restored_backup_do_not_hold_a_key_for_ever() -> None:
     server = FakeApi()
     server.version = 100
