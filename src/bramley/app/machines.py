@@ -59,7 +59,7 @@ _VARIABLES = (*_KEYS, scaleway_account.API_URL)
 class ScalewayCredentials:
     """The variables of the account, and a folder with files of the same names, which take precedence."""
 
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     folder: Path | None = None
 
     def account(self) -> Account:
@@ -140,7 +140,7 @@ async def run(settings: Settings, *, on_leading: Callable[[], None]) -> None:
             runners=resolver,
             clock=clock,
             registry=registry,
-            provider=_provider(account),
+            provider=provider_of(account),
         )
         manager = _manager(parts, settings, settings.lease_namespace or config.namespace)
         await _run_until_signalled(manager, on_leading)
@@ -185,9 +185,10 @@ def over_ssh(clock: Clock) -> Connect:
     return connect
 
 
-def _provider(
+def provider_of(
     account: Callable[[], Account] | None,
 ) -> Callable[[Callable[[], None]], ScalewayProvider] | None:
+    """Return the function that makes the provider, whose requests are fenced by a check of the leadership; None without an account."""
     if account is None:
         missing = ", ".join(_KEYS)
         logger.warning(

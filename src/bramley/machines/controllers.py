@@ -211,53 +211,60 @@ class _Shared:
     def _machine_reconciler(
         self, provider: HostProvider, caches: machine_reconciler.Caches, trigger: Trigger
     ) -> MachineReconciler:
-        manager, parts, settings = self.manager, self.parts, self.settings
-        kube, reader, clock = manager.kube, parts.client, parts.clock
-        namespace, metrics = settings.secrets_namespace, HostMetrics(parts.registry)
-        leases = HostLeases(
-            reader,
-            kube,
-            namespace=namespace,
-            clock=clock,
-            epoch=self.epoch,
-            raise_epoch=manager.raise_epoch,
-        )
-        secrets = BootstrapSecrets(reader, kube, namespace)
-        prefix = settings.default_pool_prefix
-        releases = Releases(provider, leases, secrets, reader, kube, clock, prefix)
-        zones = ZoneLists(provider, clock=clock)
+        manager, clock = self.manager, self.parts.clock
+        kube, reader, namespace = manager.kube, self.parts.client, self.settings.secrets_namespace
+        releases = self._releases(provider)
+        zones, metrics = ZoneLists(provider, clock=clock), HostMetrics(self.parts.registry)
         failures = HostFailures(
             reader=reader,
             kube=kube,
             metrics=metrics,
             namespace=namespace,
             clock=clock,
-            threshold=settings.quarantine_after,
+            threshold=self.settings.quarantine_after,
         )
+        sweep = host_sweep.HostSweep(
+            releases=releases,
+            zones=zones,
+            failures=failures,
+            metrics=metrics,
+            settings=self.settings.sweep,
+        )
+        host_sweep.add(manager, sweep)
+        secrets, leases = releases.secrets, releases.leases
         keys = FleetKeys(reader, kube, provider, namespace, clock)
-        binding = Binding(provider, zones, leases, secrets, releases, kube)
-        host_sweep.add(
-            manager,
-            host_sweep.HostSweep(
-                releases=releases,
-                zones=zones,
-                failures=failures,
-                metrics=metrics,
-                settings=settings.sweep,
-            ),
-        )
         return MachineReconciler(
             kube,
             self.macs(RentedLogins(keys, secrets), trigger),
             caches,
-            binding,
+            Binding(provider, zones, leases, secrets, releases, kube),
             releases,
             keys,
             failures,
             manager.recorder(events.MACHINES_COMPONENT),
             self.metrics,
             clock,
-            settings.ssh_port,
+            self.settings.ssh_port,
+        )
+
+    def _releases(self, provider: HostProvider) -> Releases:
+        manager, parts, namespace = self.manager, self.parts, self.settings.secrets_namespace
+        leases = HostLeases(
+            parts.client,
+            manager.kube,
+            namespace=namespace,
+            clock=parts.clock,
+            epoch=self.epoch,
+            raise_epoch=manager.raise_epoch,
+        )
+        return Releases(
+            provider,
+            leases,
+            BootstrapSecrets(parts.client, manager.kube, namespace),
+            parts.client,
+            manager.kube,
+            parts.clock,
+            self.settings.default_pool_prefix,
         )
 
     def _controller_settings(self) -> ControllerSettings:

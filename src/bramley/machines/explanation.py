@@ -172,9 +172,9 @@ def _next_attempt(facts: MacFacts, now: datetime) -> str:
     action = recovery.recovery(facts.status, settings, is_rented=facts.is_rented)
     if action is Recovery.RELEASE:
         return "the release of this host"
-    if action is Recovery.REBOOT:
-        return "the reboot of the host"
     left = recovery.wait_left(facts.status, settings, now)
+    if action is Recovery.REBOOT and left:
+        return "the reboot of the host"
     number = facts.status.bootstrap_attempts + 1
     return f"attempt {number}, {f'in {length(left)}' if left else 'which is due'}"
 

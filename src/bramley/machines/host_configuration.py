@@ -166,15 +166,15 @@ def _agent_job(mac: Mac, defaults: HostDefaults, settings: HostSettings) -> Agen
         stage_megabytes_per_second=defaults.stage_megabytes_per_second,
         vm_boot_timeout_seconds=settings.vm_boot_timeout_seconds,
         node_ip=address,
-        kubelet_bind_address=_bound(flags.KUBELET_BIND_ADDRESS, address),
-        metrics_bind_address=_bound(flags.METRICS_BIND_ADDRESS, address),
-        health_bind_address=_bound(flags.HEALTH_PROBE_BIND_ADDRESS, address),
+        kubelet_bind_address=_endpoint(address, flags.KUBELET_BIND_ADDRESS),
+        metrics_bind_address=_endpoint(address, flags.METRICS_BIND_ADDRESS),
+        health_bind_address=_endpoint(address, flags.HEALTH_PROBE_BIND_ADDRESS),
     )
 
 
-def _bound(flag: Flag, address: str) -> str:
-    """Return the agent's own port at one address; empty without an address."""
-    return f"{address}{flag.default}" if address else ""
+def _endpoint(address: str, flag: Flag) -> str:
+    """Return the flag's default port on one address; empty without an address."""
+    return f"{address}:{flag.default.rpartition(':')[2]}" if address else ""
 
 
 def _egress(common: Egress, settings: HostSettings) -> Egress:

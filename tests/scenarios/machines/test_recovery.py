@@ -9,7 +9,7 @@ from bramley.api import conditions
 from bramley.api.core import Node
 from bramley.api.names import conditions as types
 from bramley.api.names import events, launchd
-from bramley.machines import mac_draft
+from bramley.machines import mac_draft, recovery
 from bramley.sim.macos import faults
 from bramley.sim.scaleway.faults import Fault
 from tests.scenarios.machines.fleet_world import a_fleet_world
@@ -88,14 +88,14 @@ async def test_lost_session_is_reported() -> None:
 
         found = await until_reason(world, "a", types.NODE_READY, events.NODE_NOT_READY)
         assert "no session" in (found.message or "")
-        assert not (await condition(world, "a", types.READY)).status == "True"
+        assert (await condition(world, "a", types.READY)).status != "True"
         assert (await world.machines())["a"].status.ready
 
 
 async def test_agent_that_crashes_on_a_new_host_costs_attempts_and_then_the_host() -> None:
     async with a_fleet_world(servers=1) as world:
-        recovery = mac_draft.recovery.Settings(reboot_after=2, max_attempts=3)
-        decisions = mac_draft.Settings(recovery=recovery)
+        tiers = recovery.Settings(reboot_after=2, max_attempts=3)
+        decisions = mac_draft.Settings(recovery=tiers)
         await Managers(world).start(decisions=decisions)
         [server] = world.scaleway.servers.values()
         faults.crash(world.mac(server), launchd.AGENT)
@@ -139,8 +139,9 @@ async def test_failures_are_a_minute_apart_although_each_writes_the_status() -> 
 
         async def has_failed_thrice() -> bool:
             status = (await world.machines())["a"].status
-            if status.last_bootstrap_failure_time not in {None, *attempts}:
-                attempts.append(status.last_bootstrap_failure_time)
+            since = status.last_bootstrap_failure_time
+            if since is not None and since not in attempts:
+                attempts.append(since)
             return len(attempts) == 3
 
         await world.until(has_failed_thrice)

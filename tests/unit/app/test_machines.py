@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,14 @@ from bramley.api.core import ConfigMap, Namespace
 from bramley.api.meta import ObjectMeta
 from bramley.app import agent_server, embedded, machine_artifacts, machine_definitions
 from bramley.app.machine_artifacts import ArtifactSettings, Program
-from bramley.app.machines import ScalewayCredentials
-from bramley.base.errors import AlreadyExists, BadConfiguration, InvalidSpec
+from bramley.app.machines import (
+    HostOptions,
+    ScalewayCredentials,
+    Settings,
+    host_defaults,
+    provider_of,
+)
+from bramley.base.errors import AlreadyExists, BadConfiguration, InvalidSpec, LeaseLost
 from bramley.host import agent_archive
 from bramley.host.agent_archive import Kind, Manifest, Platform
 from bramley.kube.client import Client
@@ -83,7 +90,7 @@ async def test_files_are_loaded_with_their_versions(tmp_path: Path) -> None:
 
 
 async def refusal(settings: ArtifactSettings) -> str:
-    with pytest.raises((BadConfiguration, InvalidSpec)) as caught:
+    with pytest.raises((BadConfiguration, InvalidSpec, LeaseLost)) as caught:
         await machine_artifacts.load(settings)
     return str(caught.value)
 
@@ -153,6 +160,18 @@ def test_rotated_key_in_the_folder_is_used_without_a_restart(tmp_path: Path) -> 
 
     assert before.access_key == "SCW" + "A" * 17
     assert account().access_key == "SCW" + "B" * 17
+
+
+async def test_provider_sends_nothing_without_the_leadership() -> None:
+    def check() -> None:
+        raise LeaseLost("another process leads")
+
+    make = provider_of(ScalewayCredentials(KEYS).find())
+
+    assert make is not None
+    with pytest.raises(LeaseLost):
+        await make(check).hosts("fr-par-1")
+    assert provider_of(None) is None
 
 
 @asynccontextmanager
@@ -232,6 +251,17 @@ def test_client_authority_is_that_of_the_cluster_unless_a_file_is_given(tmp_path
     for path in (file, tmp_path / "missing"):
         with pytest.raises(BadConfiguration, match="--kubelet-client-ca-file"):
             agent_server.client_authority(path, config)
+
+
+async def test_hosts_get_the_files_and_the_settings_of_the_manager(tmp_path: Path) -> None:
+    config = ClientConfig("https://10.0.0.1:6443", Trust("cluster"))
+    hosts = HostOptions(cpu=4, max_pods=1, token_lifetime=timedelta(hours=1))
+    async with a_cluster() as kube:
+        found = await host_defaults(kube, config, Settings(artifacts=files(tmp_path), hosts=hosts))
+
+    assert found.artifacts.agent.version == CODE
+    assert (found.server, found.client_authority) == ("https://10.0.0.1:6443", b"cluster")
+    assert (found.host_cpu, found.max_pods, found.token_lifetime) == (4, 1, timedelta(hours=1))
 
 
 async def install(kube: Client, *manifests: dict[str, Any]) -> None:

@@ -102,6 +102,7 @@ FAILED_ONCE: dict[str, Any] = {
     "bootstrap_attempts": 1,
     "last_bootstrap_failure_time": NOW - timedelta(seconds=20),
 }
+FAILED_THRICE: dict[str, Any] = {**FAILED_ONCE, "bootstrap_attempts": 3}
 FAILED_EIGHT: dict[str, Any] = {
     **FAILED_ONCE,
     "bootstrap_attempts": 8,
@@ -159,7 +160,7 @@ USED_UP: dict[str, Any] = {
             "after 3 failures in a row the host is rebooted",
         ),
         (
-            a_machine("Bootstrapped", events.BOOTSTRAP_FAILED, "no SSH", bootstrap_attempts=3),
+            a_machine("Bootstrapped", events.BOOTSTRAP_FAILED, "no SSH", **FAILED_THRICE),
             "3 attempts to set up the host failed",
             "the reboot of the host",
             "after 8 it is released",
