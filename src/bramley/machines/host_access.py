@@ -256,6 +256,10 @@ class OwnedLogins:
 def _login(mac: Mac, stored: core.Secret, keys: tuple[Secret, ...]) -> Login:
     password = _text(stored, secrets.SUDO_PASSWORD)
     place = f"key {secrets.HOST_FINGERPRINT} of Secret {stored.namespace}/{stored.name}"
+    try:
+        pin = Pin(_text(stored, secrets.HOST_FINGERPRINT), stored_in=place)
+    except errors.BadConfiguration as error:
+        raise errors.InvalidSpec(f"{place}: {error}") from None
     return Login(
         name=mac.name,
         address=mac.address,
@@ -263,7 +267,7 @@ def _login(mac: Mac, stored: core.Secret, keys: tuple[Secret, ...]) -> Login:
         user=mac.user,
         private_keys=keys,
         password=Secret(password) if password else None,
-        host_key=Pin(_text(stored, secrets.HOST_FINGERPRINT), stored_in=place),
+        host_key=pin,
     )
 
 

@@ -144,6 +144,9 @@ class MachineReconciler:
         decision = self.macs.decide(replaced(seen, fleet=self._fleet(machine)))
         swap = next((each for each in decision.steps if isinstance(each, Swap)), None)
         if swap is not None:
+            # The last failure is written first, so that it counts once.
+            machine = await self._report(machine, decision.status, decision.events)
+            self.macs.start(decision, seen, machine, lambda: self._fleet(machine))
             return await self._swap(machine, swap)
         await self.macs.act(decision, seen)
         machine = await self._carry_out(machine, decision)

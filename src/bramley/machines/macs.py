@@ -144,7 +144,7 @@ class Macs:
         return drift.Member(
             name=name,
             is_outdated=desired is None or status.host_config_hash != desired,
-            is_available=node is not None and not node.spec.unschedulable and _is_ready(node),
+            is_available=node is not None and _takes_pods(node),
             is_updating=self.operations.is_active(uid),
             is_terminal=bool(desired and status.failed_host_config_hash == desired),
             is_busy=self.caches.is_busy(name),
@@ -334,5 +334,8 @@ class Macs:
         self.operations.forget(uid)
 
 
-def _is_ready(node: Node) -> bool:
-    return conditions.is_true(node.status.conditions, types.READY)
+def _takes_pods(node: Node) -> bool:
+    """Return whether a Node is Ready and gets Pods; one that is not proven shows nothing about a configuration."""
+    is_unproven = any(each.key == labels.UNPROVEN_TAINT for each in node.spec.taints)
+    is_open = not node.spec.unschedulable and not is_unproven
+    return is_open and conditions.is_true(node.status.conditions, types.READY)
