@@ -50,7 +50,7 @@ from bramley.sim.scaleway.scaleway import Settings, SimulatedScaleway
 from tests.provider_peer import NoMacs
 
 TIMEOUT = 1200.0
-_MANAGER = "bench.machines.manager"
+_MANAGER = "bench.machines.manager_process"
 _SERIES = re.compile(rf"^{metrics.API_REQUESTS.name}{{(.*)}} (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _TRUE = (

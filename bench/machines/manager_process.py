@@ -143,7 +143,7 @@ async def run(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m bench.machines.manager")
+    parser = argparse.ArgumentParser(prog="python -m bench.machines.manager_process")
     parser.add_argument("folder", type=Path)
     parser.add_argument("cloud")
     parser.add_argument("--ssh-port", type=int, default=22)
