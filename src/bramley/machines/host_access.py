@@ -38,6 +38,8 @@ from bramley.runtime.writes import FencedKube
 DEFAULT_FLEET = "default"
 # How long a key counts as registered without another look at the provider's keys.
 _REGISTERED_FOR = timedelta(hours=1)
+_FIELD = "spec.credentialsSecretName"
+_CREATE = f"store the password of the Mac's user in it, as {secrets.SUDO_PASSWORD}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +189,7 @@ class SharedSecrets:
         """Return one value; NotFound if the Secret or the key is missing."""
         since, stored = self._read.get((namespace, name), (0.0, None))
         is_old = self.clock.monotonic() >= since + self.lifetime.total_seconds()
-        if stored is None or is_old or is_fresh:
+        if stored is None or is_old or is_fresh or not stored.data.get(key):
             try:
                 stored = await self.reader.get(core.Secret, name, namespace=namespace)
             except errors.NotFound:
@@ -233,11 +235,11 @@ class OwnedLogins:
         try:
             stored = await self.reader.get(core.Secret, name, namespace=mac.namespace)
         except errors.NotFound:
-            raise errors.NotFound(f"{place} does not exist") from None
+            raise errors.NotFound(f"{_FIELD}: {place} does not exist; {_CREATE}") from None
         private = stored.data.get(secrets.SSH_PRIVATE_KEY, b"")
         if not private and not _text(stored, secrets.SUDO_PASSWORD):
             raise errors.InvalidSpec(
-                f"{place} has no {secrets.SUDO_PASSWORD} and no {secrets.SSH_PRIVATE_KEY}; add at least the password"
+                f"{_FIELD}: {place} has no {secrets.SUDO_PASSWORD} and no {secrets.SSH_PRIVATE_KEY}; {_CREATE}"
             )
         lines = (public_line(stored, mac.name),) if private else ()
         keys = (Secret(private.decode("utf-8", "replace")),) if private else ()
@@ -248,8 +250,10 @@ class OwnedLogins:
         place = mac.namespace, mac.credentials_secret_name
         try:
             found = await self.shared.value(*place, secrets.SUDO_PASSWORD)
-        except errors.NotFound:
-            found = await self.shared.value(*place, secrets.SSH_PRIVATE_KEY)
+        except errors.NotFound as error:
+            with suppress(errors.NotFound):
+                return (await self.shared.value(*place, secrets.SSH_PRIVATE_KEY)).reveal().encode()
+            raise errors.NotFound(f"{_FIELD}: {error}; {_CREATE}") from None
         return found.reveal().encode()
 
 

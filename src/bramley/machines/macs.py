@@ -286,16 +286,15 @@ class Macs:
     async def observe_for_drain(self, mac: Mac, status: MacStatus) -> Draft:
         """Return the beginning of a decision about a Mac that is taken out of service."""
         node = self.caches.node(mac.name)
-        if node is not None and node.spec.provider_id not in {"", mac.provider_id}:
-            # Of another host, such as that of a machine of the same name.
-            node = None
+        # That of another host, and its Pods, are left alone.
+        is_own = node is None or mac.owns(node)
         seen = Observed(
             mac=mac,
             status=status,
             now=self.clock.now(),
             desired="",
-            node=node,
-            pods=await self.pods_on(mac.name),
+            node=node if is_own else None,
+            pods=await self.pods_on(mac.name) if is_own else (),
             smoke_pod=self.caches.smoke_pod(mac.holder.uid),
         )
         return Draft(seen, self.settings, status)
@@ -303,6 +302,10 @@ class Macs:
     async def retire(self, mac: Mac) -> tuple[MachineEvent, ...]:
         """End the operation of a Mac, remove its runner, and revoke the identity of its agent."""
         await self.operations.cancel(mac.holder.uid)
+        node = self.caches.node(mac.name)
+        if node is not None and mac.provider_id and not mac.owns(node):
+            # The runner and the identity have the name of the Node: they are those of the other host.
+            return ()
         reports = await self._remove_runner(mac)
         await self.work.revoke(mac.name)
         return reports
