@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bramley.api.meta import ObjectMeta
-from bramley.api.names import annotations
+from bramley.api.names import annotations as annotation_names
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine as Machine
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachineSpec as Spec
 from bramley.host.progress import Report
@@ -29,7 +29,7 @@ async def succeed(_: OnStep) -> Report:
 @pytest.mark.parametrize("is_paused", [False, True])
 async def test_host_is_updating_until_its_result_is_acknowledged(*, is_paused: bool) -> None:
     operations = HostOperations(1, virtual_time.clock(), MachineMetrics(CollectorRegistry()))
-    marks = {annotations.PAUSED: "true"} if is_paused else {}
+    marks = {annotation_names.PAUSED: "true"} if is_paused else {}
     machine = Machine(metadata=ObjectMeta(name="a", uid="1", annotations=marks), spec=Spec())
     macs = macs_with(operations)
     running = asyncio.ensure_future(operations.run())
