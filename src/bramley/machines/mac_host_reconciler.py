@@ -19,7 +19,7 @@ from bramley.api.names import machines as names
 from bramley.base.clock import Clock
 from bramley.machines import drift, objects
 from bramley.machines.host_leases import Holder
-from bramley.machines.host_operations import Kind
+from bramley.machines.host_operations import Kind, State
 from bramley.machines.mac import Mac
 from bramley.machines.mac_draft import Act
 from bramley.machines.macs import Macs
@@ -67,6 +67,8 @@ class MacHostReconciler:
         if host.metadata.generation != status.observed_generation:
             # The change may have removed the cause of the last failure.
             status = replace(status, last_bootstrap_failure_time=None)
+            if not conditions.is_true(status.conditions, types.BOOTSTRAPPED):
+                await self.macs.operations.cancel(host.uid)
         return await self._converge(host, status)
 
     async def _refuse(
@@ -96,32 +98,31 @@ class MacHostReconciler:
         if finalizers.MAC_HOST not in host.metadata.finalizers:
             return Settled()
         host = await self._report(host, replace(host.status, phase="Deleting"))
-        if self._was_reached(host):
-            waiting = await self._leave(host, _mac(host))
-            if waiting is not None:
-                return waiting
+        # The Node, the runner and the identity of its name belong to others if the Mac was never set up.
+        waiting = await self._take_out(host) if self._was_reached(host) else None
+        if waiting is not None:
+            return waiting
         self.macs.forget(host.uid)
         await self.kube.remove_finalizer(host, finalizers.MAC_HOST)
         return Settled()
 
-    async def _leave(self, host: MacHost, mac: Mac) -> CheckAgain | None:
-        """Drain the Node, clean the Mac and delete the Node; None once that is done."""
-        draft = await self.macs.observe_for_drain(mac, host.status)
+    async def _take_out(self, host: MacHost) -> CheckAgain | None:
+        """Drain the Node, revoke the identity of the agent, clean the Mac, and delete the Node; None once that is done."""
+        draft = await self.macs.observe_for_drain(_mac(host), host.status)
         waiting = await self.macs.drain(draft)
-        host = await self._report(host, draft.status, draft.events)
-        if waiting is not None:
-            return waiting
-        waiting = await self._clean_up(host, mac)
-        if waiting is not None:
-            return waiting
-        await self.macs.delete_node(draft)
-        return None
-
-    async def _clean_up(self, host: MacHost, mac: Mac) -> CheckAgain | None:
-        """Revoke the identity of the agent, and remove everything from the Mac; None once that is done."""
         state = self.macs.operations.find(host.uid)
-        if state is None or state.operation.kind is not Kind.CLEANUP:
-            self._record(host, await self.macs.retire(mac))
+        is_cleaning = state is not None and state.operation.kind is Kind.CLEANUP
+        if waiting is None and not is_cleaning:
+            waiting = await self.macs.retire(draft)
+        host = await self._report(host, draft.status, draft.events)
+        waiting = waiting or await self._clean_up(host, state if is_cleaning else None)
+        if waiting is None:
+            await self.macs.delete_node(draft)
+        return waiting
+
+    async def _clean_up(self, host: MacHost, state: State | None) -> CheckAgain | None:
+        """Remove everything from the Mac; None once that is done."""
+        if state is None:
             if annotation_names.SKIP_CLEANUP in host.metadata.annotations:
                 return None
             if self._older(BY_ADDRESS, _address(host), host) is not None:
@@ -129,7 +130,7 @@ class MacHostReconciler:
                 return None
             left = self.macs.operations.postponed(host.uid)
             if not left:
-                self.macs.start_clean_up(mac, host)
+                self.macs.start_clean_up(_mac(host), host)
             return CheckAgain(left or _RETRY, "the Mac is being cleaned")
         if state.result is None:
             return CheckAgain(_RETRY, f"the Mac is being cleaned: {state.step}")
@@ -138,7 +139,7 @@ class MacHostReconciler:
         if error is None:
             self._record(host, (MachineEvent("Normal", events.CLEANED_UP, "The Mac is clean"),))
             return None
-        text = f"{mac.describe(error)}; to delete the MacHost without it: kubectl annotate machost {host.name} {annotation_names.SKIP_CLEANUP}=true"
+        text = f"{_mac(host).describe(error)}; to delete the MacHost without it: kubectl annotate machost {host.name} {annotation_names.SKIP_CLEANUP}=true"
         self._record(host, (MachineEvent("Warning", events.CLEANUP_FAILED, text),))
         status = self._with(host.status, types.PROVISIONED, events.CLEANUP_FAILED, text)
         await self._report(host, status)
@@ -175,7 +176,7 @@ class MacHostReconciler:
         """Return the hosts of the fleet that serve, this one included."""
         found = self.hosts.by_index(BY_FLEET, host.spec.fleet_name)
         others = [each for each in found if each.uid != host.uid and _serves(each)]
-        return [self.macs.member(each.name, each.uid, each.status) for each in (*others, host)]
+        return [self.macs.member(each, each.status) for each in (*others, host)]
 
     def _with(
         self, status: MacStatus, type: str, problem: str = "", message: str = ""
