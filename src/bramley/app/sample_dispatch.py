@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from bramley.api.core import ConfigMap
@@ -40,6 +41,7 @@ from bramley.kube.client import Client
 from bramley.kube.config_loader import load
 from bramley.runners.dispatch_client import DispatchSettings
 from bramley.sim.github import github as simulated
+from bramley.sim.github.actions import Registration
 from bramley.sim.github.application import application
 from bramley.sim.github.github import SimulatedGitHub
 from bramley.sim.github.webhooks import Hook
@@ -184,6 +186,12 @@ class SampleDispatch:
     @asynccontextmanager
     async def _github(self, key_file: Path, secret: Secret) -> AsyncIterator[SimulatedGitHub]:
         key = await asyncio.to_thread(sim_github.public_key, key_file)
+        file = self.folder / "runners.json"
+        before = private_files.read(file)
+
+        def save() -> None:
+            private_files.write(file, msgspec.json.encode(github.actions.registrations()))
+
         async with HttpTransport(self.addresses.dispatch_url) as transport:
             github = SimulatedGitHub(
                 key,
@@ -195,7 +203,10 @@ class SampleDispatch:
                     # Ids of this start differ from those of earlier ones, which the database still knows.
                     first_id=int(self.clock.now().timestamp()) * 1000,
                 ),
+                on_registration=save,
             )
+            # Of builders, which are registered once.
+            github.actions.restore(msgspec.json.decode(before or b"[]", type=list[Registration]))
             sim_github.add_repositories(github, REPOSITORIES)
             served = sim_github.serving(application(github), self.addresses.github.dup())
             async with github.running(), served:

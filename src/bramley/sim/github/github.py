@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -47,6 +47,7 @@ class SimulatedGitHub:
         clock: Clock,
         settings: Settings | None = None,
         hook: Hook | None = None,
+        on_registration: Callable[[], None] = lambda: None,
     ) -> None:
         self.settings = settings = settings or Settings()
         rng = random.Random(f"github/{settings.seed}")
@@ -62,6 +63,8 @@ class SimulatedGitHub:
             picks_randomly=settings.picks_randomly,
             base_url=settings.base_url,
             first_id=settings.first_id,
+            # Called when a runner that keeps its registration is registered or removed.
+            on_registration=on_registration,
         )
         self.accounts: dict[str, Account] = {}
 
