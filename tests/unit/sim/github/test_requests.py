@@ -105,7 +105,7 @@ async def test_registration_needs_a_token_of_its_owner_that_has_not_expired() ->
     assert await registration_status(github, organisation, replace=True) == 404
 
 
-def test_restored_registration_connects_with_its_configuration() -> None:
+async def test_restored_registration_connects_with_its_configuration() -> None:
     before, after = (simulated_github(virtual_time.clock()) for _ in range(2))
     builder = before.actions.register("/orgs/acme", "builder", ["macos"], 1, is_ephemeral=False)
     before.actions.register("/orgs/acme", "r-1", ["macos"], 1)
