@@ -102,6 +102,14 @@ Controllers = Annotated[
         help="Run the controllers of a cluster, such as the scheduler and garbage collector, or serve the API alone.",
     ),
 ]
+ClusterApi = Annotated[
+    bool,
+    typer.Option(
+        "--cluster-api",
+        envvar="BRAMLEY_CLUSTER_API",
+        help="Install the kinds of Cluster API and run small controllers for them; not beside Cluster API's core manager.",
+    ),
+]
 AuditLog = Annotated[
     str | None,
     typer.Option(
