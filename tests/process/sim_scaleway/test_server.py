@@ -136,11 +136,9 @@ async def test_every_call_of_the_sdk_is_answered(tmp_path: Path) -> None:
         listed = await asyncio.to_thread(sdk.vpc.list_private_networks_all)
         assert [each.id for each in listed] == [network.id]
 
-        rejected = await refused(lambda: sdk.hosts.delete_server(server_id=ordered.id))
-        assert rejected.status_code == 412
-        await asyncio.to_thread(sdk.hosts.delete_server, server_id=servers[1].id)
-        missing = await refused(lambda: sdk.hosts.get_server(server_id=servers[1].id))
-        assert missing.response.json()["type"] == "not_found"
+        for each in (ordered, servers[1]):
+            rejected = await refused(lambda: sdk.hosts.delete_server(server_id=each.id))
+            assert rejected.status_code == 412
 
 
 async def test_refusals_and_faults_reach_the_sdk(tmp_path: Path) -> None:

@@ -143,8 +143,8 @@ class SimulatedScaleway:
         zone: str = catalog.ZONES[0],
         is_builder: bool = False,
     ) -> list[Server]:
-        """Add servers that are delivered and ready, as if they had been ordered more than a day ago."""
-        ordered_at = self.clock.now() - MINIMUM_LEASE
+        """Add servers that are delivered and ready, as if they had just been ordered: the minimum lease begins now."""
+        ordered_at = self.clock.now()
         added = [
             self._record(
                 name,

@@ -14,7 +14,7 @@ from scaleway_core.api import ScalewayException
 from bramley.sim.scaleway.access import ApiKey
 from bramley.sim.scaleway.application import ApiRequest, respond
 from bramley.sim.scaleway.catalog import IMAGES
-from bramley.sim.scaleway.scaleway import PROJECT, SECRET_KEY
+from bramley.sim.scaleway.scaleway import MINIMUM_LEASE, PROJECT, SECRET_KEY
 from tests.scaleway_peer import (
     OTHER_KEY,
     OTHER_PROJECT,
@@ -215,6 +215,7 @@ async def test_action_on_a_server_that_changes_its_state_is_refused(
 ) -> None:
     async with peer(tmp_path) as target:
         [server] = await target.scaleway.add_servers(["tuist-pool-1"])
+        await asyncio.sleep(MINIMUM_LEASE.total_seconds())
         target.sdk.hosts.reboot_server(server_id=server.id)
         more = {"enable_kext": False} if action == "reinstall" else {}
 
