@@ -34,6 +34,9 @@ from bramley.sim.ssh import sandbox
 from bramley.sim.ssh.server import SimulatedHost
 
 MAX_SERVERS = 100
+# Of `bramley up`, below its data folder, and the file with its records.
+FOLDER = "scaleway"
+STATE = "state.json"
 _BOOT_SECONDS = 2.0
 _MAX_SPEED = 100_000.0
 

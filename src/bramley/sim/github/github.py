@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 RUNNERS, ADMINISTRATION, ACTIONS = "organization_self_hosted_runners", "administration", "actions"
+# Of the account that was added first.
+FIRST_INSTALLATION = 100
 _FIRST_KEY = "first"
 
 
@@ -76,7 +78,7 @@ class SimulatedGitHub:
 
     def add_account(self, login: str, *, type: str = ORGANISATION) -> Account:
         """Add an organisation or a user that has installed the App."""
-        installation_id = 100 + len(self.accounts)
+        installation_id = FIRST_INSTALLATION + len(self.accounts)
         account = Account(login, type, installation_id, {RUNNERS, ADMINISTRATION, ACTIONS})
         self.accounts[login.lower()] = account
         return account
