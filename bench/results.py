@@ -25,6 +25,9 @@ EXPLANATIONS: Mapping[str, str] = {
     "them; the server that it replaces is not run. Jobs go to a pool with nearly all idle VMs, where one of them polls every few "
     "milliseconds whatever the mode, and to pools with one idle VM; where all are in one pool, no factor can be gained, so that line has no goal. Claims of one pool are serialized for fairness and none ends during "
     "the measurement; the bare loop only changes one row. More is better for ratios, less for times, memory and CPU.",
+    "machines": "The machine controller: with many machines at rest, where nothing else uses the API server, and in a roll of a whole fleet over "
+    "SSH, all hosts at once after the first one. The same roll of a few hosts with a copy of the artifacts per call, as the existing provider "
+    "had it, is for comparison. Less is better.",
     "pools": "The pool controller: the rate at which it creates Pods and its memory, divided by those of the Go controller that it "
     "replaces, and absolute figures of its writes. More is better for rates, less for everything else.",
     "roll": "A roll of a 40 GB image over 200 modelled Macs behind one uplink of 1 Gbit/s, with live jobs, under virtual time: by the "

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bramley.api.names import flags, groups
+from bramley.api.names import flags, groups, machines
 from bramley.cli.flag_groups import number, option
 from bramley.cli.options import (
     TART_VERSION,
@@ -21,10 +21,6 @@ from bramley.cli.options import (
     ShowSettings,
 )
 from bramley.cli.runners import HealthAddress, LeaseNamespace, MetricsAddress
-
-_AGENT_ARCHIVE = Path("/opt/tart-kubelet/agent.tar.gz")
-_AGENT_INTERPRETER = Path("/opt/tart-kubelet/interpreter.tar.gz")
-_TART_TARBALL = Path("/opt/tart/tart.tar.gz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,14 +130,14 @@ class FileFlags:
 
     tartkubelet_archive_path: Annotated[
         Path, option("--tartkubelet-archive-path", "Archive of the agent's code.", "FILE")
-    ] = _AGENT_ARCHIVE
+    ] = Path(machines.AGENT_ARCHIVE)
     tartkubelet_interpreter_path: Annotated[
         Path,
         option("--tartkubelet-interpreter-path", "Archive of the agent's interpreter.", "FILE"),
-    ] = _AGENT_INTERPRETER
+    ] = Path(machines.AGENT_INTERPRETER)
     tart_tarball_path: Annotated[
         Path, option("--tart-tarball-path", "Archive of tart.app.", "FILE")
-    ] = _TART_TARBALL
+    ] = Path(machines.TART_TARBALL)
     tart_version: Annotated[
         str, option("--tart-version", "Version of Tart in its archive.", "VERSION")
     ] = TART_VERSION

@@ -10,7 +10,7 @@ from bramley.api.names import conditions as types
 from bramley.api.names import events
 from bramley.machines import drift, node_drain
 from bramley.machines.host_operations import Kind, Operation
-from bramley.machines.mac_draft import NO_FAILURES, RESYNC, Act, Draft, Problem, Start, is_cordoned
+from bramley.machines.mac_draft import RESYNC, Act, Draft, Problem, Start, is_cordoned
 from bramley.runtime.outcome import CheckAgain, Outcome
 
 
@@ -34,7 +34,7 @@ def update(draft: Draft) -> Outcome | None:
     needs_idle = bool(draft.status.reboot_pending) or _replaces_tart(draft)
     if seen.desired == draft.status.host_config_hash and not needs_idle:
         draft.put(types.UP_TO_DATE)
-        draft.change(**NO_FAILURES)
+        draft.reset_update_failures()
         _end_drain(draft)
         return None
     if drift.is_terminal(draft.status, seen.desired, seen.now, draft.settings.drift):
@@ -54,7 +54,7 @@ def update(draft: Draft) -> Outcome | None:
 
 def _lift_terminal(draft: Draft) -> None:
     if draft.status.failed_host_config_hash:
-        draft.change(**NO_FAILURES)
+        draft.reset_update_failures()
         draft.add_event("Normal", events.AGENT_ROLL_RETRIED, "Trying to update the host again")
 
 

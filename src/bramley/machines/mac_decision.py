@@ -16,7 +16,6 @@ from bramley.base import errors
 from bramley.machines import drift, host_proof, host_update, recovery
 from bramley.machines.host_operations import Kind, Operation, Result, Unprepared
 from bramley.machines.mac_draft import (
-    NO_FAILURES,
     RESYNC,
     Act,
     Decision,
@@ -114,8 +113,8 @@ def _record_success(draft: Draft, result: Result) -> None:
         tart_kubelet_binary_sha=draft.seen.agent_sha,
         # After an attempt that could have rebooted the host, another one would not help either.
         reboot_pending="" if operation.may_reboot else pending[:500],
-        **NO_FAILURES,
     )
+    draft.reset_update_failures()
     if operation.kind is Kind.BOOTSTRAP:
         draft.put(types.BOOTSTRAPPED)
         draft.add_event("Normal", events.BOOTSTRAPPED, "The host is set up")

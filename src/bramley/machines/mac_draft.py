@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -25,14 +24,6 @@ from bramley.runtime.events import EventType
 from bramley.runtime.outcome import Outcome
 
 RESYNC = timedelta(minutes=5)
-# The fields of a status without failed updates.
-NO_FAILURES: Mapping[str, Any] = MappingProxyType(
-    {
-        "tart_kubelet_update_attempts": 0,
-        "last_update_failure_time": None,
-        "failed_host_config_hash": "",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +135,14 @@ class Draft:
     def change(self, **fields: Any) -> None:
         """Change fields of the status."""
         self.status = replace(self.status, **fields)
+
+    def reset_update_failures(self) -> None:
+        """Drop what the status says about failed updates."""
+        self.change(
+            tart_kubelet_update_attempts=0,
+            last_update_failure_time=None,
+            failed_host_config_hash="",
+        )
 
     def put(
         self, type: str, problem: str = "", message: str = "", severity: Severity = "Info"

@@ -136,7 +136,7 @@ class MacHostReconciler:
         """Return the hosts of the fleet that serve, this one included."""
         found = self.hosts.by_index(BY_FLEET, host.spec.fleet_name)
         others = [each for each in found if each.uid != host.uid and _serves(each)]
-        return [self.macs.member(each.name, each.uid, each.status) for each in (*others, host)]
+        return [self.macs.member(each, each.status) for each in (*others, host)]
 
     def _with(
         self, status: MacStatus, type: str, problem: str = "", message: str = ""

@@ -327,7 +327,7 @@ class MachineReconciler:
         """Return the hosts of the fleet that serve, this one included."""
         found = self.caches.machines.by_index(BY_FLEET, machine.spec.fleet_name)
         others = [each for each in found if each.uid != machine.uid and _serves(each)]
-        return [self.macs.member(each.name, each.uid, each.status) for each in (*others, machine)]
+        return [self.macs.member(each, each.status) for each in (*others, machine)]
 
     def _enqueue_fleet(self, machine: ScalewayAppleSiliconMachine) -> None:
         """Enqueue the machines that may have waited for this one."""

@@ -138,14 +138,18 @@ class Macs:
             is_runner_online=await self._is_runner_online(mac, status),
         )
 
-    def member(self, name: str, uid: str, status: MacStatus) -> drift.Member:
+    def member(self, obj: Object, status: MacStatus) -> drift.Member:
         """Return a host of a fleet; one whose desired configuration is not known yet counts as outdated."""
+        name, uid = obj.name, obj.uid
         node, desired = self.caches.node(name), self._desired.get(uid)
+        # Until its result is in the status, nobody knows whether the configuration works. Of a paused Mac it stays unknown.
+        is_paused = annotation_names.PAUSED in obj.metadata.annotations
+        has_operation = self.operations.find(uid) is not None and not is_paused
         return drift.Member(
             name=name,
             is_outdated=desired is None or status.host_config_hash != desired,
             is_available=node is not None and _takes_pods(node),
-            is_updating=self.operations.is_active(uid),
+            is_updating=has_operation or self.operations.is_active(uid),
             is_terminal=bool(desired and status.failed_host_config_hash == desired),
             is_busy=self.caches.is_busy(name),
         )

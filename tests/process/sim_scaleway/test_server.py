@@ -16,6 +16,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
@@ -136,8 +137,8 @@ async def test_every_call_of_the_sdk_is_answered(tmp_path: Path) -> None:
         listed = await asyncio.to_thread(sdk.vpc.list_private_networks_all)
         assert [each.id for each in listed] == [network.id]
 
-        for each in (ordered, servers[1]):
-            rejected = await refused(lambda: sdk.hosts.delete_server(server_id=each.id))
+        for id in (ordered.id, servers[1].id):
+            rejected = await refused(partial(sdk.hosts.delete_server, server_id=id))
             assert rejected.status_code == 412
 
 

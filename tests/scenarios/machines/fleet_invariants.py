@@ -37,6 +37,8 @@ class FleetInvariants:
     # Whether a test kills jobs or disturbs VMs on purpose.
     expects_harm: bool = False
     users: dict[tuple[str, str], str] = field(default_factory=dict)
+    # The ids of the Macs that are not rented.
+    own: set[str] = field(default_factory=set)
 
     async def run(self) -> None:
         """Check again and again until cancelled."""
@@ -77,17 +79,27 @@ class FleetInvariants:
         for server in self.scaleway.servers.values():
             is_used = server.id in ids and server.name in found
             assert is_used or server.name.startswith(_FREE), f"{server.name} is lost"
-        own = {each.name for each in (await self.kube.list(MacHost)).items}
+        own = {each.name: each for each in (await self.kube.list(MacHost)).items}
         _require_none(await self._secrets() - set(found), "Secrets with logins of hosts are left")
-        _require_none(await self._identities() - set(found) - own, "identities are left")
+        names = set(found) | set(own)
+        _require_none(await self._identities() - names, "identities are left")
+        _require_none(await self._smoke_pods() - names, "smoke Pods are left")
+        _require_none(self._runners() - names, "runners of builders are left at GitHub")
+        addresses = {each.spec.address for each in own.values()}
+        for id in self.own:
+            if self.macs.address(id) not in addresses:
+                self._require_clean(id)
 
     def _require_wiped(self, server: Server) -> None:
         if server.status is Status.REINSTALLING:
             return
         assert (server.id, server.password) not in self.users, f"{server.id} was not wiped"
-        mac = self.macs.mac(server.id)
+        self._require_clean(server.id)
+
+    def _require_clean(self, id: str) -> None:
+        mac = self.macs.mac(id)
         left = [path for path in _TRACES if mac.files.exists(path)]
-        assert not left, f"the free host {server.id} still has {left}"
+        assert not left, f"the free host {id} still has {left}"
 
     async def _leases(self) -> set[str]:
         selector = {labels.APP_COMPONENT: labels.COMPONENT_HOST_LEASE}
@@ -97,6 +109,16 @@ class FleetInvariants:
         suffix = secrets.BOOTSTRAP_SUFFIX
         names = [each.name for each in (await self.kube.list(core.Secret)).items]
         return {each.removesuffix(suffix) for each in names if each.endswith(suffix)}
+
+    async def _smoke_pods(self) -> set[str]:
+        """Return the names of the Nodes that have a smoke Pod."""
+        found = (await self.kube.list(core.Pod, labels={labels.SMOKE: labels.TRUE})).items
+        return {each.spec.node_name for each in found}
+
+    def _runners(self) -> set[str]:
+        """Return the names of the builders that GitHub lists."""
+        runners = self.builders.github.actions.runners.values() if self.builders else ()
+        return {each.name for each in runners}
 
     async def _identities(self) -> set[str]:
         """Return the names of the Nodes that have an identity."""

@@ -68,6 +68,7 @@ class Artifacts:
     """Small artifacts, as a manager sends them to Macs."""
 
     tart: Artifact
+    newer_tart: Artifact
     interpreter: Artifact
     agent: Artifact
     newer_agent: Artifact
@@ -79,6 +80,7 @@ class Artifacts:
         folder.mkdir()
         return cls(
             fixtures.tart(folder),
+            fixtures.tart(folder, "2.33.0"),
             fixtures.interpreter(folder),
             fixtures.agent(folder),
             fixtures.agent(folder, fixtures.NEWER_AGENT),
@@ -196,6 +198,7 @@ class FleetWorld:
         password = f"password of {name}"
         made = Installation(DEFAULT_TYPE, "26.3", USER, password, (), host_name=name)
         await self.macs.install(name, made)
+        self.invariants.own.add(name)
         return made
 
     async def until_bootstrapped(self, *names: str, within: float = 6 * 3600) -> None:

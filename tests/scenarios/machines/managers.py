@@ -1,18 +1,11 @@
-"""Managers that bind and release machines: elected, with stale caches, and killed or paused before or after one of their calls.
-
-A call is a request to the provider or a write to the API. A killed manager sends nothing any more; a paused one continues later,
-in the middle of that call.
-"""
+"""Managers that only bind and release machines: elected, with stale caches, and stopped at one of their calls."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -20,7 +13,6 @@ from bramley.api.names import finalizers, machines
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine as Machine
 from bramley.base import errors
 from bramley.kube.client import Client
-from bramley.kube.transport import Request, Response
 from bramley.machines.binding import Binding
 from bramley.machines.bootstrap_secrets import BootstrapSecrets
 from bramley.machines.host_leases import HostLeases
@@ -34,101 +26,10 @@ from bramley.runtime.metrics import RuntimeMetrics
 from bramley.runtime.writes import FencedKube, ReadYourWrites
 from bramley.sim.scaleway.scaleway import SimulatedScaleway
 from tests import provider_peer, virtual_time
+from tests.scenarios.machines.gates import LEADER, Gate, GatedRunner
 
-T = TypeVar("T")
 NAMESPACE = "default"
-LEADER = "machines"
-# Set by a test: release the host, then bind another one.
-SWAP = "tests/swap"
 _LONGEST_SLEEP = 20.0
-_STATUS = (
-    b'{"kind":"Status","status":"Failure","reason":"Forbidden","message":"not now","code":403}'
-)
-FORBIDDEN = Response(403, {"content-type": "application/json"}, _STATUS)
-
-
-@dataclass(slots=True)
-class Gate:
-    """What all calls of one manager pass; it is stopped at the call with the number `stop_at`."""
-
-    observe: Callable[[], Awaitable[None]]
-    stop_at: int | None = None
-    is_stopped: bool = False
-    # After how many seconds the provider processes the request at which the manager is stopped, although nobody waits for it.
-    late: float | None = None
-    # Of each request to the API, at most.
-    latency: float = 0.0
-    rng: random.Random = field(default_factory=lambda: random.Random(0))
-    # The method and the end of the path of writes that the API refuses.
-    refused: tuple[str, str] | None = None
-    calls: list[str] = field(default_factory=list)
-    stopped: asyncio.Event = field(default_factory=asyncio.Event)
-    resumed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def reach(self, label: str, *, is_counted: bool = True) -> None:
-        """Pass, or wait until the manager is resumed; one that was killed waits for ever."""
-        if is_counted and not self.is_stopped:
-            self.calls.append(label)
-            if label.startswith("after"):
-                await self.observe()
-            if len(self.calls) == self.stop_at:
-                self.is_stopped = True
-                self.stopped.set()
-        if self.is_stopped:
-            await self.resumed.wait()
-
-    def resume(self) -> None:
-        self.is_stopped = False
-        self.resumed.set()
-
-
-@dataclass(slots=True)
-class GatedTransport:
-    """Requests to the API."""
-
-    inner: Any
-    gate: Gate
-
-    async def send(self, request: Request) -> Response:
-        if self.gate.latency:
-            await asyncio.sleep(self.gate.rng.random() * self.gate.latency)
-        is_counted = request.method != "GET" and not request.path.endswith(f"/{LEADER}")
-        await self.gate.reach(f"before {request.method} {request.path}", is_counted=is_counted)
-        if self.gate.refused is not None:
-            method, path = self.gate.refused
-            if request.method == method and request.path.endswith(path):
-                return FORBIDDEN
-        response: Response = await self.inner.send(request)
-        await self.gate.reach(f"after {request.method} {request.path}", is_counted=is_counted)
-        return response
-
-    def stream(self, request: Request) -> Any:
-        return self.inner.stream(request)
-
-    async def close(self) -> None:
-        await self.inner.close()
-
-
-@dataclass(slots=True)
-class GatedRunner:
-    """Requests to the provider; one that is late is not sent, as that of a thread after its deadline."""
-
-    gate: Gate
-
-    async def run(
-        self, scope: str, function: Callable[[], T], *, deadline: timedelta, about: str
-    ) -> T:
-        del scope
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + deadline.total_seconds()
-        if self.gate.late is not None and len(self.gate.calls) + 1 == self.gate.stop_at:
-            loop.call_later(self.gate.late, function)
-        await self.gate.reach(f"before {about}")
-        if loop.time() > ends_at:
-            raise errors.TimedOut(f"{about}: too late")
-        result = function()
-        await self.gate.reach(f"after {about}")
-        return result
 
 
 class RunningManager:
@@ -255,14 +156,11 @@ class RunningManager:
             await asyncio.sleep(min(after, _LONGEST_SLEEP))
 
     async def _reconcile(self, machine: Machine) -> float:
-        if machine.deleting or SWAP in machine.metadata.annotations:
+        if machine.deleting:
             self.binding.forget(machine.uid)
             outcome = await self.releases.release(machine)
-            if outcome.is_done and machine.deleting:
+            if outcome.is_done:
                 await self.kube.remove_finalizer(outcome.machine, finalizers.MACHINE)
-            elif outcome.is_done:
-                patch = {"metadata": {"annotations": {SWAP: None}}}
-                await self.releases.patch(outcome.machine, patch)
         else:
             machine = await self.kube.add_finalizer(machine, finalizers.MACHINE)
             outcome = await self.binding.bind(machine)

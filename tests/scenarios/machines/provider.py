@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from bramley.api.names import machines
 from bramley.api.scaleway_machine import GHActionsRunner
+from bramley.base.clock import Clock
 from bramley.host.artifacts import Artifact
 from bramley.kube.client import Client
 from bramley.kube.tls import Trust
@@ -53,17 +54,21 @@ class Provider:
     world: FleetWorld
     identity: str = ""
     agent: Artifact | None = None
+    tart: Artifact | None = None
     decisions: mac_draft.Settings = field(default_factory=mac_draft.Settings)
     settings: dict[str, Any] = field(default_factory=dict)
     defaults: dict[str, Any] = field(default_factory=dict)
     forge: Any = field(default_factory=NoForge)
     client: Client | None = None
     runner: Any = field(default_factory=provider_peer.InPlace)
+    # Instead of those of the world.
+    connect: Any = None
+    clock: Clock = field(default_factory=virtual_time.clock)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
     def manager(self) -> Manager:
         """Return a manager with all controllers."""
-        world, clock = self.world, virtual_time.clock()
+        world, clock = self.world, self.clock
         election = (
             LeaderElectionSettings(NAMESPACE, LEASE, self.identity) if self.identity else None
         )
@@ -80,7 +85,7 @@ class Provider:
         parts = controllers.Parts(
             client=client,
             defaults=self._defaults(),
-            connect=world.connect,
+            connect=self.connect or world.connect,
             registrations=self.forge,
             runners=self.forge,
             clock=clock,
@@ -98,7 +103,7 @@ class Provider:
         made = self.world.artifacts
         artifacts = Artifacts(
             store=self.world.store,
-            tart=made.tart,
+            tart=self.tart or made.tart,
             interpreter=made.interpreter,
             agent=self.agent or made.agent,
             actions_runners={made.actions_runner.version: made.actions_runner},

@@ -23,7 +23,8 @@ from bramley.host.ssh import Pin
 from bramley.kube.tls import Trust
 from tests import virtual_time
 from tests.scenarios.machines.fleet_world import NAMESPACE, FleetWorld
-from tests.scenarios.machines.managers import Gate, RunningManager
+from tests.scenarios.machines.gates import Gate
+from tests.scenarios.machines.managers import RunningManager
 from tests.unit.host.steps import fixtures
 
 SERVER = "https://api.example:6443"

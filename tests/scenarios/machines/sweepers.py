@@ -29,13 +29,8 @@ from bramley.runtime.leader_election import LeaderElectionSettings
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.writes import FencedKube, ReadYourWrites
 from tests import provider_peer, virtual_time
-from tests.scenarios.machines.managers import (
-    LEADER,
-    NAMESPACE,
-    Gate,
-    GatedRunner,
-    GatedTransport,
-)
+from tests.scenarios.machines.gates import LEADER, Gate, GatedRunner, GatedTransport
+from tests.scenarios.machines.managers import NAMESPACE
 from tests.scenarios.machines.world import World, a_world
 
 FLEET = "fleet-"

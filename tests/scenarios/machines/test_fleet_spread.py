@@ -24,7 +24,7 @@ from bramley.machines.fleet_spread import Settings, hash_of
 from bramley.runtime.manager import Manager, ManagerSettings
 from tests import virtual_time
 from tests.scenarios import world as clusters
-from tests.scenarios.machines.managers import FORBIDDEN
+from tests.scenarios.machines.gates import FORBIDDEN
 
 NAMESPACE = "default"
 NAME = "processor"

@@ -17,7 +17,8 @@ from bramley.machines.host_sweep import HOLDER_UID
 from bramley.providers.provider import HostRef
 from bramley.sim.scaleway.faults import Fault
 from bramley.sim.scaleway.records import Server, Status
-from tests.scenarios.machines.managers import NAMESPACE, Gate
+from tests.scenarios.machines.gates import Gate
+from tests.scenarios.machines.managers import NAMESPACE
 from tests.scenarios.machines.sweepers import (
     FLEET,
     SETTINGS,
@@ -257,6 +258,6 @@ async def life(stop_at: int | None, *, is_pause: bool) -> Gate:
 async def test_sweep_that_is_stopped_is_completed_by_the_next_one(
     first: int, step: int, is_pause: bool
 ) -> None:
-    calls = len((await life(None, is_pause=False)).calls)
+    calls = len((await life(None, is_pause=False)).checkpoints)
     for stop_at in range(first, calls + 1, step):
         await life(stop_at, is_pause=is_pause)

@@ -1,44 +1,32 @@
-"""A manager that is killed or paused at any of its calls: the next one continues, and no host is shared, lost or left unwiped."""
+"""A leader that is killed or suspended at any of its calls: the next one continues, and nothing is shared, lost or left behind."""
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 
-from tests.scenarios.machines.lives import Stop, cancelled_claim, live
+from tests.scenarios.machines.leaders import Stop
+from tests.scenarios.machines.lives import LIVES, changes_at_provider, checkpoints, live
 
-SAMPLE = 53
-SHARDS = 8
-SEEDS = 2
-
-
-@functools.cache
-def calls(seed: int) -> int:
-    return len(live(None, seed=seed).calls)
+# Every so many calls; all of them are tried by `make soak`.
+_STEP = 61
 
 
-@pytest.mark.parametrize("is_pause", [False, True], ids=["killed", "paused"])
-def test_stop_at_a_sample_of_calls(is_pause: bool) -> None:
-    for at in range(1 + 26 * is_pause, calls(0) + 1, SAMPLE):
-        gate = live(Stop(at, is_pause))
-        assert len(gate.calls) >= at
+@pytest.mark.parametrize("name", LIVES)
+def test_killed_leader_is_replaced(name: str) -> None:
+    for at in range(7, len(checkpoints(name)) + 1, _STEP):
+        live(name, Stop(at))
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_suspended_leader_that_continues_beside_the_next_one_changes_nothing(name: str) -> None:
+    for at in range(31, len(checkpoints(name)) + 1, _STEP):
+        live(name, Stop(at, is_pause=True))
 
 
 def test_late_request_of_a_cancelled_claim_loses_no_host() -> None:
-    """A rename that is processed a minute after its manager was killed, when its machine is deleted already."""
-    calls = cancelled_claim(None, late=0).calls
-    renames = [number for number, call in enumerate(calls, 1) if call.startswith("before rename")]
+    """A request that the provider processes a minute after its manager was killed, when its machine is deleted already."""
+    found = changes_at_provider("cancel")
 
-    assert len(renames) == 2
-    for stop_at in renames:
-        cancelled_claim(stop_at, late=60)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(SEEDS))
-@pytest.mark.parametrize("is_pause", [False, True], ids=["killed", "paused"])
-@pytest.mark.parametrize("shard", range(SHARDS))
-def test_stop_at_every_call(shard: int, is_pause: bool, seed: int) -> None:
-    for at in range(1 + shard, calls(seed) + 1, SHARDS):
-        live(Stop(at, is_pause), seed=seed)
+    assert len(found) == 5
+    for at in found:
+        live("cancel", Stop(at, late=60))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,13 +20,8 @@ from bramley.sim.scaleway.records import Server
 from bramley.sim.scaleway.scaleway import Settings, SimulatedScaleway
 from tests import provider_peer, virtual_time
 from tests.scenarios import world as clusters
-from tests.scenarios.machines.managers import (
-    NAMESPACE,
-    SWAP,
-    Gate,
-    GatedTransport,
-    RunningManager,
-)
+from tests.scenarios.machines.gates import Gate, GatedTransport
+from tests.scenarios.machines.managers import NAMESPACE, RunningManager
 
 CLOUD = Settings(
     requests_per_minute=0,
@@ -56,10 +52,12 @@ class World:
         *,
         stop_at: int | None = None,
         late: float | None = None,
+        latency: float = 0.0,
         leads_always: bool = False,
     ) -> RunningManager:
         """Start a manager."""
-        gate = Gate(self.observe, stop_at, late=late)
+        rng = random.Random(f"{name}/{self.seed}")
+        gate = Gate(self.observe, stop_at, late=late, latency=latency, rng=rng)
         transport = GatedTransport(self.cluster.api.transport(self.cluster.token), gate)
         client = Client(transport, clock=virtual_time.clock())
         manager = RunningManager(
@@ -86,10 +84,6 @@ class World:
 
     async def delete(self, name: str) -> None:
         await self.kube.delete(Machine, name, namespace=NAMESPACE)
-
-    async def swap(self, name: str) -> None:
-        patch = {"metadata": {"annotations": {SWAP: "true"}}}
-        await self.kube.merge_patch(Machine, name, patch, namespace=NAMESPACE)
 
     async def machines(self) -> dict[str, Machine]:
         found = (await self.kube.list(Machine, namespace=NAMESPACE)).items

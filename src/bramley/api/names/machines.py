@@ -26,6 +26,11 @@ DEFAULT_SSH_USER = "m1"
 DEFAULT_GITHUB_ORGANISATION = "tuist"
 DEFAULT_RUNNER_LABELS = "self-hosted,macos,bare-metal,vm-image-builder"
 
+# Where the image of the manager has what it sends to Macs.
+AGENT_ARCHIVE = "/opt/tart-kubelet/agent.tar.gz"
+AGENT_INTERPRETER = "/opt/tart-kubelet/interpreter.tar.gz"
+TART_TARBALL = "/opt/tart/tart.tar.gz"
+
 # The ClusterRole that an agent's identity is bound to.
 AGENT_CLUSTER_ROLE = "tart-kubelet"
 

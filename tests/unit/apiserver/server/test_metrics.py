@@ -33,7 +33,10 @@ INLINE = StoreSettings(writer_thread=False)
 OWN = [
     metric
     for metric in vars(names).values()
-    if isinstance(metric, names.Metric) and metric.name.startswith(("apiserver_", "bramley_"))
+    if isinstance(metric, names.Metric)
+    and metric.name.startswith(("apiserver_", "bramley_"))
+    # Those of another process.
+    and not metric.name.startswith("bramley_machines_")
 ]
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
