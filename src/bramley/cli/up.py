@@ -158,7 +158,7 @@ class Screen:
             self._expected = self._settings.macs.count + progress.count
         elif isinstance(progress, MacFailed):
             self._failed.add(progress.name)
-            self._print_row(progress.name, f"failed: {progress.reason}", BAD)
+            self._print_row(progress.name, f"failed to start: {progress.reason}", BAD)
         else:
             self._ready.add(progress.name)
             self._failed.discard(progress.name)

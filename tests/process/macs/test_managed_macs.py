@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +15,19 @@ from urllib.request import urlopen
 
 import pytest
 
+from bramley.sim.ssh import tart_bundle
 from tests.process.serving.processes import (
+    BRAMLEY,
     TIMEOUT_SECONDS,
     Bramley,
+    clean_environment,
     held_port,
     running,
     until,
 )
 from tests.process.threaded import in_a_thread
+from tests.programs import run_program
+from tools.agent_bundle import linux
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is Linux's")
 CORE = "/apis/cluster.x-k8s.io/v1beta1/namespaces/default"
@@ -35,8 +41,9 @@ SECONDS = 2 * TIMEOUT_SECONDS
 
 
 def items(server: Bramley, path: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = server.request("GET", path)[1].get("items", [])
-    return found
+    """Return the objects; none before their definition is installed."""
+    status, body = server.request("GET", path)
+    return list(body["items"]) if status == 200 else []
 
 
 def names(server: Bramley, path: str) -> list[str]:
@@ -118,3 +125,81 @@ def test_rented_macs_survive_a_kill_and_are_released_by_a_scale_down(tmp_path: P
 
             assert server.stop(signal.SIGINT) == 0
             assert "Traceback" not in server.err.read_text()
+
+
+@contextmanager
+def bare_mac(folder: Path) -> Iterator[str]:
+    """Run a bare Mac in a process of its own, and yield user@host:port."""
+    command = [str(BRAMLEY), "sim", "mac", "--root", str(folder), "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [*command, "--boot-seconds", "1"], stdout=subprocess.PIPE, env=clean_environment()
+    )
+    assert process.stdout is not None
+    try:
+        lines = iter(process.stdout.readline, b"")
+        login = next(found for line in lines if (found := re.search(rb"ssh -p (\d+) (\S+)", line)))
+        yield f"{login[2].decode()}:{login[1].decode()}"
+    finally:
+        process.terminate()
+        process.wait(TIMEOUT_SECONDS)
+        process.stdout.close()
+
+
+@in_a_thread
+def test_own_mac_joins_and_leaves(tmp_path: Path) -> None:
+    tart, archives = tmp_path / "tart.tar.gz", linux.cached()
+    tart.write_bytes(tart_bundle.archive())
+    with bare_mac(tmp_path / "mac") as target, held_port() as port:
+        arguments = [
+            *("--mac", target, "--tart-tarball-path", str(tart)),
+            *("--tartkubelet-archive-path", str(archives.code.path)),
+            *("--tartkubelet-interpreter-path", str(archives.interpreter.path)),
+        ]
+        password = ("--password-file", str(tmp_path / "mac/.mac/password"))
+        with up(tmp_path / "up", port, *arguments, *password) as server:
+            until(lambda: are_ready(server, MAC_HOSTS, 1), seconds=SECONDS)
+            [name] = names(server, MAC_HOSTS)
+            assert f"{name}  Ready after" in until(lambda: "(1 of 1)" in (text := server.out.read_text()) and text)  # fmt: skip
+            # No simulated Macs unless they are requested.
+            assert names(server, "/api/v1/nodes") == [name]
+            server.stop(signal.SIGKILL)
+
+        # The login is stored.
+        with up(tmp_path / "up", port, *arguments) as server:
+            until(lambda: "(1 of 1)" in server.out.read_text(), seconds=SECONDS)
+            assert names(server, MAC_HOSTS) == [name]
+
+            assert server.request("DELETE", f"{MAC_HOSTS}/{name}")[0] == 200
+            until(lambda: not names(server, MAC_HOSTS), seconds=SECONDS)
+            assert names(server, "/api/v1/nodes") == []
+            assert not (tmp_path / "mac/opt/tart-kubelet").exists()
+            assert server.stop(signal.SIGINT) == 0
+
+
+REFUSED = [
+    pytest.param(
+        ["--mac", "m1@10.0.0.5"],
+        "the agent on 10.0.0.5 must reach the API server, and --listen 127.0.0.1:0",
+        id="loopback",
+    ),
+    pytest.param(
+        ["--mac", "m1@10.0.0.5", "--listen", "0.0.0.0:0"], "names no address", id="any address"
+    ),
+    pytest.param(["--mac", "m1@127.0.0.1"], "--mac needs --tart-tarball-path", id="files"),
+    pytest.param(["--mac", "m1@127.0.0.1", "--bootstrap"], "different archives", id="both"),
+    pytest.param(["--mac", "m1@"], "is not of the form user@host", id="target"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+def test_own_mac_that_cannot_work_is_refused_before_anything_starts(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    data = tmp_path / "data"
+    command = [str(BRAMLEY), "up", "--data-dir", str(data), "--listen", "127.0.0.1:0", *arguments]
+
+    result = run_program(command, env=clean_environment())
+
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert not data.exists()
