@@ -185,7 +185,9 @@ def over_ssh(clock: Clock) -> Connect:
             host_keys=login.host_key,
             name=login.name,
         )
-        return ssh.open(target, clock=clock, artifacts=artifacts)
+        return ssh.open(
+            target, clock=clock, artifacts=artifacts, connect_timeout=login.connect_timeout
+        )
 
     return connect
 
