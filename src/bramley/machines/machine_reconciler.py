@@ -134,7 +134,9 @@ class MachineReconciler:
         bound = await self.binding.bind(machine, quarantined=await self.failures.quarantined())
         self._record(bound.machine, bound.events)
         if not bound.is_done:
-            return await self._report_outcome(bound, "Adopting")
+            # One that serves continues, such as with a login that is missing.
+            phase = None if bound.machine.status.ready else "Adopting"
+            return await self._report_outcome(bound, phase)
         return await self._converge(bound.machine)
 
     async def _converge(self, machine: ScalewayAppleSiliconMachine) -> Outcome:

@@ -263,11 +263,13 @@ def condition(type: str, now: datetime, reason: str = "", message: str = "") -> 
 
 
 @asynccontextmanager
-async def an_existing_fleet(servers: int) -> AsyncIterator[tuple[FleetWorld, ExistingProvider]]:
+async def an_existing_fleet(
+    servers: int, *, builders: bool = False
+) -> AsyncIterator[tuple[FleetWorld, ExistingProvider]]:
     """Run a world with a pool of the existing provider."""
-    async with a_fleet_world(servers=0) as world:
+    async with a_fleet_world(servers=0, builders=builders) as world:
         existing = ExistingProvider(world)
-        await existing.add_fleet(FLEET, servers)
+        await existing.add_fleet(FLEET, servers, is_builder=builders)
         yield world, existing
 
 

@@ -263,7 +263,7 @@ async def test_login_that_is_missing_is_read_from_the_provider(stored: str) -> N
         await Managers(world).start()
         await until_reason(world, "a", types.BOOTSTRAPPED, events.MISSING_SUDO_PASSWORD)
         machine = (await world.machines())["a"]
-        assert machine.status.ready
+        assert (machine.status.ready, machine.status.phase) == (True, "Ready")
         await asyncio.sleep(1800)
         assert await world.until_ready("a")
 
