@@ -75,6 +75,16 @@ def is_busy(facts: Facts) -> bool:
     return facts.result(WORKER).code != _NO_MATCH
 
 
+def require_no_job() -> Wait:
+    """Return the command that fails if a job has begun since the plan was computed; it must directly precede what would end jobs."""
+    return Wait(
+        probe=WORKER,
+        code=_NO_MATCH,
+        purpose="check that the runner has taken no job since",
+        timeout=timedelta(seconds=5),
+    )
+
+
 def render_plist(note: Note) -> bytes:
     """Return the property list; the runner's own update finds its process by this program's path."""
     return plistlib.dumps(
@@ -109,12 +119,7 @@ def restart(note: Note) -> Run:
 
 def unload(target: str) -> Iterator[Command]:
     """Yield the commands that stop a runner without a job."""
-    yield Wait(
-        probe=WORKER,
-        code=_NO_MATCH,
-        purpose="check that the runner has taken no job since",
-        timeout=timedelta(seconds=5),
-    )
+    yield require_no_job()
     yield _launchctl(
         "bootout",
         target,

@@ -103,7 +103,7 @@ def _base_steps(spec: MacSpec, clock: Clock) -> Iterator[Step]:
     # Before anything can start a VM: a lease that was already granted keeps its time.
     yield DhcpLeases(spec.dhcp_lease_seconds or DEFAULT_SECONDS)
     if spec.tart:
-        yield Tart(spec.tart, replace=spec.replace_tart)
+        yield Tart(spec.tart, replace=spec.replace_tart, is_builder=spec.builder is not None)
 
 
 def _network_steps(spec: MacSpec) -> Iterator[Step]:

@@ -31,6 +31,7 @@ from bramley.machines import (
 )
 from bramley.machines.binding import Binding
 from bramley.machines.bootstrap_secrets import BootstrapSecrets
+from bramley.machines.builder_runners import BuilderRunners
 from bramley.machines.host_access import (
     Connect,
     FleetKeys,
@@ -151,6 +152,7 @@ class _Shared:
             self.epoch,
             parts.clock,
         )
+        runners = BuilderRunners(kube, parts.runners, work, logins)
         return Macs(
             kube,
             parts.client,
@@ -158,7 +160,7 @@ class _Shared:
             self.operations,
             work,
             logins,
-            parts.runners,
+            runners,
             self.settings.decisions,
             self.settings.smoke_image,
             trigger,
@@ -206,7 +208,7 @@ class _Shared:
             .triggered_by(trigger)
         )
         tuist_clusters.add(manager, clock=parts.clock)
-        idle_machines.add(manager, owners, self.caches)
+        idle_machines.add(manager, owners, found, self.caches, parts.runners)
 
     def _machine_reconciler(
         self, provider: HostProvider, caches: machine_reconciler.Caches, trigger: Trigger

@@ -69,7 +69,9 @@ def _deleting(facts: MacFacts, _now: datetime) -> _Stage | None:
     else:
         then = "the agent's identity is revoked, everything but Tart is removed from the Mac, and the Node is deleted"
     since = facts.mac.metadata.deletion_timestamp
-    failed = facts.condition(types.PROVISIONED)
+    failed, blocked = facts.condition(types.PROVISIONED), facts.condition(types.UP_TO_DATE)
+    if blocked is not None and blocked.reason == events.BUILDER_BUSY:
+        draining = (*draining, blocked.message or "the job of its runner")
     if not draining and failed is not None and failed.status == "False":
         return _Stage("it is being deleted", since, (failed.message or failed.reason or "",), then)
     return _Stage("it is being deleted", since, draining or (_MANAGER,), then)

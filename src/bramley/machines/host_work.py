@@ -7,6 +7,7 @@ first; if something is missing, the host is not touched, and the attempt does no
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets as random_text
 import socket
@@ -43,6 +44,8 @@ _DOCKER_CONFIG = ".dockerconfigjson"
 _LATER = timedelta(minutes=5)
 # How often it is checked whether the runner of a builder still has its job.
 _BUSY_RETRY = timedelta(minutes=1)
+# How long a host may take to answer a question of a reconcile.
+_LOOK = timedelta(seconds=30)
 _RUN_BYTES = 8
 
 
@@ -90,7 +93,7 @@ class HostWork:
         spec = self._spec(mac, host_secrets, operation)
         try:
             async with self.connect(login.login, self.defaults.artifacts.store) as host:
-                await self._require_idle_builder(mac, host, operation)
+                await self._require_idle_builder(mac, host)
                 spec = replace(spec, kubeconfig=await self._kubeconfig(mac))
                 report = await self._converge(host, spec, operation, on_step)
         except errors.BramleyError as error:
@@ -114,6 +117,16 @@ class HostWork:
             return await converge.apply(
                 host, steps, on_progress=_reporting(on_step), claim=self._claim()
             )
+
+    async def runs_job(self, mac: Mac, logins: Logins) -> bool:
+        """Return whether the host of a builder shows that its runner has a job; False if the host does not answer."""
+        with suppress(errors.BramleyError, TimeoutError):
+            async with asyncio.timeout(_LOOK.total_seconds()):
+                login = (await logins.of(mac)).login
+                async with self.connect(login, self.defaults.artifacts.store) as host:
+                    found = await host.probe([actions_runner_job.WORKER])
+                    return actions_runner_job.is_busy(found)
+        return False
 
     async def revoke(self, mac_name: str) -> None:
         """Revoke the identity of a Mac's agent, its tokens first; that of the existing provider, too."""
@@ -158,9 +171,9 @@ class HostWork:
             no_reboot=not operation.may_reboot,
         )
 
-    async def _require_idle_builder(self, mac: Mac, host: Connection, operation: Operation) -> None:
-        """Leave a builder alone while its runner has a job; a first bootstrap finds no runner."""
-        if mac.builder is None or operation.kind is not Kind.UPDATE:
+    async def _require_idle_builder(self, mac: Mac, host: Connection) -> None:
+        """Leave a builder alone while its runner has a job; also while it is verified, or set up again after a failed proof."""
+        if mac.builder is None:
             return
         if actions_runner_job.is_busy(await host.probe([actions_runner_job.WORKER])):
             text = "the runner of this builder runs a job"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 
 from bramley.api.cluster_api import Machine
 from bramley.api.core import Pod
@@ -12,15 +13,18 @@ from bramley.api.names import cluster_api as names
 from bramley.api.names import labels
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine
 from bramley.base import errors
+from bramley.machines import builder_runners
 from bramley.machines.macs import Caches
+from bramley.machines.runner_registration import RunnerDirectory
 from bramley.runtime.cache import Cache
 from bramley.runtime.controller import Controller
 from bramley.runtime.keys import Key, key_of
 from bramley.runtime.manager import Manager
-from bramley.runtime.outcome import Outcome, Settled
+from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 from bramley.runtime.writes import FencedKube
 
 BY_HOST = "idle-machines.host"
+_BUILDER_RETRY = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,9 @@ class IdleMachineReconciler:
     """Keeps the annotation of one Machine up to date."""
 
     kube: FencedKube
+    hosts: Cache[ScalewayAppleSiliconMachine]
     caches: Caches
+    runners: RunnerDirectory
 
     async def reconcile(self, machine: Machine) -> Outcome:
         """Add or remove the mark; a mark with another value is that of a person, and stays."""
@@ -36,7 +42,14 @@ class IdleMachineReconciler:
         current = machine.metadata.annotations.get(names.DELETE_MACHINE)
         if machine.deleting or not host or current not in {None, annotation_names.IDLE}:
             return Settled()
-        mark = None if self.caches.is_busy(host) else annotation_names.IDLE
+        found = self.hosts.find(Key(machine.namespace or "", host))
+        builder = found.spec.gh_actions_runner if found is not None else None
+        is_busy = self.caches.is_busy(host)
+        if builder is not None and not is_busy:
+            is_busy = await builder_runners.is_busy(
+                self.runners, machine.namespace or "", builder, host
+            )
+        mark = None if is_busy else annotation_names.IDLE
         if mark != current:
             with suppress(errors.NotFound):
                 await self.kube.merge_patch(
@@ -46,7 +59,8 @@ class IdleMachineReconciler:
                     namespace=machine.namespace,
                     uid=machine.uid,
                 )
-        return Settled()
+        # A forge enqueues nothing.
+        return CheckAgain(_BUILDER_RETRY, "its runner may get a job") if builder else Settled()
 
 
 def _host(machine: Machine) -> str:
@@ -56,7 +70,13 @@ def _host(machine: Machine) -> str:
     return reference.name if is_ours else ""
 
 
-def add(manager: Manager, machines: Cache[Machine], caches: Caches) -> None:
+def add(
+    manager: Manager,
+    machines: Cache[Machine],
+    hosts: Cache[ScalewayAppleSiliconMachine],
+    caches: Caches,
+    runners: RunnerDirectory,
+) -> None:
     """Add the controller."""
     machines.index(BY_HOST, lambda each: [_host(each)])
 
@@ -64,7 +84,8 @@ def add(manager: Manager, machines: Cache[Machine], caches: Caches) -> None:
         node = pod.spec.node_name
         return [key_of(each) for each in machines.by_index(BY_HOST, node)] if node else []
 
-    controller = Controller(IdleMachineReconciler(manager.kube, caches), name="idle-machines")
+    reconciler = IdleMachineReconciler(manager.kube, hosts, caches, runners)
+    controller = Controller(reconciler, name="idle-machines")
     manager.add(
         controller.for_kind(Machine).watches(Pod, to=of_pod, labels={labels.RUNNER: labels.TRUE})
     )

@@ -134,7 +134,9 @@ class MachineReconciler:
         bound = await self.binding.bind(machine, quarantined=await self.failures.quarantined())
         self._record(bound.machine, bound.events)
         if not bound.is_done:
-            return await self._report_outcome(bound, "Adopting")
+            # One that serves continues, such as with a login that is missing.
+            phase = None if bound.machine.status.ready else "Adopting"
+            return await self._report_outcome(bound, phase)
         return await self._converge(bound.machine)
 
     async def _converge(self, machine: ScalewayAppleSiliconMachine) -> Outcome:
@@ -212,16 +214,19 @@ class MachineReconciler:
         self, machine: ScalewayAppleSiliconMachine, swap: Swap | None
     ) -> tuple[ScalewayAppleSiliconMachine, CheckAgain | None]:
         """Drain the Node, revoke the identity of the agent, wipe and release the host, and delete the Node."""
-        mac = self._mac(machine)
-        draft = await self.macs.observe_for_drain(mac, machine.status)
-        waiting = await self.macs.drain(draft)
-        machine = await self._report(machine, draft.status, draft.events)
-        if waiting is not None:
-            return machine, waiting
-        self._record(machine, await self.macs.retire(mac))
-        await self._record_failure(machine, swap)
-        # Before the release, which may be completed when another host is bound.
-        await self.macs.delete_node(draft)
+        ref = recorded_host(machine) or await self.releases.leased_host(machine)
+        # The Node, the runner and the identity of its name belong to others if the machine never had a host.
+        if ref is not None:
+            provider_id = self.releases.provider.provider_id(ref)
+            mac = replaced(self._mac(machine), provider_id=provider_id)
+            draft = await self.macs.observe_for_drain(mac, machine.status)
+            waiting = await self.macs.drain(draft) or await self.macs.retire(draft)
+            machine = await self._report(machine, draft.status, draft.events)
+            if waiting is not None:
+                return machine, waiting
+            await self._record_failure(machine, swap)
+            # Before the release, which may be completed when another host is bound.
+            await self.macs.delete_node(draft)
         self.binding.forget(machine.uid)
         outcome = await self.releases.release(machine)
         self._record(outcome.machine, outcome.events)

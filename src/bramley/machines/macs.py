@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from bramley.api import conditions
 from bramley.api.core import Node, Pod
@@ -30,8 +32,10 @@ from bramley.machines import (
     host_update,
     mac_decision,
     node_drain,
+    recovery,
     smoke_vm,
 )
+from bramley.machines.builder_runners import BuilderRunners
 from bramley.machines.host_operations import HostOperations, Kind, OnStep, Operation
 from bramley.machines.host_work import HostWork, Logins
 from bramley.machines.mac import Mac
@@ -46,8 +50,7 @@ from bramley.machines.mac_draft import (
     Start,
     Step,
 )
-from bramley.machines.outcomes import MachineEvent
-from bramley.machines.runner_registration import RunnerDirectory
+from bramley.machines.recovery import Recovery
 from bramley.runtime.cache import Cache
 from bramley.runtime.keys import Key, key_of
 from bramley.runtime.outcome import CheckAgain
@@ -59,6 +62,8 @@ logger = log.get(__name__)
 SMOKE_PODS_BY_MACHINE = "macs.machine"
 RUNNER_PODS_BY_NODE = "macs.node"
 _CORDONED = "drain"
+# How often it is checked whether the runner of a builder still has its job.
+_BUSY_RETRY = timedelta(minutes=1)
 _ENDED = frozenset({"Succeeded", "Failed"})
 
 
@@ -107,7 +112,7 @@ class Macs:
     operations: HostOperations
     work: HostWork
     logins: Logins
-    runners: RunnerDirectory
+    runners: BuilderRunners
     settings: Settings
     smoke_image: str
     # Enqueues the object of a Mac.
@@ -132,10 +137,12 @@ class Macs:
             postponed=self.operations.postponed(obj.uid),
             node=self.caches.node(mac.name),
             pods=await self.pods_on(mac.name) if needs_drain else (),
-            is_busy=self.caches.is_busy(mac.name),
+            is_busy=await self._is_busy(mac, status),
             smoke_pod=self.caches.smoke_pod(obj.uid),
             smoke_image=smoke_vm.image_for(mac, self.smoke_image, self.caches.pools.all()),
-            is_runner_online=await self._is_runner_online(mac, status),
+            is_runner_online=await self.runners.is_online(mac)
+            if host_proof.needs_runner(mac, status)
+            else None,
         )
 
     def member(self, obj: Object, status: MacStatus) -> drift.Member:
@@ -151,7 +158,7 @@ class Macs:
             is_available=node is not None and _takes_pods(node),
             is_updating=has_operation or self.operations.is_active(uid),
             is_terminal=bool(desired and status.failed_host_config_hash == desired),
-            is_busy=self.caches.is_busy(name),
+            is_busy=self.caches.is_busy(name) or _was_busy(status),
         )
 
     def decide(self, seen: Observed) -> Decision:
@@ -218,13 +225,12 @@ class Macs:
         self._desired[mac.holder.uid] = desired
         return desired
 
-    async def _is_runner_online(self, mac: Mac, status: MacStatus) -> bool | None:
-        if mac.builder is None or not host_proof.needs_runner(mac, status):
-            return None
-        with suppress(errors.Unavailable, errors.RateLimited, errors.Refused):
-            found = await self.runners.find(mac.namespace, mac.builder, mac.name)
-            return found is not None and found.online
-        return None
+    async def _is_busy(self, mac: Mac, status: MacStatus) -> bool:
+        """Return whether a job runs on a Mac; the forge is asked only about a builder that one more failure may reboot."""
+        failed = replace(status, bootstrap_attempts=status.bootstrap_attempts + 1)
+        action = recovery.recovery(failed, self.settings.recovery, is_rented=True)
+        is_due = action is not Recovery.BOOTSTRAP
+        return self.caches.is_busy(mac.name) or (is_due and await self.runners.is_busy(mac))
 
     async def pods_on(self, node: str) -> list[Pod]:
         """Read the Pods of a Node; a cache that lags could lack one that has a job."""
@@ -290,52 +296,57 @@ class Macs:
     async def observe_for_drain(self, mac: Mac, status: MacStatus) -> Draft:
         """Return the beginning of a decision about a Mac that is taken out of service."""
         node = self.caches.node(mac.name)
-        if node is not None and node.spec.provider_id not in {"", mac.provider_id}:
-            # Of another host, such as that of a machine of the same name.
-            node = None
+        # That of another host is left alone, with its Pods.
+        is_own = node is None or mac.owns(node)
         seen = Observed(
             mac=mac,
             status=status,
             now=self.clock.now(),
             desired="",
-            node=node,
-            pods=await self.pods_on(mac.name),
+            node=node if is_own else None,
+            pods=await self.pods_on(mac.name) if is_own else (),
             smoke_pod=self.caches.smoke_pod(mac.holder.uid),
         )
         return Draft(seen, self.settings, status)
 
-    async def retire(self, mac: Mac) -> tuple[MachineEvent, ...]:
-        """End the operation of a Mac, remove its runner, and revoke the identity of its agent."""
+    async def retire(self, draft: Draft) -> CheckAgain | None:
+        """End the operation of a drained Mac, remove its runner, and revoke the identity of its agent; return what is waited for."""
+        mac = draft.seen.mac
         await self.operations.cancel(mac.holder.uid)
-        reports = await self._remove_runner(mac)
+        node = self.caches.node(mac.name)
+        if node is not None and mac.provider_id and not mac.owns(node):
+            # The runner and the identity have the name of the Node: they are those of the other host.
+            return None
+        removal = await self.runners.remove(mac)
+        draft.events += removal.events
+        if removal.waits_for and not node_drain.is_over(draft, self.settings.drain_timeout):
+            draft.put(types.UP_TO_DATE, events.BUILDER_BUSY, removal.waits_for)
+            return CheckAgain(_BUSY_RETRY, removal.waits_for)
         await self.work.revoke(mac.name)
-        return reports
-
-    async def _remove_runner(self, mac: Mac) -> tuple[MachineEvent, ...]:
-        if mac.builder is None:
-            return ()
-        try:
-            self.kube.check()
-            removed = await self.runners.remove(mac.namespace, mac.builder, mac.name)
-        except errors.LeaseLost:
-            raise
-        except errors.BramleyError as error:
-            # The forge removes a runner that is offline for two weeks; a host must not wait for the forge.
-            return (MachineEvent("Warning", events.RUNNER_REMOVAL_FAILED, str(error)),)
-        text = f"The runner {mac.name} is removed from its forge"
-        return (MachineEvent("Normal", events.RUNNER_REMOVED, text),) if removed else ()
+        return None
 
     async def delete_node(self, draft: Draft) -> None:
         """Delete the Node of a Mac whose agent has no identity any more, and its smoke Pod."""
-        for obj in (draft.seen.node, draft.seen.smoke_pod):
-            if obj is not None:
-                with suppress(errors.NotFound, errors.Conflict):
-                    await self.kube.delete(obj)
+        mac = draft.seen.mac
+        with suppress(errors.NotFound, errors.Conflict):
+            # Read again: the agent may have registered it just before its identity was revoked.
+            node = await self.client.get(Node, mac.name)
+            if mac.owns(node):
+                await self.kube.delete(node)
+        if draft.seen.smoke_pod is not None:
+            with suppress(errors.NotFound, errors.Conflict):
+                await self.kube.delete(draft.seen.smoke_pod)
 
     def forget(self, uid: str) -> None:
         """Drop what is remembered about a Mac that is gone."""
         self._desired.pop(uid, None)
         self.operations.forget(uid)
+
+
+def _was_busy(status: MacStatus) -> bool:
+    """Return whether the last update of a builder could not begin because of a job."""
+    found = conditions.find(status.conditions, types.UP_TO_DATE)
+    return found is not None and found.reason == events.BUILDER_BUSY
 
 
 def _takes_pods(node: Node) -> bool:

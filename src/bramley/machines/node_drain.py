@@ -23,7 +23,8 @@ def wait(draft: Draft, *, timeout: timedelta | None = None) -> CheckAgain | None
         started = now
         draft.change(drain_start_time=now)
         draft.add_event("Normal", events.DRAINING, f"Draining the Node {draft.seen.mac.name}")
-    if timeout is not None and now >= started + timeout:
+    plan = drain.plan(node, draft.seen.pods)
+    if plan.remaining and timeout is not None and is_over(draft, timeout):
         text = f"Pods are left after {timeout.total_seconds() / 60:.0f} min"
         draft.add_event("Warning", events.DRAIN_TIMED_OUT, text)
         return None
@@ -32,7 +33,6 @@ def wait(draft: Draft, *, timeout: timedelta | None = None) -> CheckAgain | None
         # Also when a person has uncordoned it meanwhile: the last cordon has to settle.
         draft.change(drain_start_time=now)
         return CheckAgain(_CORDON_SETTLES, "The Node was cordoned")
-    plan = drain.plan(node, draft.seen.pods)
     if plan.remaining:
         draft.steps += map(Evict, plan.evict)
         return CheckAgain(_RETRY, plan.message)
@@ -41,3 +41,9 @@ def wait(draft: Draft, *, timeout: timedelta | None = None) -> CheckAgain | None
     if node is None or left <= timedelta():
         return None
     return CheckAgain(left, "The Node was cordoned")
+
+
+def is_over(draft: Draft, timeout: timedelta | None) -> bool:
+    """Return whether a drain that has begun has used up its time."""
+    started = draft.status.drain_start_time
+    return timeout is not None and started is not None and draft.seen.now >= started + timeout

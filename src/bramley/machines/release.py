@@ -87,6 +87,11 @@ class Releases:
     clock: Clock
     default_pool_prefix: str = ""
 
+    async def leased_host(self, machine: ScalewayAppleSiliconMachine) -> HostRef | None:
+        """Return the host of a machine whose status was lost."""
+        own = await self.leases.of(Holder.of(machine))
+        return own[0].ref if own else None
+
     async def release(self, machine: ScalewayAppleSiliconMachine) -> HostOutcome:
         """Release all hosts of a machine, and remove its credentials; repeat it until the outcome is done.
 

@@ -48,6 +48,10 @@ class RegisteredRunner:
     busy: bool
 
 
+class RunnerBusy(errors.BadRequest):
+    """The runner runs a job, and cannot be removed before it has ended."""
+
+
 class Resolver(Protocol):
     """Resolves the runner of a spec."""
 
@@ -75,7 +79,7 @@ class RunnerDirectory(Protocol):
         ...
 
     async def remove(self, namespace: str, spec: GHActionsRunner, name: str) -> bool:
-        """Remove the runner with exactly this name; False if there was none, BadRequest while it runs a job."""
+        """Remove the runner with exactly this name; False if there was none, RunnerBusy while it runs a job."""
         ...
 
 
@@ -110,7 +114,7 @@ class GitHubAppResolver:
         return RegisteredRunner(runner.id, runner.is_online, runner.busy) if runner else None
 
     async def remove(self, namespace: str, spec: GHActionsRunner, name: str) -> bool:
-        """Remove the runner with exactly this name; False if there was none, BadRequest while it runs a job."""
+        """Remove the runner with exactly this name; False if there was none, RunnerBusy while it runs a job."""
         async with self._installation(namespace, spec) as installation:
             runner = await _runner(installation, spec, name)
             if runner is None:
@@ -120,7 +124,7 @@ class GitHubAppResolver:
             except errors.NotFound:
                 return False
             except errors.BadRequest as error:
-                raise errors.BadRequest(
+                raise RunnerBusy(
                     f"the runner {name} of {spec.gh_org} cannot be removed while it runs a job; "
                     f"wait until the job has ended: {error}"
                 ) from None

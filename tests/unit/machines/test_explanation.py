@@ -285,6 +285,13 @@ def test_deletion_waits_for_jobs_and_retires_others() -> None:
     ]
 
 
+def test_deletion_waits_for_the_job_of_a_builder() -> None:
+    text = "the runner a of this builder runs a job"
+    machine = a_machine("UpToDate", events.BUILDER_BUSY, text, deleted=SINCE)
+
+    assert explained(machine).waits_for == (text,)
+
+
 def test_place_in_the_queue_of_updates_is_shown() -> None:
     waiting = ("UpToDate", events.WAITING_FOR_SLOT, "1 of 4 hosts is being updated")
     machine = a_machine(*waiting, name="c")

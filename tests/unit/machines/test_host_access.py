@@ -218,7 +218,8 @@ async def test_secret_without_a_login_says_what_is_missing(data: dict[str, bytes
         await owned(world).of(an_owned_mac())
 
     assert str(raised.value) == (
-        "Secret ns/mine has no sudo-password and no id_ed25519; add at least the password"
+        "spec.credentialsSecretName: Secret ns/mine has no sudo-password and no id_ed25519; "
+        "store the password of the Mac's user in it, as sudo-password"
     )
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from bramley.api.names import host
 from bramley.base.errors import UnsupportedHost
-from bramley.host import archive_install, shared_probes
+from bramley.host import actions_runner_job, archive_install, shared_probes
 from bramley.host.archive_install import ArchiveInstall
 from bramley.host.artifacts import Artifact
 from bramley.host.commands import (
@@ -51,6 +51,8 @@ class Tart(Step):
 
     artifact: Artifact
     replace: bool = False
+    # Whether the Mac has a runner whose jobs use Tart without an agent.
+    is_builder: bool = False
 
     def probes(self) -> list[Probe]:
         """Probe whether Tart runs, and its files."""
@@ -62,7 +64,8 @@ class Tart(Step):
             Stat(host.PROGRAMS),
             shared_probes.RUNNING_VMS,
         ]
-        return [*own, *self._install.probes()]
+        jobs = [actions_runner_job.WORKER] if self.is_builder else []
+        return [*own, *jobs, *self._install.probes()]
 
     def check_supported(self, facts: Facts) -> None:
         """Refuse to replace Tart while VMs run."""
@@ -70,6 +73,8 @@ class Tart(Step):
             raise UnsupportedHost(
                 f"tart {facts.result(VERSION).text} cannot be replaced by {self.artifact.version} while VMs run; drain the Mac first"
             )
+        if self.is_builder and self._needs_replacement(facts) and actions_runner_job.is_busy(facts):
+            raise UnsupportedHost(actions_runner_job.BUSY)
 
     def plan(self, facts: Facts) -> Iterator[Command]:
         """Install Tart if it is missing, and replace it if requested."""
@@ -99,6 +104,8 @@ class Tart(Step):
         # The upload takes minutes, in which a VM may have started.
         if _runs(facts):
             yield shared_probes.require_no_vms()
+            if self.is_builder:
+                yield actions_runner_job.require_no_job()
         if facts.stat(_BUNDLE):
             yield from _keep_previous(facts)
         yield Rename(path=bundle, to=host.TART_BUNDLE, purpose=f"use tart {self.artifact.version}")

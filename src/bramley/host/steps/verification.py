@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from bramley.api.names import host, launchd
 from bramley.base.errors import NotConverged
-from bramley.host import agent_daemon, launch_daemon, loginwindow, shared_probes
+from bramley.host import actions_runner_job, agent_daemon, launch_daemon, loginwindow, shared_probes
 from bramley.host.agent_daemon import AgentJob
 from bramley.host.commands import Command, Probe, Reboot, RunProbe, Wait
 from bramley.host.facts import Facts
@@ -42,7 +42,8 @@ class Verification(Step):
         endpoints = (agent_job.health_probe(self.job), agent_job.readiness_probe(self.job))
         agent: list[Probe] = [AGENT_PLIST, agent_daemon.AGENT_PROBE, *endpoints]
         rules = (firewall.MAIN_RULES, firewall.ANCHOR_RULES)
-        return [*rules, *agent, *self._local_network.probes()]
+        jobs: list[Probe] = [actions_runner_job.WORKER] if self.job.is_builder else []
+        return [*rules, *agent, *jobs, *self._local_network.probes()]
 
     def follow_up_probes(self, facts: Facts) -> Sequence[Probe]:
         """Probe the session of a user with another uid, and the log of an agent that is not ready."""
@@ -56,8 +57,7 @@ class Verification(Step):
         """Reboot a Mac that filters nothing, and wait for unmet conditions."""
         # A Mac without an agent is rebooted by an earlier step.
         has_agent = facts.stat(AGENT_PLIST) is not None
-        may_reboot = not shared_probes.vms_may_run(facts) and not loginwindow.reboot_blocker(facts)
-        if has_agent and self._lacks_filter(facts) and may_reboot:
+        if has_agent and self._lacks_filter(facts) and self._may_reboot(facts):
             yield from self._reboot(facts)
             return
         if (
@@ -96,10 +96,18 @@ class Verification(Step):
         *_, loading = launch_daemon.load(launchd.AGENT)
         yield loading
 
+    def _may_reboot(self, facts: Facts) -> bool:
+        has_work = shared_probes.vms_may_run(facts) or (
+            self.job.is_builder and actions_runner_job.is_busy(facts)
+        )
+        return not has_work and not loginwindow.reboot_blocker(facts)
+
     def _reboot(self, facts: Facts) -> Iterator[Command]:
         # The boot loads it again; if there is none, `clean_up` or the next run does.
         yield from launch_daemon.unload(launchd.AGENT)
         yield shared_probes.require_no_vms()
+        if self.job.is_builder:
+            yield actions_runner_job.require_no_job()
         reasons = ["VMs are not filtered until then"]
         if LocalNetwork.name not in self.skipped and self._local_network.pending(facts):
             reasons.append("the Local Network allowlist is not in effect")

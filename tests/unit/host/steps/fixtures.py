@@ -59,6 +59,13 @@ def run_vms(target: Mac, count: int = 1) -> None:
         state["processes"] = [{"pid": 9000 + n, "command": c} for n, c in enumerate(commands)]
 
 
+def run_job(target: Mac, *, ended: bool = False) -> None:
+    """Run a job of the Actions runner, or end it."""
+    command = "/opt/actions-runner/bin/Runner.Worker spawnclient 100 103"
+    with target.change() as state:
+        state["processes"] = [] if ended else [{"pid": 9100, "command": command}]
+
+
 def artifact(folder: Path, name: str, version: str, content: bytes) -> Artifact:
     """Write an artifact into a folder."""
     path = folder / f"{name}-{version}"

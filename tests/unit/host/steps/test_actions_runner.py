@@ -31,7 +31,6 @@ from bramley.host.steps.log_rotation import LogRotation
 from bramley.sim.macos.call import Call
 from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.faults import Fail
-from bramley.sim.macos.mac import Mac
 from tests.unit.host.steps import fixtures
 from tests.unit.host.steps.fixtures import NODE
 from tests.unit.host.steps.interruption import PASSWORD, MacTemplate, interrupt_everywhere
@@ -77,12 +76,6 @@ def options(connection: ModelConnection) -> dict[str, str]:
 
 def jobs(connection: ModelConnection) -> list[str]:
     return [job for job in connection.mac.state["launchd"]["jobs"] if "actions.runner" in job]
-
-
-def run_job(mac: Mac, *, ended: bool = False) -> None:
-    command = "/opt/actions-runner/bin/Runner.Worker spawnclient 100 103"
-    with mac.change() as state:
-        state["processes"] = [] if ended else [{"pid": 9100, "command": command}]
 
 
 def words_of(commands: Sequence[Command], program: str) -> list[str]:
@@ -229,7 +222,7 @@ async def test_missing_token_leaves_out_the_runner_only(tmp_path: Path) -> None:
 
 async def test_runner_with_a_job_is_not_stopped(tmp_path: Path) -> None:
     connection = await registered(tmp_path)
-    run_job(connection.mac)
+    fixtures.run_job(connection.mac)
     changed = step(tmp_path, labels=("other",))
 
     with pytest.raises(UnsupportedHost, match="runs a job, which would be lost"):
@@ -238,7 +231,7 @@ async def test_runner_with_a_job_is_not_stopped(tmp_path: Path) -> None:
         await converge.apply(connection, removal.steps("m1")[:1])
 
     assert connection.done == []
-    run_job(connection.mac, ended=True)
+    fixtures.run_job(connection.mac, ended=True)
     await converge.apply(connection, [changed])
     assert options(connection)["labels"] == "other"
 
@@ -247,7 +240,7 @@ async def test_job_that_starts_after_the_plan_is_not_lost(tmp_path: Path) -> Non
     connection = await registered(tmp_path)
 
     async def mint() -> Secret:
-        run_job(connection.mac)
+        fixtures.run_job(connection.mac)
         return Secret("TOKEN")
 
     with pytest.raises(Exception, match="check that the runner has taken no job since"):

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from bramley.base.errors import CommandFailed, UnsupportedHost
-from bramley.host import converge
+from bramley.host import actions_runner_job, converge
 from bramley.host.artifacts import Artifact
 from bramley.host.steps.tart import Tart
 from bramley.sim.macos import stand_ins
 from bramley.sim.macos.call import Call
 from bramley.sim.macos.connection import ModelConnection
-from tests.unit.host.steps import fixtures
+from tests.unit.host.steps import cases, fixtures
 
 OLD, NEW = "2.32.1", "2.33.0"
 BUNDLE = "/usr/local/lib/tart.app"
@@ -75,6 +75,23 @@ async def test_replacement_is_refused_while_vms_run(tmp_path: Path) -> None:
 
     assert version(connection) == OLD
     assert connection.done == []
+
+
+async def test_replacement_waits_for_the_job_of_a_builder(tmp_path: Path) -> None:
+    connection = await fixtures.mac(tmp_path, Tart(fixtures.tart(tmp_path, OLD)))
+    step = Tart(fixtures.tart(tmp_path, NEW), replace=True, is_builder=True)
+    fixtures.run_job(connection.mac)
+
+    with pytest.raises(UnsupportedHost, match="runs a job"):
+        await converge.apply(connection, [step])
+    assert (version(connection), connection.done) == (OLD, [])
+    fixtures.run_job(connection.mac, ended=True)
+    await converge.apply(connection, [step])
+
+    assert version(connection) == NEW
+    executed = fixtures.executed(connection)
+    check = cases.command_text(actions_runner_job.require_no_job())
+    assert executed.index(check) < executed.index(f"rename {BUNDLE} {BUNDLE}.before")
 
 
 async def test_broken_replacement_is_not_installed(tmp_path: Path) -> None:

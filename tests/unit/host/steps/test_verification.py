@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from bramley.api.names import host
 from bramley.base.errors import NotConverged, TimedOut, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import converge, kcpassword, sequence, shared_probes
+from bramley.host import actions_runner_job, converge, kcpassword, sequence, shared_probes
 from bramley.host.commands import Command, Probe, Run
 from bramley.host.facts import Facts, RunResult
 from bramley.host.spec import Egress
@@ -80,6 +81,24 @@ async def test_reboot_is_pending_while_vms_run(tmp_path: Path) -> None:
     assert report.pending[0].startswith("RebootPending: the packet filter does not apply our rules")
     planned = await converge.plan(connection, [STEP])
     assert (planned.is_empty, planned.is_converged) == (True, False)
+
+
+async def test_builder_is_not_rebooted_under_a_job(tmp_path: Path) -> None:
+    """A job needs no VM: it may build, or push an image."""
+    connection = await provisioned(tmp_path, reboots=False)
+    step = Verification(replace(JOB, is_builder=True))
+    boot = connection.mac.state["boot"]["boot_id"]
+    fixtures.run_job(connection.mac)
+
+    report = await converge.apply(connection, [step])
+    assert (connection.done, connection.mac.state["boot"]["boot_id"]) == ([], boot)
+    assert report.pending[0].startswith("RebootPending: ")
+    fixtures.run_job(connection.mac, ended=True)
+    await converge.apply(connection, [step])
+
+    executed = fixtures.executed(connection)
+    check = cases.command_text(actions_runner_job.require_no_job())
+    assert executed.index(check) == executed.index("reboot") - 1
 
 
 @pytest.mark.parametrize("change", [{"filevault": True}, {"filevault_after": "restart"}])
