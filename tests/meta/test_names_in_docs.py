@@ -22,6 +22,7 @@ OTHERS_FLAGS = {
         "--type",
         "--raw",
         "--server-side",
+        "--field-selector",
         "--request-timeout",
     },
     "brew": {"--pinned", "--versions"},

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from bramley.access import agent_objects, policy, roles, upsert
 from bramley.access.pod_references import BoundPod
-from bramley.api.core import Node, ServiceAccount
+from bramley.api.core import ServiceAccount
 from bramley.api.meta import Object
 from bramley.api.names import access, agent
 from bramley.api.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
@@ -30,19 +30,17 @@ _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A new token of an agent, its expiry, and whether it is bound to the Node."""
+    """A new token of an agent, and its expiry."""
 
     node: str
     token: Secret
     expires: datetime
-    is_bound: bool
 
 
 async def create(kube: Client, node: str, *, expires: timedelta) -> Identity:
     """Create the ServiceAccount of a Node's agent with an agent's permissions, and issue its token.
 
-    The token is bound to the Node if that exists. Otherwise the agent will register it; the token is bound only to the
-    ServiceAccount, and the agent's first renewal binds it to the Node.
+    The token ends with the ServiceAccount, and not with the Node: an agent registers its Node again if that was deleted.
     """
     _check(node, expires)
     await ensure_shared(kube)
@@ -104,15 +102,13 @@ async def _ensure_roles(kube: Client, owner: ClusterRole) -> None:
 
 
 async def _issue_token(kube: Client, node: str, expires: timedelta) -> Identity:
-    bound_to = await upsert.find(kube, Node, node)
     issued = await kube.request_token(
         agent.service_account(node),
         access.NAMESPACE,
         audiences=(),
         expires=expires,
-        bound_to=bound_to,
     )
-    return Identity(node, issued.token, issued.expires, bound_to is not None)
+    return Identity(node, issued.token, issued.expires)
 
 
 async def _objects(kube: Client, node: str) -> AsyncIterator[Object]:

@@ -77,11 +77,12 @@ def check_event(
 
 
 def check_own_token(node: str, new: Json | None) -> str | None:
-    """Check the renewal of the agent's own token: it is bound to the Node."""
+    """Check the renewal of the agent's own token: it is bound to no object but its ServiceAccount, or to the Node."""
     bound = _bound_object(new)
-    if (bound.get("apiVersion"), bound.get("kind"), bound.get("name")) == ("v1", "Node", node):
+    to_node = ("v1", "Node", node)
+    if not bound or (bound.get("apiVersion"), bound.get("kind"), bound.get("name")) == to_node:
         return None
-    return "an agent may renew its token only bound to its own node"
+    return "an agent may bind its own token only to its own node"
 
 
 def check_pod_token(new: Json | None, *, is_own_pod: Callable[[str], bool]) -> str | None:

@@ -163,15 +163,17 @@ def _token_rules() -> list[tuple[str, str]]:
     version, kind, name, uid = (
         _BOUND.format(field) for field in ("apiVersion", "kind", "name", "uid")
     )
+    to_nothing = f"{version} == '' && {kind} == '' && {name} == '' && {uid} == ''"
+    to_node = f"{version} == 'v1' && {kind} == 'Node' && {name} == variables.node"
     own = [
         f"request.name == '{agent.service_account('')}' + variables.node",
-        f"{version} == 'v1' && {kind} == 'Node' && {name} == variables.node",
+        f"({to_nothing} || {to_node})",
     ]
     of_pod = [f"{version} == 'v1' && {kind} == 'Pod' && {uid} != ''", _may_represent(name)]
     return [
         (
             f"!variables.isOwnToken || {' && '.join(own)}",
-            "an agent may renew its token only bound to its own node",
+            "an agent may bind its own token only to its own node",
         ),
         (
             f"!variables.isPodToken || {' && '.join(of_pod)}",

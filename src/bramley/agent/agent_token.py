@@ -1,14 +1,13 @@
 """The agent's own token: renewed before it expires, stored in the state folder, with the kubeconfig's token as the fallback.
 
-A renewed token is bound to the Node and becomes invalid with it. The token of the kubeconfig stays the fallback, so that a Node
-that was deleted can be registered again for as long as that token is valid. Other kinds of credentials are used unchanged.
+Both are bound to the agent's ServiceAccount only. A token that was bound to the Node would become invalid with it, and the agent could
+not register a Node that was deleted: its Pods would be deleted, and their jobs lost. Other kinds of credentials are used unchanged.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,8 +15,6 @@ from pathlib import Path
 import msgspec
 
 from bramley.agent import atomic_file
-from bramley.api.core import Node
-from bramley.api.meta import ObjectMeta
 from bramley.api.names import access, agent
 from bramley.base import errors, jwt_claims, log
 from bramley.base.backoff import Backoff
@@ -95,13 +92,12 @@ class AgentToken:
 
 @dataclass(frozen=True, slots=True)
 class AgentTokenRenewal:
-    """Renews the token of one Node's agent; `uid` returns the current uid of the Node."""
+    """Renews the token of one Node's agent."""
 
     token: AgentToken
     kube: Client
     _: KW_ONLY
     node: str
-    uid: Callable[[], str]
     clock: Clock
     rng: random.Random
 
@@ -121,17 +117,16 @@ class AgentTokenRenewal:
 
     async def renew_if_due(self) -> bool:
         """Renew the token if it belongs to this agent and is due; return whether it was renewed."""
-        current, uid = claims(await self.token.current()), self.uid()
+        current = claims(await self.token.current())
         if current is None or current.sub != f"{access.USER_PREFIX}{self.node}":
             return False
-        if not uid or self.clock.now() < current.renew_at:
+        if self.clock.now() < current.renew_at:
             return False
         issued = await self.kube.request_token(
             agent.service_account(self.node),
             access.NAMESPACE,
             audiences=(),
             expires=current.lifetime,
-            bound_to=Node(metadata=ObjectMeta(name=self.node, uid=uid)),
         )
         self.token.store(issued.token.reveal())
         logger.info("Renewed agent token", expires=issued.expires)

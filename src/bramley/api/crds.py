@@ -55,9 +55,14 @@ def column(name: str, type: str, path: str, *, priority: int = 0) -> PrinterColu
     return PrinterColumn(name=name, type=type, json_path=path, priority=priority)
 
 
-# Of machines and of MacHosts, with `-o wide`.
+def _of_condition(type: str, field: str) -> str:
+    return f'.status.conditions[?(@.type=="{type}")].{field}'
+
+
+# Of machines and of MacHosts: why one is not ready; with `-o wide`, which conditions are not true.
+WHY = column("Reason", "string", _of_condition(conditions.READY, "reason"))
 MAC_DETAILS = tuple(
-    column(type, "string", f'.status.conditions[?(@.type=="{type}")].reason', priority=1)
+    column(type, "string", _of_condition(type, "reason"), priority=1)
     for type in (conditions.BOOTSTRAPPED, conditions.PROVEN, conditions.UP_TO_DATE)
 )
 
@@ -96,6 +101,7 @@ KINDS = (
             column("ProviderID", "string", ".spec.providerID"),
             column("Ready", "boolean", ".status.ready"),
             column("Step", "string", ".status.step"),
+            WHY,
             AGE,
             column("Fleet", "string", ".spec.fleetName", priority=1),
             *MAC_DETAILS,
@@ -109,8 +115,9 @@ KINDS = (
         columns=(
             column("Phase", "string", ".status.phase"),
             column("Address", "string", ".spec.address"),
-            column("Ready", "boolean", ".status.ready"),
+            column("Ready", "string", _of_condition(conditions.READY, "status")),
             column("Step", "string", ".status.step"),
+            WHY,
             AGE,
             column("Fleet", "string", ".spec.fleetName", priority=1),
             *MAC_DETAILS,

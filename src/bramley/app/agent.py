@@ -114,10 +114,7 @@ async def _process(
     async with kube:
         deps = _host_deps(settings, kube, environment, clock=clock, rng=rng)
         node = settings.node.name
-        # `agent` is assigned below; the renewal calls this only while the agent runs.
-        renewal = AgentTokenRenewal(
-            token, kube, node=node, uid=lambda: agent.node_uid, clock=clock, rng=rng
-        )
+        renewal = AgentTokenRenewal(token, kube, node=node, clock=clock, rng=rng)
         tasks = (*deps.background_tasks, renewal.run)
         agent = Agent(settings, replace(deps, background_tasks=tasks))
         loop = asyncio.get_running_loop()

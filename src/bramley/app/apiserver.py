@@ -40,6 +40,7 @@ logger = log.get(__name__)
 
 _CONTROLLERS_START_DELAY = timedelta(milliseconds=100)
 _CONTROLLERS = "bramley.apiserver.controllers.cluster"
+_CLUSTER_API = "bramley.app.cluster_api"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +257,8 @@ async def _run_controllers(controllers: embedded.Controllers, serving: asyncio.E
     # Clients first: importing the controllers takes a while, and happens in a thread so that requests are served meanwhile.
     await serving.wait()
     await asyncio.sleep(_CONTROLLERS_START_DELAY.total_seconds())
-    await asyncio.to_thread(importlib.import_module, _CONTROLLERS)
+    for module in (_CONTROLLERS, *((_CLUSTER_API,) if controllers.settings.cluster_api else ())):
+        await asyncio.to_thread(importlib.import_module, module)
     await controllers.run()
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bramley.apiserver.controllers.timings import Timings
     from bramley.apiserver.nodes.usage import Kubelets
     from bramley.apiserver.server.audit import AuditLog
+    from bramley.app.restarted_manager import RestartedManager
     from bramley.kube.client import Client
     from bramley.runtime.manager import Manager
 
@@ -72,6 +73,8 @@ class ControllerSettings:
     """Whether the cluster has controllers, how long they may take to stop, and their intervals."""
 
     enabled: bool = True
+    # Also the small ones of Cluster API's core kinds.
+    cluster_api: bool = False
     drain: timedelta = timedelta(seconds=5)
     timings: Timings | None = None
 
@@ -94,30 +97,47 @@ class Controllers:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     _stopping: bool = False
     _manager: Manager | None = None
+    _core: RestartedManager | None = None
 
     def stop(self) -> None:
         """Begin to stop."""
         self._stopping = True
         if self._manager is not None:
             self._manager.stop()
+        if self._core is not None:
+            self._core.stop()
 
     async def run(self) -> None:
         """Run until stopped; restart after a bug."""
-        failures = 0
         try:
-            while not self._stopping:
-                with Captured() as captured:
-                    await self._run_manager()
-                if captured.error is not None:
-                    failures += 1
-                    pause = _RESTART.delay(failures, self.rng)
-                    logger.error(
-                        "Controllers failed; restarting them", exc=captured.error, retry_after=pause
-                    )
-                    await asyncio.sleep(pause.total_seconds())
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._run_own())
+                if self.settings.cluster_api:
+                    group.create_task(self._run_cluster_api())
         finally:
             self._manager = None
             self.stopped.set()
+
+    async def _run_cluster_api(self) -> None:
+        from bramley.app import cluster_api
+
+        self._core = cluster_api.core_controllers(self.api, clock=self.clock, rng=self.rng)
+        # `stop` may have been called before there was something to stop.
+        if not self._stopping:
+            await self._core.run()
+
+    async def _run_own(self) -> None:
+        failures = 0
+        while not self._stopping:
+            with Captured() as captured:
+                await self._run_manager()
+            if captured.error is not None:
+                failures += 1
+                pause = _RESTART.delay(failures, self.rng)
+                logger.error(
+                    "Controllers failed; restarting them", exc=captured.error, retry_after=pause
+                )
+                await asyncio.sleep(pause.total_seconds())
 
     async def _run_manager(self) -> None:
         from bramley.kube.client import Client

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bramley.base.errors import BadConfiguration
 
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 BACKLOG = 1024
 
 
@@ -40,7 +40,7 @@ class Address:
     @property
     def url(self) -> str:
         """Return the URL of the server for clients on this machine."""
-        loopback = Address(_ANY_ADDRESS.get(self.host, self.host), self.port)
+        loopback = Address(ANY_ADDRESS.get(self.host, self.host), self.port)
         return f"https://{loopback}"
 
 

@@ -10,9 +10,9 @@ import random
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -47,7 +47,6 @@ from bramley.providers.scaleway import ScalewayProvider
 from bramley.providers.scaleway_account import Account
 from bramley.runtime.leader_election import LeaderElectionSettings
 from bramley.runtime.manager import Manager, ManagerSettings
-from bramley.runtime.probes import ProbeSettings
 
 logger = log.get(__name__)
 
@@ -114,7 +113,7 @@ class Settings:
     hosts: HostOptions = field(default_factory=HostOptions)
     machines: controllers.Settings = field(default_factory=controllers.Settings)
     github_api_url: str = DEFAULT_API_URL
-    probes: tuple[ProbeSettings, ...] = ()
+    manager: ManagerSettings = field(default_factory=ManagerSettings)
     leader_elect: bool = True
     # Empty: the namespace of the Pod of this process, or of the kubeconfig's context.
     lease_namespace: str = ""
@@ -122,6 +121,13 @@ class Settings:
 
 async def run(settings: Settings, *, on_leading: Callable[[], None]) -> None:
     """Run the controllers until a signal arrives; `on_leading` is called once they reconcile."""
+    async with opened(settings, clock=SystemClock()) as manager:
+        await _run_until_signalled(manager, on_leading)
+
+
+@asynccontextmanager
+async def opened(settings: Settings, *, clock: Clock) -> AsyncIterator[Manager]:
+    """Return a manager of the controllers, to be run."""
     account = settings.scaleway.find()
     with _naming("--github-api-url"):
         github = GitHubTransport(settings.github_api_url)
@@ -129,7 +135,7 @@ async def run(settings: Settings, *, on_leading: Callable[[], None]) -> None:
     async with Client(HttpTransport(config)) as kube, github:
         await machine_definitions.require(kube, is_rented=account is not None)
         defaults = await host_defaults(kube, config, settings)
-        clock, registry = SystemClock(), CollectorRegistry()
+        registry = CollectorRegistry()
         forge = GitHubClient(github, clock=clock, registry=registry)
         resolver = GitHubAppResolver(kube, forge, clock=clock)
         parts = controllers.Parts(
@@ -142,8 +148,7 @@ async def run(settings: Settings, *, on_leading: Callable[[], None]) -> None:
             registry=registry,
             provider=provider_of(account),
         )
-        manager = _manager(parts, settings, settings.lease_namespace or config.namespace)
-        await _run_until_signalled(manager, on_leading)
+        yield _manager(parts, settings, settings.lease_namespace or config.namespace)
 
 
 async def host_defaults(kube: Client, config: ClientConfig, settings: Settings) -> HostDefaults:
@@ -180,7 +185,9 @@ def over_ssh(clock: Clock) -> Connect:
             host_keys=login.host_key,
             name=login.name,
         )
-        return ssh.open(target, clock=clock, artifacts=artifacts)
+        return ssh.open(
+            target, clock=clock, artifacts=artifacts, connect_timeout=login.connect_timeout
+        )
 
     return connect
 
@@ -206,9 +213,7 @@ def _manager(parts: controllers.Parts, settings: Settings, lease_namespace: str)
         clock=parts.clock,
         rng=random.Random(),
         registry=parts.registry,
-        settings=ManagerSettings(
-            election=election if settings.leader_elect else None, probes=settings.probes
-        ),
+        settings=replace(settings.manager, election=election if settings.leader_elect else None),
     )
     controllers.add(manager, parts, settings.machines)
     return manager

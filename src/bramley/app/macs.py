@@ -187,17 +187,6 @@ async def is_ready(kube: Client, name: str, since: datetime) -> bool:
     return bool(ready and ready.status == "True" and heartbeat and heartbeat >= since)
 
 
-async def wait_until_ready(kube: Client, name: str, *, since: datetime, within: timedelta) -> None:
-    """Wait until a Node is Ready by a heartbeat after `since`."""
-    try:
-        async with asyncio.timeout(within.total_seconds()):
-            while not await is_ready(kube, name, since):  # noqa: ASYNC110 - there is no event to wait for
-                await asyncio.sleep(_POLL_INTERVAL.total_seconds())
-    except TimeoutError:
-        message = f"its Node is not Ready after {within.total_seconds():g} s"
-        raise errors.TimedOut(message) from None
-
-
 async def _write_credentials(kube: Client, access: ClientConfig, mac: MacFolder) -> None:
     issued = await identity.create(kube, mac.name, expires=TOKEN_LIFETIME)
     server = kubeconfig.server_for_agent(access, None)
@@ -207,13 +196,13 @@ async def _write_credentials(kube: Client, access: ClientConfig, mac: MacFolder)
     private_files.write(mac.authority, (access.trust.authorities or "").encode())
 
 
-def mac_folders(folder: Path | None) -> list[MacFolder]:
+def mac_folders(folder: Path) -> list[MacFolder]:
     """Return the Macs of this and of earlier starts below a folder."""
-    return [MacFolder(root) for root in sorted(folder.glob("mac-*"))] if folder else []
+    return [MacFolder(root) for root in sorted(folder.glob("mac-*"))]
 
 
 async def retire_surplus(kube: Client, settings: MacSettings) -> None:
-    """Remove surplus Macs of earlier starts, of either kind, from the cluster, each once; their files stay."""
+    """Remove surplus Macs of earlier starts from the cluster, each once; their files stay."""
     settings.clear_retired_marks()
     for name in settings.surplus:
         await retire(kube, name)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -20,8 +21,8 @@ from bramley.api.apiextensions import CustomResourceDefinition
 from bramley.api.names import runners
 from bramley.api.runner_pool import RunnerPool
 from bramley.app import sample_images
+from bramley.app.restarted_manager import RestartedManager
 from bramley.base import errors, log
-from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
 from bramley.runners import controllers
@@ -37,7 +38,6 @@ Connect = Callable[[], Client]
 NAMESPACE = "default"
 SAMPLE_NAME = "macos"
 _FIELD_MANAGER = "bramley"
-_RESTART = Backoff(timedelta(seconds=1), timedelta(minutes=1))
 _DRAIN = timedelta(seconds=5)
 
 
@@ -73,38 +73,31 @@ class PoolControllers:
     # Where guests and controllers reach the dispatch server.
     dispatch_url: str = ""
     dispatch: DispatchSettings = field(default_factory=DispatchSettings)
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
-    _stopping: bool = False
-    _manager: Manager | None = None
+    _managers: RestartedManager = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._managers = RestartedManager("pools", self._opened, self.rng)
+
+    @property
+    def ready(self) -> asyncio.Event:
+        """Return the event that is set once they run."""
+        return self._managers.ready
 
     def stop(self) -> None:
         """Begin to stop."""
-        self._stopping = True
-        if self._manager is not None:
-            self._manager.stop()
+        self._managers.stop()
 
     async def run(self) -> None:
         """Install the definitions, create the sample pool, and reconcile pools until stopped."""
-        failures = 0
-        while not self._stopping:
-            with errors.Captured() as captured:
-                await self._run()
-            if captured.error is not None and not self._stopping:
-                failures += 1
-                pause = _RESTART.delay(failures, self.rng)
-                logger.error(
-                    "Pool controllers failed; restarting them",
-                    exc=captured.error,
-                    retry_after=pause,
-                )
-                await asyncio.sleep(pause.total_seconds())
+        await self._managers.run()
 
-    async def _run(self) -> None:
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Manager]:
         async with self.connect() as kube, DispatchClient(self.dispatch) as dispatch:
             await install_definitions(kube)
             await self._create_sample(kube)
             registry = CollectorRegistry()
-            self._manager = manager = Manager(
+            manager = Manager(
                 kube,
                 clock=self.clock,
                 rng=self.rng,
@@ -119,11 +112,7 @@ class PoolControllers:
                 signals=dispatch if self.dispatch.scaling_signals_url else None,
                 sessions=dispatch if self.dispatch.sessions_url else None,
             )
-            # `stop` may have been called before there was a manager to stop.
-            if self._stopping:
-                return
-            self.ready.set()
-            await manager.run()
+            yield manager
 
     async def _create_sample(self, kube: Client) -> None:
         """Create the sample pool, once: one that was deleted stays deleted."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from bramley.api.core import ConfigMap
@@ -40,6 +41,7 @@ from bramley.kube.client import Client
 from bramley.kube.config_loader import load
 from bramley.runners.dispatch_client import DispatchSettings
 from bramley.sim.github import github as simulated
+from bramley.sim.github.actions import Registration
 from bramley.sim.github.application import application
 from bramley.sim.github.github import SimulatedGitHub
 from bramley.sim.github.webhooks import Hook
@@ -58,12 +60,29 @@ _MAX_RESTORED = 500
 
 
 @dataclass(frozen=True, slots=True)
+class GitHubApp:
+    """The App at the simulated GitHub, and its installation in the organisation of the builders."""
+
+    url: str
+    private_key_file: Path
+    app_id: str = "1"
+    organisation: str = REPOSITORIES[0].partition("/")[0]
+    installation_id: int = simulated.FIRST_INSTALLATION
+
+
+@dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the two servers listen, and the file with the token of the pool controller."""
+    """Where the two servers listen, and the files with the token of the pool controller and with the key of the App."""
 
     dispatch: socket.socket
     github: socket.socket
     token_file: Path
+    key_file: Path
+
+    @property
+    def app(self) -> GitHubApp:
+        """Return the App at the simulated GitHub."""
+        return GitHubApp(self.github_url, self.key_file)
 
     @property
     def dispatch_url(self) -> str:
@@ -85,11 +104,13 @@ class Addresses:
 
 
 def reserve(folder: Path, kubeconfig: Path) -> Addresses:
-    """Bind the ports of the last start, or free ones, and write the token of the pool controller; not in an event loop."""
+    """Bind the ports of the last start, or free ones, and write the token of the pool controller and the key; not in an event loop."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     token_file = folder / "token"
     private_files.write(token_file, _token(kubeconfig).reveal().encode())
-    return Addresses(_bound(folder / "port"), _bound(folder / "github-port"), token_file)
+    key_file = folder / "github-app.pem"
+    sim_github.public_key(key_file)
+    return Addresses(_bound(folder / "port"), _bound(folder / "github-port"), token_file, key_file)
 
 
 def _token(kubeconfig: Path) -> Secret:
@@ -150,15 +171,15 @@ class SampleDispatch:
 
     async def _run(self) -> None:
         secret = self._webhook_secret()
-        key_file = self.folder / "github-app.pem"
+        app = self.addresses.app
         settings = dispatch.GitHubSettings(
-            app_id="1",
-            private_key_file=key_file,
+            app_id=app.app_id,
+            private_key_file=app.private_key_file,
             webhook_secret_file=self.folder / "webhook-secret",
-            api_url=self.addresses.github_url,
+            api_url=app.url,
         )
         async with AsyncExitStack() as stack:
-            github = await stack.enter_async_context(self._github(key_file, secret))
+            github = await stack.enter_async_context(self._github(app.private_key_file, secret))
             registry = CollectorRegistry()
             database = await stack.enter_async_context(
                 dispatch.opened_sqlite(self.folder / "jobs.sqlite")
@@ -184,6 +205,12 @@ class SampleDispatch:
     @asynccontextmanager
     async def _github(self, key_file: Path, secret: Secret) -> AsyncIterator[SimulatedGitHub]:
         key = await asyncio.to_thread(sim_github.public_key, key_file)
+        file = self.folder / "runners.json"
+        before = private_files.read(file)
+
+        def save() -> None:
+            private_files.write(file, msgspec.json.encode(github.actions.registrations()))
+
         async with HttpTransport(self.addresses.dispatch_url) as transport:
             github = SimulatedGitHub(
                 key,
@@ -195,7 +222,10 @@ class SampleDispatch:
                     # Ids of this start differ from those of earlier ones, which the database still knows.
                     first_id=int(self.clock.now().timestamp()) * 1000,
                 ),
+                on_registration=save,
             )
+            # Of builders, which are registered once.
+            github.actions.restore(msgspec.json.decode(before or b"[]", type=list[Registration]))
             sim_github.add_repositories(github, REPOSITORIES)
             served = sim_github.serving(application(github), self.addresses.github.dup())
             async with github.running(), served:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,16 @@ from bramley.sim.scaleway import catalog, ssh_macs
 from bramley.sim.scaleway import scaleway as simulated
 from bramley.sim.scaleway.application import application
 from bramley.sim.scaleway.records import USER, Server, Status
+from bramley.sim.scaleway.saved_state import SavedState
 from bramley.sim.scaleway.scaleway import POOL_NAME, SimulatedScaleway
 from bramley.sim.scaleway.ssh_macs import SshMacs
 from bramley.sim.ssh import sandbox
 from bramley.sim.ssh.server import SimulatedHost
 
 MAX_SERVERS = 100
+# Of `bramley up`, below its data folder, and the file with its records.
+FOLDER = "scaleway"
+STATE = "state.json"
 _BOOT_SECONDS = 2.0
 _MAX_SPEED = 100_000.0
 
@@ -55,6 +60,9 @@ class Settings:
     ssh_port: int = 2222
     speed: float = 60.0
     requests_per_minute: int = simulated.Settings().requests_per_minute
+    # Keeps servers and keys over restarts, with their Macs; without it, every start has new ones.
+    state_file: Path | None = None
+    network: IPv4Network = ssh_macs.NETWORK
     # The simulated tart of every Mac: its images and their guests.
     tart: dict[str, Any] = field(default_factory=lambda: sample_images.SIMULATED_TART)
 
@@ -88,16 +96,27 @@ async def served(settings: Settings) -> AsyncIterator[tuple[SimulatedScaleway, S
     """Serve a simulated Scaleway and its Macs while the context lasts."""
     _check(settings)
     account = _account(settings)
+    saved = _saved(settings)
+    most = max(settings.servers, len(saved.servers))
     macs = SshMacs(
         settings.root,
-        port=settings.ssh_port or ssh_macs.free_port(settings.servers),
+        port=settings.ssh_port or ssh_macs.free_port(most, settings.network),
+        network=settings.network,
         template=fresh_install.Settings(boot_seconds=_BOOT_SECONDS, github_url=settings.github_url),
         on_install=lambda host: write_tart_settings(host, settings.tart),
     )
-    scaleway = SimulatedScaleway(macs, clock=SystemClock(), settings=account)
+    for server in saved.servers:
+        macs.keep_address(server.id, server.ip)
+
+    def save() -> None:
+        if settings.state_file is not None:
+            private_files.write(settings.state_file, scaleway.saved_state().encode())
+
+    scaleway = SimulatedScaleway(macs, clock=SystemClock(), settings=account, on_change=save)
     bound = bind(settings.listen)
     with bound:
         async with macs.running(), scaleway.running():
+            await scaleway.restore(saved)
             servers = await _add_servers(scaleway, settings)
             failed = [server for server in servers if server.status is Status.ERROR]
             if failed:
@@ -110,14 +129,24 @@ async def served(settings: Settings) -> AsyncIterator[tuple[SimulatedScaleway, S
                 yield scaleway, Served(url, macs.port, settings, servers)
 
 
+def _saved(settings: Settings) -> SavedState:
+    content = private_files.read(settings.state_file) if settings.state_file else None
+    return SavedState() if content is None else SavedState.decode(content)
+
+
 async def _add_servers(scaleway: SimulatedScaleway, settings: Settings) -> list[Server]:
-    """Add the servers of the start, builders last."""
-    names = [POOL_NAME.format(number + 1) for number in range(settings.servers)]
-    runners_count = settings.servers - settings.builders
+    """Add the servers of the start that are missing, builders last, and return all."""
+    restored = [*scaleway.servers.values()]
+    builders = settings.builders - sum(each.is_builder for each in restored)
+    runners = settings.servers - settings.builders
+    runners -= sum(not each.is_builder for each in restored)
+    names = [POOL_NAME.format(len(restored) + number + 1) for number in range(settings.servers)]
+    first = max(runners, 0)
     return [
-        *await scaleway.add_servers(names[:runners_count], type=settings.type, zone=settings.zone),
+        *restored,
+        *await scaleway.add_servers(names[:first], type=settings.type, zone=settings.zone),
         *await scaleway.add_servers(
-            names[runners_count:],
+            names[first : first + max(builders, 0)],
             type=settings.builder_type or settings.type,
             zone=settings.zone,
             is_builder=True,

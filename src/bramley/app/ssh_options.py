@@ -88,7 +88,7 @@ class SshOptions:
         keys = []
         for path in self.identities:
             try:
-                keys.append(_read_key(path))
+                keys.append(read_key(path))
             except (BadConfiguration, OSError):
                 if self.are_explicit:
                     raise
@@ -123,7 +123,8 @@ def _canonical(host: str) -> str:
         return host.lower()
 
 
-def _read_key(path: Path) -> Secret:
+def read_key(path: Path) -> Secret:
+    """Return the private key in a file of --identity."""
     with file_errors("--identity", path), path.open("rb") as file:
         content = file.read(_MAX_KEY_BYTES + 1)
     if len(content) > _MAX_KEY_BYTES:

@@ -1,10 +1,10 @@
-"""The process of `bramley up`: the server of `bramley apiserver`, and pool controllers and simulated Macs that stop before it does."""
+"""The process of `bramley up`: the server of `bramley apiserver`, and pool controllers, dispatch and Macs that stop before it does."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -17,10 +17,12 @@ from bramley.app.listen_address import Address
 from bramley.base.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from bramley.app.bootstrapped_macs import BootstrappedMacs
+    from bramley.app.machine_artifacts import ArtifactSettings
     from bramley.app.macs import Macs
+    from bramley.app.managed_macs import ManagedMacs
+    from bramley.app.own_macs import OwnMac
     from bramley.app.pools import PoolControllers
-    from bramley.app.sample_dispatch import SampleDispatch
+    from bramley.app.sample_dispatch import GitHubApp, SampleDispatch
     from bramley.kube.client import Client
 
 # Its file in the data folder records that the sample pool was created.
@@ -33,10 +35,6 @@ class MacSettings:
 
     folder: Path
     count: int = 3
-    # Whether the Macs start bare and are bootstrapped over SSH.
-    bootstrap: bool = False
-    # The folder of the other kind of Macs; those of an earlier start are removed from the cluster.
-    other_folder: Path | None = None
     # Usually seconds; the machine may be busy.
     start_timeout: timedelta = timedelta(minutes=3)
     stop_timeout: timedelta = timedelta(seconds=10)
@@ -48,7 +46,7 @@ class MacSettings:
 
     @property
     def surplus(self) -> list[str]:
-        """Return the names of Macs of earlier starts, of either kind, that are still to be removed from the cluster."""
+        """Return the names of Macs of earlier starts that are still to be removed from the cluster."""
         active = {root.name for root in self._roots if not _mark(root).exists()}
         return sorted(active - {*self.names})
 
@@ -59,35 +57,36 @@ class MacSettings:
 
     def mark_retired(self, name: str) -> None:
         """Record that a Mac was removed from the cluster: a Node of that name is not ours from now on."""
-        for root in self._roots:
-            if root.name == name:
-                _mark(root).touch()
+        _mark(self.folder / name).touch()
 
     def clear_retired_marks(self) -> None:
         """Delete the records of earlier removals of the Macs that start now."""
-        for root in self._roots:
-            if root.name in self.names:
-                _mark(root).unlink(missing_ok=True)
+        for name in self.names:
+            _mark(self.folder / name).unlink(missing_ok=True)
 
     @property
     def _roots(self) -> list[Path]:
-        folders = (self.folder, self.other_folder)
-        return [root for folder in folders if folder for root in folder.glob("mac-*")]
+        return [*self.folder.glob("mac-*")]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of the server and of the simulated Macs."""
+    """Settings of the server and of the Macs."""
 
     server: apiserver.Settings
     macs: MacSettings
+    # How many simulated Macs are rented, beside a builder; None rents none.
+    rented: int | None = None
+    # Macs that the user owns, and the artifacts for them.
+    own: tuple[OwnMac, ...] = ()
+    artifacts: ArtifactSettings | None = None
     # Whether sample jobs are queued at the simulated GitHub.
     sample_jobs: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class MacReady:
-    """The Node of a Mac is Ready."""
+    """The Node of a Mac is Ready, and proven if the machine controllers manage it."""
 
     name: str
     after: timedelta
@@ -95,19 +94,18 @@ class MacReady:
 
 @dataclass(frozen=True, slots=True)
 class MacFailed:
-    """A Mac did not start."""
+    """A Mac did not start; one that is managed is tried again."""
 
     name: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class StepDone:
-    """A step of the bootstrap of a Mac is done; `changed` is the number of its changes."""
+class MacStep:
+    """What happens to a Mac now."""
 
     name: str
     step: str
-    changed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,14 @@ class Waiting:
     operation: str
 
 
-Progress = MacReady | MacFailed | StepDone | Waiting
+@dataclass(frozen=True, slots=True)
+class ExpectedMacs:
+    """How many managed Macs there are, or will be."""
+
+    count: int
+
+
+Progress = MacReady | MacFailed | MacStep | Waiting | ExpectedMacs
 
 
 def _mark(root: Path) -> Path:
@@ -176,11 +181,11 @@ async def serve(
 
 @dataclass(slots=True)
 class Clients:
-    """What runs beside the server: pool controllers, dispatch, and the Macs unless there is nothing to start or remove."""
+    """What runs beside the server: pool controllers, dispatch, and the Macs of each kind, if there are any."""
 
     pools: PoolControllers
     dispatch: SampleDispatch
-    macs: Macs | BootstrappedMacs | None
+    macs: Sequence[Macs | ManagedMacs]
     _reconciling: asyncio.Task[None] | None = None
 
     async def run(self, stop: Stop, on_progress: Callable[[Progress], None]) -> None:
@@ -188,17 +193,16 @@ class Clients:
         async with asyncio.TaskGroup() as group:
             dispatching = group.create_task(self.dispatch.run())
             self._reconciling = group.create_task(self.pools.run())
-            running = None
-            if self.macs is not None:
-                running = group.create_task(self.macs.run(on_progress))
+            running = [group.create_task(each.run(on_progress)) for each in self.macs]
             await stop.requested.wait()
             self.pools.stop()
             # Before the Macs: VMs that end with them are not to be replaced.
             await asyncio.wait((self._reconciling,))
-            if self.macs is not None and running is not None:
-                self.macs.stop()
+            for each in self.macs:
+                each.stop()
+            if running:
                 # Before dispatch and GitHub: requests of guests end with their VMs instead of with an error.
-                await asyncio.wait((running,))
+                await asyncio.wait(running)
             self.dispatch.stop()
             await asyncio.wait((dispatching,))
 
@@ -208,8 +212,8 @@ class Clients:
         self.dispatch.stop()
         if self._reconciling is not None:
             self._reconciling.cancel()
-        if self.macs is not None:
-            self.macs.kill()
+        for each in self.macs:
+            each.kill()
 
 
 def _clients(settings: Settings, clock: Clock) -> Clients:
@@ -229,23 +233,32 @@ def _clients(settings: Settings, clock: Clock) -> Clients:
         connect,
         clock,
         random.Random(),
-        sample_replicas=settings.macs.count,
+        sample_replicas=settings.macs.count + (settings.rented or 0),
         sample_mark=settings.server.data_dir / _SAMPLE_MARK,
         dispatch_url=addresses.dispatch_url + names.DISPATCH_PATH,
         dispatch=addresses.client_settings(),
     )
-    macs = _macs(settings, clock) if settings.macs.has_work else None
-    return Clients(pools, dispatch, macs)
+    return Clients(pools, dispatch, [*_macs(settings, addresses.app, clock)])
 
 
-def _macs(settings: Settings, clock: Clock) -> Macs | BootstrappedMacs:
-    if settings.macs.bootstrap and settings.macs.count:
-        from bramley.app.bootstrapped_macs import BootstrappedMacs
+def _macs(settings: Settings, app: GitHubApp, clock: Clock) -> Iterator[Macs | ManagedMacs]:
+    kubeconfig = settings.server.kubeconfig
+    if settings.macs.has_work:
+        from bramley.app.macs import Macs
 
-        return BootstrappedMacs(settings.macs, settings.server.kubeconfig, clock=clock)
-    from bramley.app.macs import Macs
+        yield Macs(settings.macs, kubeconfig, clock=clock)
+    if settings.rented is not None or settings.own:
+        from bramley.app import managed_macs
 
-    return Macs(settings.macs, settings.server.kubeconfig, clock=clock)
+        managed = managed_macs.Settings(
+            data_dir=settings.server.data_dir,
+            kubeconfig=kubeconfig,
+            app=app,
+            rented=settings.rented,
+            own=settings.own,
+            artifacts=settings.artifacts,
+        )
+        yield managed_macs.ManagedMacs(managed, clock=clock)
 
 
 async def _kill_when_forced(stop: Stop, clients: Clients, server_stop: Stop) -> None:

@@ -199,10 +199,9 @@ def _text(issued: Issued, out: Path | None) -> str:
     if out is None:
         return issued.kubeconfig.reveal()
     identity = issued.identity
-    bound = "bound to the Node" if identity.is_bound else "not bound: the Node does not exist yet"
     return (
         f"ServiceAccount {agent.service_account(identity.node)} in {access.NAMESPACE} is the agent of {identity.node}.\n"
-        f"Its kubeconfig is {out}; the token is valid until {_expiry(issued)} ({bound}).\n"
+        f"Its kubeconfig is {out}; the token is valid until {_expiry(issued)}.\n"
     )
 
 
@@ -215,7 +214,6 @@ def _json(issued: Issued, out: Path | None) -> str:
         "serviceAccount": agent.service_account(identity.node),
         "server": issued.server,
         "expires": _expiry(issued),
-        "boundToNode": identity.is_bound,
         **kubeconfig,
     }
     return to_json(result) + "\n"

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from bramley.base.errors import BadConfiguration
 from bramley.cli import apiserver_keys, backup
 from bramley.cli.options import (
     LISTEN,
     OFF,
     AuditLog,
+    ClusterApi,
     Controllers,
     DataDir,
     Format,
@@ -48,6 +50,7 @@ def apiserver(  # noqa: PLR0913 - one parameter per flag
     audit_log: AuditLog = None,
     kubelet_certificate_authority: KubeletAuthority = None,
     controllers: Controllers = True,
+    cluster_api: ClusterApi = False,
     log_level: Level = LogLevel.INFO,
     log_format: Format = LogFormat.AUTO,
     show_settings: ShowSettings = False,
@@ -65,6 +68,7 @@ def apiserver(  # noqa: PLR0913 - one parameter per flag
     settings = _with_cluster_flags(
         effective(data_dir, listen, kubeconfig_out, audit_log),
         controllers=controllers,
+        cluster_api=cluster_api,
         authority=kubelet_certificate_authority,
     )
     if show_settings:
@@ -88,11 +92,20 @@ def _serve(settings: Settings, level: LogLevel, form: LogFormat) -> None:
 
 
 def _with_cluster_flags(
-    settings: Settings, *, controllers: Controllers, authority: KubeletAuthority
+    settings: Settings,
+    *,
+    controllers: Controllers,
+    cluster_api: ClusterApi,
+    authority: KubeletAuthority,
 ) -> Settings:
+    if cluster_api and not controllers:
+        raise BadConfiguration(
+            "--cluster-api needs the controllers of a cluster; drop --no-controllers"
+        )
+    chosen = dataclasses.replace(settings.controllers, enabled=controllers, cluster_api=cluster_api)
     return dataclasses.replace(
         settings,
-        controllers=dataclasses.replace(settings.controllers, enabled=controllers),
+        controllers=chosen,
         kubelet_authority=authority and authority.expanduser().absolute(),
     )
 
@@ -101,6 +114,7 @@ def _cluster_flags(settings: Settings) -> dict[str, object]:
     return {
         "kubelet_certificate_authority": settings.kubelet_authority or "not verified",
         "controllers": settings.controllers.enabled,
+        "cluster_api": settings.controllers.cluster_api,
     }
 
 

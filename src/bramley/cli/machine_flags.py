@@ -11,6 +11,7 @@ import typer
 from bramley.api.names import flags, groups, machines
 from bramley.cli.flag_groups import number, option
 from bramley.cli.options import (
+    TART_VERSION,
     Context,
     Format,
     Kubeconfig,
@@ -139,7 +140,7 @@ class FileFlags:
     ] = Path(machines.TART_TARBALL)
     tart_version: Annotated[
         str, option("--tart-version", "Version of Tart in its archive.", "VERSION")
-    ] = "2.32.1"
+    ] = TART_VERSION
     node_exporter_binary_path: Annotated[
         Path | None,
         option(

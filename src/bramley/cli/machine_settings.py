@@ -18,6 +18,7 @@ from bramley.host.spec import AllowedNetwork, Egress
 from bramley.host.steps.firewall import Firewall
 from bramley.machines import controllers, drift, fleet_spread, host_sweep, mac_draft, recovery
 from bramley.machines.host_configuration import TailnetSettings
+from bramley.runtime.manager import ManagerSettings
 
 if TYPE_CHECKING:
     from bramley.cli.machine_flags import HostFlags
@@ -48,7 +49,7 @@ def settings(given: Flags) -> Settings:
         hosts=_hosts(given),
         machines=_controllers(given),
         github_api_url=given.provider.github_api_url,
-        probes=tuple(probes(dataclasses.asdict(process))),
+        manager=ManagerSettings(probes=tuple(probes(dataclasses.asdict(process)))),
         leader_elect=process.leader_elect,
         lease_namespace=process.leader_election_namespace,
     )

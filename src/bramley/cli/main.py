@@ -69,7 +69,7 @@ def command_line() -> typer.Typer:
     )
 
     program = _program()
-    program.command("up")(up.up)
+    program.command("up", cls=flag_groups.GroupedCommand)(up.up)
     program.command("status")(status.status)
     program.command("explain")(explain.explain)
     program.command("runners")(runners.runners_controller)

@@ -23,6 +23,8 @@ LISTEN = "127.0.0.1:6443"
 OFF = "off"
 DATA_DIR = "BRAMLEY_DATA_DIR"
 MACS = 3
+# The version that was tried.
+TART_VERSION = "2.32.1"
 # Each Mac has an agent, a process of about 50 MB, and up to two simulated VMs.
 MAX_MACS = 50
 
@@ -102,6 +104,14 @@ Controllers = Annotated[
         help="Run the controllers of a cluster, such as the scheduler and garbage collector, or serve the API alone.",
     ),
 ]
+ClusterApi = Annotated[
+    bool,
+    typer.Option(
+        "--cluster-api",
+        envvar="BRAMLEY_CLUSTER_API",
+        help="Install the kinds of Cluster API and run small controllers for them; not beside Cluster API's core manager.",
+    ),
+]
 AuditLog = Annotated[
     str | None,
     typer.Option(
@@ -123,13 +133,14 @@ KubeletAuthority = Annotated[
     ),
 ]
 Macs = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--macs",
         envvar="BRAMLEY_MACS",
         min=0,
         max=MAX_MACS,
         help="Number of simulated Macs, each with a real agent; 0 starts none.",
+        show_default=f"{MACS}, or 0 with --mac",
         metavar="COUNT",
     ),
 ]
@@ -138,7 +149,7 @@ Bootstrap = Annotated[
     typer.Option(
         "--bootstrap",
         envvar="BRAMLEY_BOOTSTRAP",
-        help="Start bare simulated Macs, each behind an SSH server, and bootstrap them over SSH; needs bubblewrap.",
+        help="Rent bare simulated Macs and a builder from a simulated Scaleway, and bootstrap them over SSH; needs bubblewrap.",
     ),
 ]
 Context = Annotated[

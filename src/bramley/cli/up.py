@@ -6,41 +6,28 @@ coloured. Commands are never wrapped, so that they can be copied.
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
 from bramley.cli import terminal
 from bramley.cli.apiserver import effective, shown
-from bramley.cli.options import (
-    LISTEN,
-    MACS,
-    AuditLog,
-    Bootstrap,
-    DataDir,
-    Format,
-    KubeconfigOut,
-    Level,
-    Listen,
-    LogFormat,
-    LogLevel,
-    Macs,
-    ShowSettings,
-    show,
-)
+from bramley.cli.flag_groups import grouped
+from bramley.cli.options import MACS, show
+from bramley.cli.up_flags import OwnMacFlags, ServerFlags, SimulatedMacFlags
 
 if TYPE_CHECKING:
-    from bramley.app.apiserver import Settings
     from bramley.app.listen_address import Address
-    from bramley.app.up import MacSettings, Progress
+    from bramley.app.up import Progress, Settings
 
-MACS_FOLDER = "macs"
-BARE_MACS_FOLDER = "bootstrapped-macs"
+# The deployment of the rented Macs.
+MACS_NAME = "macs"
 # The pool that runs on the simulated Macs, and the image that it can be rolled to; `app.pools` creates it and is not loaded here.
 SAMPLE = "macos"
 NEXT_IMAGE = "ghcr.io/example/macos-runner:2"
@@ -51,22 +38,20 @@ GOOD, BAD, COMMAND, FAINT = "bold green", "bold red", "cyan", "dim"
 Part = tuple[str, str]
 
 
-def up(  # noqa: PLR0913 - one parameter a flag
-    context: typer.Context,
-    *,
-    data_dir: DataDir = None,
-    listen: Listen = LISTEN,
-    kubeconfig_out: KubeconfigOut = None,
-    audit_log: AuditLog = None,
-    macs: Macs = MACS,
-    bootstrap: Bootstrap = False,
-    log_level: Level = LogLevel.WARNING,
-    log_format: Format = LogFormat.AUTO,
-    show_settings: ShowSettings = False,
-) -> None:
+class Flags(NamedTuple):
+    """All flags by group."""
+
+    server: ServerFlags
+    simulated: SimulatedMacFlags
+    own: OwnMacFlags
+
+
+@grouped(Flags)
+def up(call: typer.Context, given: Flags) -> None:
     """Start a cluster with simulated Macs on this machine and print commands to try.
 
     Each simulated Mac joins with a real agent, a sample pool of runners starts on them, and sample jobs of a simulated GitHub run there. No real Mac is needed or changed.
+    With --bootstrap the machine controllers rent the Macs from a simulated Scaleway, one of them a builder. With --mac they set up Macs that you own.
 
     \b
     Examples:
@@ -74,52 +59,57 @@ def up(  # noqa: PLR0913 - one parameter a flag
       bramley up --macs 1
       bramley up --macs 1 --bootstrap
       bramley up --data-dir ./data --listen 127.0.0.1:0 --kubeconfig-out ./kubeconfig
+      bramley up --listen 192.168.1.10:6443 --mac admin@192.168.1.20 --ask-password --tart-tarball-path tart.tar.gz \\
+        --tartkubelet-archive-path agent.tar.gz --tartkubelet-interpreter-path interpreter.tar.gz
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
-    settings = effective(data_dir, listen, kubeconfig_out, audit_log)
-    if show_settings:
-        server = shown(settings, log_level, log_format)
-        show(context, {**server, "macs": macs, "bootstrap": bootstrap})
+    from bramley.cli import up_settings
+
+    if given.server.show_settings:
+        show(call, _shown(given))
         return
     from bramley.base import log
 
-    log.configure(level=log_level, form=log_format)
-    _run(settings, macs, bootstrap=bootstrap)
+    chosen = up_settings.settings(given)
+    log.configure(level=given.server.log_level, form=given.server.log_format)
+    _run(chosen)
 
 
-def _run(settings: Settings, macs: int, *, bootstrap: bool) -> None:
+def _shown(given: Flags) -> dict[str, object]:
+    server = given.server
+    files = effective(server.data_dir, server.listen, server.kubeconfig_out, server.audit_log)
+    macs = dataclasses.asdict(given.simulated) | dataclasses.asdict(given.own)
+    macs["macs"] = MACS if macs["macs"] is None and not macs["mac"] else macs["macs"] or 0
+    macs["mac"] = ", ".join(macs["mac"]) if macs["mac"] else None
+    shown_macs = {name: "none" if value is None else value for name, value in macs.items()}
+    return {**shown(files, server.log_level, server.log_format), **shown_macs}
+
+
+def _run(settings: Settings) -> None:
     from bramley.app import up as process
 
-    # Bare Macs have their own folder; without any Macs the kind does not matter.
-    chosen = mac_settings(settings.data_dir, macs, bootstrap=bootstrap and macs > 0)
-    commands = commands_to_try(settings.kubeconfig, _program(), macs=macs)
-    screen = Screen(settings, macs=macs, commands=commands)
-    process.run(
-        process.Settings(settings, chosen),
-        on_serving=screen.on_serving,
-        on_progress=screen.on_progress,
-    )
+    screen = Screen(settings, commands=commands_to_try(settings, _program()))
+    process.run(settings, on_serving=screen.on_serving, on_progress=screen.on_progress)
 
 
-def mac_settings(data: Path, count: int, *, bootstrap: bool) -> MacSettings:
-    """Return the settings of the Macs, whose kind has its own folder below the data folder."""
-    from bramley.app.up import MacSettings
-
-    own, other = data / MACS_FOLDER, data / BARE_MACS_FOLDER
-    if bootstrap:
-        own, other = other, own
-    return MacSettings(own, count, bootstrap=bootstrap, other_folder=other)
-
-
-def commands_to_try(kubeconfig: Path, program: str, *, macs: int = MACS) -> Iterator[str]:
+def commands_to_try(settings: Settings, program: str) -> Iterator[str]:
     """Yield at most six commands; in this order each one works."""
-    yield f"export KUBECONFIG={shlex.quote(str(kubeconfig))}"
-    if macs:
+    yield f"export KUBECONFIG={shlex.quote(str(settings.server.kubeconfig))}"
+    if settings.rented:
+        yield "kubectl get machinedeployments,samm,nodes"
+        yield f"{program} status"
+        yield f"{program} demo job"
+        yield f"kubectl scale machinedeployment {MACS_NAME} --replicas {settings.rented - 1}"
+    elif settings.macs.count:
         change = f'{{"spec":{{"image":"{NEXT_IMAGE}"}}}}'
         yield "kubectl get nodes"
         yield f"{program} demo job"
         yield f"{program} jobs list"
         yield f"kubectl patch rpool {SAMPLE} --type merge -p '{change}'"
         yield f"{program} rollout status pool/{SAMPLE} --watch"
+    elif settings.own:
+        yield "kubectl get machosts,nodes"
+        yield f"{program} status"
+        yield f"{program} explain machost/{settings.own[0].name}"
     else:
         yield "kubectl get namespaces"
         yield "kubectl create deployment web --image nginx"
@@ -130,46 +120,58 @@ def commands_to_try(kubeconfig: Path, program: str, *, macs: int = MACS) -> Iter
 class Screen:
     """Prints one start; the commands to try come when every Mac is Ready or has failed."""
 
-    def __init__(self, settings: Settings, *, macs: int, commands: Iterable[str]) -> None:
+    def __init__(self, settings: Settings, *, commands: Iterable[str]) -> None:
         self._settings = settings
-        self._macs = macs
+        # None until it is known how many are managed.
+        is_managed = settings.rented is not None or bool(settings.own)
+        self._expected = None if is_managed else settings.macs.count
         self._commands = commands
-        self._ready = 0
-        self._failed = 0
+        self._has_printed_commands = False
+        self._ready: set[str] = set()
+        self._failed: set[str] = set()
         self._print = _rich_printer() if sys.stdout.isatty() else _print_plain
 
     def on_serving(self, address: Address) -> None:
         """Print where the server and its files are."""
         settings = self._settings
         self._print_row("API server", address.url)
-        self._print_row("Kubeconfig", f"{settings.kubeconfig} (administrator)")
-        self._print_row("Data", str(settings.data_dir))
-        if self._macs:
+        self._print_row("Kubeconfig", f"{settings.server.kubeconfig} (administrator)")
+        self._print_row("Data", str(settings.server.data_dir))
+        if settings.rented or settings.macs.count:
             self._print_row("Jobs", "sample jobs of a simulated GitHub, one every ten seconds")
-            self._print_row("Macs", f"starting {self._macs} simulated, each with a real agent")
-        else:
-            self._print_commands()
+        if settings.rented is not None:
+            self._print_row("Macs", f"renting {settings.rented} simulated, and a builder")
+        if settings.macs.count:
+            count = settings.macs.count
+            self._print_row("Macs", f"starting {count} simulated, each with a real agent")
+        self._print_commands_at_the_end()
 
     def on_progress(self, progress: Progress) -> None:
-        """Print how the start of a Mac went, and after the last one the commands to try."""
-        from bramley.app.up import MacFailed, StepDone, Waiting
+        """Print what happens to a Mac, and after the last one the commands to try."""
+        from bramley.app.up import ExpectedMacs, MacFailed, MacStep, Waiting
 
         if isinstance(progress, Waiting):
             self._print_row("Macs", progress.operation, FAINT)
-            return
-        if isinstance(progress, StepDone):
-            # Only steps with changes: a Mac that was bootstrapped before has sixteen without any.
-            if progress.changed:
-                self._print_row(progress.name, f"{progress.step}: {progress.changed} done", FAINT)
-            return
-        if isinstance(progress, MacFailed):
-            self._failed += 1
+        elif isinstance(progress, MacStep):
+            self._print_row(progress.name, progress.step, FAINT)
+        elif isinstance(progress, ExpectedMacs):
+            self._expected = self._settings.macs.count + progress.count
+        elif isinstance(progress, MacFailed):
+            self._failed.add(progress.name)
             self._print_row(progress.name, f"failed to start: {progress.reason}", BAD)
         else:
-            self._ready += 1
+            self._ready.add(progress.name)
+            self._failed.discard(progress.name)
             message = f"Ready after {progress.after.total_seconds():.1f} s"
-            self._print_row(progress.name, f"{message} ({self._ready} of {self._macs})")
-        if self._ready + self._failed == self._macs:
+            of = "" if self._expected is None else f" ({len(self._ready)} of {self._expected})"
+            self._print_row(progress.name, f"{message}{of}")
+        self._print_commands_at_the_end()
+
+    def _print_commands_at_the_end(self) -> None:
+        # Once: managed Macs come and go.
+        is_done = self._expected is not None and len(self._ready | self._failed) >= self._expected
+        if is_done and not self._has_printed_commands:
+            self._has_printed_commands = True
             self._print_commands()
 
     def _print_row(self, name: str, value: str, style: str = GOOD) -> None:

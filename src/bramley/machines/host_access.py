@@ -11,7 +11,7 @@ import asyncio
 import base64
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -25,10 +25,11 @@ from bramley.api.names import labels, secrets
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
+from bramley.host import ssh
 from bramley.host.artifacts import ArtifactStore
 from bramley.host.connection import Connection
 from bramley.host.ssh import Pin
-from bramley.machines.bootstrap_secrets import BootstrapSecrets
+from bramley.machines.bootstrap_secrets import BootstrapSecrets, has_password
 from bramley.machines.mac import Mac
 from bramley.providers.provider import HostProvider
 from bramley.runtime.client import Reader
@@ -41,6 +42,10 @@ DEFAULT_FLEET = "default"
 # How long a key counts as registered without another look at the provider's keys.
 _REGISTERED_FOR = timedelta(hours=1)
 _AFTER_FAILURE = timedelta(seconds=30)
+# Nothing switches on a Mac that its team owns, and its address may be wrong: people see that soon, and attempts are repeated.
+_OWNED_CONNECT_TIMEOUT = timedelta(seconds=20)
+_FIELD = "spec.credentialsSecretName"
+_CREATE = f"store the password of the Mac's user in it, as {secrets.SUDO_PASSWORD}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,8 @@ class Login:
     private_keys: tuple[Secret, ...] = ()
     password: Secret | None = None
     host_key: Pin = field(default_factory=Pin)
+    # How long to wait for the SSH server.
+    connect_timeout: timedelta = ssh.CONNECT_TIMEOUT
 
 
 Connect = Callable[[Login, ArtifactStore], AbstractAsyncContextManager[Connection]]
@@ -212,7 +219,7 @@ class SharedSecrets:
         """Return one value; NotFound if the Secret or the key is missing."""
         since, stored = self._read.get((namespace, name), (0.0, None))
         is_old = self.clock.monotonic() >= since + self.lifetime.total_seconds()
-        if stored is None or is_old or is_fresh:
+        if stored is None or is_old or is_fresh or not stored.data.get(key):
             try:
                 stored = await self.reader.get(core.Secret, name, namespace=namespace)
             except errors.NotFound:
@@ -258,28 +265,31 @@ class OwnedLogins:
         try:
             stored = await self.reader.get(core.Secret, name, namespace=mac.namespace)
         except errors.NotFound:
-            raise errors.NotFound(f"{place} does not exist") from None
+            raise errors.NotFound(f"{_FIELD}: {place} does not exist; {_CREATE}") from None
         private = stored.data.get(secrets.SSH_PRIVATE_KEY, b"")
         if not private and not _text(stored, secrets.SUDO_PASSWORD):
             raise errors.InvalidSpec(
-                f"{place} has no {secrets.SUDO_PASSWORD} and no {secrets.SSH_PRIVATE_KEY}; add at least the password"
+                f"{_FIELD}: {place} has no {secrets.SUDO_PASSWORD} and no {secrets.SSH_PRIVATE_KEY}; {_CREATE}"
             )
         lines = (public_line(stored, mac.name),) if private else ()
         keys = (Secret(private.decode("utf-8", "replace")),) if private else ()
-        return HostLogin(_login(mac, stored, keys), lines, stored)
+        login = replace(_login(mac, stored, keys), connect_timeout=_OWNED_CONNECT_TIMEOUT)
+        return HostLogin(login, lines, stored)
 
     async def hash_key(self, mac: Mac) -> bytes:
         """Return the password, or else the private key."""
         place = mac.namespace, mac.credentials_secret_name
         try:
             found = await self.shared.value(*place, secrets.SUDO_PASSWORD)
-        except errors.NotFound:
-            found = await self.shared.value(*place, secrets.SSH_PRIVATE_KEY)
+        except errors.NotFound as error:
+            with suppress(errors.NotFound):
+                return (await self.shared.value(*place, secrets.SSH_PRIVATE_KEY)).reveal().encode()
+            raise errors.NotFound(f"{_FIELD}: {error}; {_CREATE}") from None
         return found.reveal().encode()
 
 
 def _login(mac: Mac, stored: core.Secret, keys: tuple[Secret, ...]) -> Login:
-    password = _text(stored, secrets.SUDO_PASSWORD)
+    password = has_password(stored) and _text(stored, secrets.SUDO_PASSWORD)
     place = f"key {secrets.HOST_FINGERPRINT} of Secret {stored.namespace}/{stored.name}"
     try:
         pin = Pin(_text(stored, secrets.HOST_FINGERPRINT), stored_in=place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from bramley.api import conditions
 from bramley.api.mac_status import MacStatus
 from bramley.api.names import annotations as annotation_names
 from bramley.api.names import conditions as types
@@ -12,6 +13,9 @@ from bramley.machines import drift, node_drain
 from bramley.machines.host_operations import Kind, Operation
 from bramley.machines.mac_draft import RESYNC, Act, Draft, Problem, Start, is_cordoned
 from bramley.runtime.outcome import CheckAgain, Outcome
+
+# How long an agent may not report before its host is looked at, and between two such looks.
+_SILENT_AFTER = timedelta(minutes=10)
 
 
 def needs_drain(status: MacStatus, annotations: frozenset[str]) -> bool:
@@ -32,7 +36,8 @@ def update(draft: Draft) -> Outcome | None:
         draft.put(types.UP_TO_DATE, seen.desired.reason, seen.desired.message, "Warning")
         return None
     needs_idle = bool(draft.status.reboot_pending) or _replaces_tart(draft)
-    if seen.desired == draft.status.host_config_hash and not needs_idle:
+    is_current = seen.desired == draft.status.host_config_hash and not needs_idle
+    if is_current and not _is_silent(draft):
         draft.put(types.UP_TO_DATE)
         draft.reset_update_failures()
         _end_drain(draft)
@@ -50,6 +55,23 @@ def update(draft: Draft) -> Outcome | None:
         draft.put(types.UP_TO_DATE, refusal.reason, refusal.message)
         return CheckAgain(timedelta(minutes=1), refusal.message)
     return _start_when_idle(draft, seen.desired) if needs_idle else _start(draft, seen.desired)
+
+
+def _is_silent(draft: Draft) -> bool:
+    """Return whether the agent does not report, and the host was not looked at for a while.
+
+    If all tokens of an agent have expired, as after days without a network, only another kubeconfig brings it back.
+    """
+    node = draft.seen.node
+    ready = conditions.find(node.status.conditions, types.READY) if node is not None else None
+    if ready is None or ready.status != "Unknown":
+        return False
+    found = (
+        conditions.find(draft.status.conditions, each)
+        for each in (types.NODE_READY, types.UP_TO_DATE)
+    )
+    times = [each.last_transition_time for each in found if each and each.last_transition_time]
+    return draft.seen.now >= max(times, default=draft.seen.now) + _SILENT_AFTER
 
 
 def _lift_terminal(draft: Draft) -> None:

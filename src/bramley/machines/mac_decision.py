@@ -32,6 +32,7 @@ from bramley.machines.recovery import Recovery
 from bramley.runtime.outcome import CheckAgain, Outcome
 
 _MINUTE, _SOON = timedelta(minutes=1), timedelta(seconds=10)
+_SECRET_RETRY = timedelta(seconds=30)
 # How long a Node may be missing before its host is looked at.
 _NODE_MISSING_AFTER = timedelta(minutes=2)
 
@@ -78,18 +79,12 @@ def _result(draft: Draft, result: Result) -> Outcome | None:
             if isinstance(error, errors.HostKeyChanged)
             else events.BOOTSTRAP_FAILED
         )
-        count_failure(draft, reason, _text(error))
+        count_failure(draft, reason, draft.seen.mac.describe(error))
     elif error is not None:
-        _count_failed_update(draft, result.operation, _text(error))
+        _count_failed_update(draft, result.operation, draft.seen.mac.describe(error))
     else:
         _record_success(draft, result)
     return None
-
-
-def _text(error: Exception) -> str:
-    if isinstance(error, errors.BramleyError):
-        return str(error)
-    return f"unexpected error {type(error).__name__}; the manager's log has the details"
 
 
 def _count_failed_update(draft: Draft, operation: Operation, text: str) -> None:
@@ -141,8 +136,7 @@ def _bootstrap(draft: Draft) -> Outcome | None:
         draft.steps.append(Act("reboot"))
         return CheckAgain(left, "the host is rebooted")
     if isinstance(seen.desired, Problem):
-        draft.put(types.BOOTSTRAPPED, seen.desired.reason, seen.desired.message, "Error")
-        return CheckAgain(RESYNC, seen.desired.message)
+        return _unknown_configuration(draft, seen.desired)
     wait = max(left, seen.postponed)
     if wait:
         return CheckAgain(wait, "the last attempt has failed")
@@ -152,6 +146,15 @@ def _bootstrap(draft: Draft) -> Outcome | None:
     draft.put(types.BOOTSTRAPPED, events.BOOTSTRAPPING, "the host is being set up")
     draft.add_event("Normal", events.BOOTSTRAPPING, "Setting up the host")
     return CheckAgain(RESYNC, "the host is being set up")
+
+
+def _unknown_configuration(draft: Draft, problem: Problem) -> Outcome:
+    """Report what is missing, with one event, and look again soon: Secrets are not watched."""
+    before = conditions.find(draft.status.conditions, types.BOOTSTRAPPED)
+    if before is None or before.message != problem.message:
+        draft.add_event("Warning", problem.reason, problem.message)
+    draft.put(types.BOOTSTRAPPED, problem.reason, problem.message, "Error")
+    return CheckAgain(_SECRET_RETRY, problem.message)
 
 
 def _observe_node(draft: Draft) -> tuple[str, str]:
@@ -166,8 +169,8 @@ def _node_problem(seen: Observed) -> tuple[str, str]:
     node = seen.node
     if node is None:
         return events.NODE_MISSING, f"there is no Node {seen.mac.name}"
-    if node.spec.provider_id and node.spec.provider_id != seen.mac.provider_id:
-        return events.NAME_IN_USE, f"the Node of this name has the id {node.spec.provider_id}"
+    if not seen.mac.owns(node):
+        return events.NAME_IN_USE, seen.mac.foreign_node(node)
     ready = conditions.find(node.status.conditions, types.READY)
     if ready is None or ready.status != "True":
         text = ready.message if ready is not None else "it has no condition Ready"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from datetime import timedelta
@@ -32,6 +32,8 @@ from bramley.runtime.writes import FencedKube
 
 BY_FLEET = "mac-hosts.fleet"
 BY_ADDRESS = "mac-hosts.address"
+BY_NAME = "mac-hosts.name"
+_RENAME = "create this MacHost again with another name"
 _RETRY = timedelta(minutes=1)
 
 
@@ -48,7 +50,8 @@ class MacHostReconciler:
     def index(self) -> None:
         """Add the indexes."""
         self.hosts.index(BY_FLEET, lambda each: [each.spec.fleet_name])
-        self.hosts.index(BY_ADDRESS, lambda each: [(each.spec.address, each.spec.port)])
+        self.hosts.index(BY_ADDRESS, lambda each: [_address(each)])
+        self.hosts.index(BY_NAME, lambda each: [each.name])
 
     async def reconcile(self, host: MacHost) -> Outcome:
         """Do the next steps, and report the status."""
@@ -60,9 +63,24 @@ class MacHostReconciler:
         problem = self._problem(host)
         status = self._with(host.status, types.PROVISIONED, *problem)
         if problem:
-            await self._report(host, replace(status, phase="Pending"))
-            return CheckAgain(_RETRY, problem[1])
+            return await self._refuse(host, status, *problem)
+        if host.metadata.generation != status.observed_generation:
+            # The change may have removed the cause of the last failure.
+            status = replace(status, last_bootstrap_failure_time=None)
+            if not conditions.is_true(status.conditions, types.BOOTSTRAPPED):
+                await self.macs.operations.cancel(host.uid)
         return await self._converge(host, status)
+
+    async def _refuse(
+        self, host: MacHost, status: MacStatus, reason: str, message: str
+    ) -> CheckAgain:
+        """Report why the Mac is left alone, with one event."""
+        before = conditions.find(host.status.conditions, types.PROVISIONED)
+        is_known = before is not None and before.message == message
+        status = self._with(status, types.READY, reason, message)
+        event = MachineEvent("Warning", reason, message)
+        await self._report(host, replace(status, phase="Pending"), () if is_known else (event,))
+        return CheckAgain(_RETRY, message)
 
     async def _converge(self, host: MacHost, status: MacStatus) -> Outcome:
         mac = _mac(host)
@@ -81,7 +99,7 @@ class MacHostReconciler:
             return Settled()
         host = await self._report(host, replace(host.status, phase="Deleting"))
         # The Node, the runner and the identity of its name belong to others if the Mac was never set up.
-        waiting = await self._take_out(host) if _was_reached(host) else None
+        waiting = await self._take_out(host) if self._was_reached(host) else None
         if waiting is not None:
             return waiting
         self.macs.forget(host.uid)
@@ -107,6 +125,9 @@ class MacHostReconciler:
         if state is None:
             if annotation_names.SKIP_CLEANUP in host.metadata.annotations:
                 return None
+            if self._older(BY_ADDRESS, _address(host), host) is not None:
+                # Its address was changed to that of another one, whose Mac may run jobs.
+                return None
             left = self.macs.operations.postponed(host.uid)
             if not left:
                 self.macs.start_clean_up(_mac(host), host)
@@ -118,25 +139,38 @@ class MacHostReconciler:
         if error is None:
             self._record(host, (MachineEvent("Normal", events.CLEANED_UP, "The Mac is clean"),))
             return None
-        text = f"{error}; to delete the MacHost without it: kubectl annotate machost {host.name} {annotation_names.SKIP_CLEANUP}=true"
+        text = f"{_mac(host).describe(error)}; to delete the MacHost without it: kubectl annotate machost {host.name} {annotation_names.SKIP_CLEANUP}=true"
         self._record(host, (MachineEvent("Warning", events.CLEANUP_FAILED, text),))
         status = self._with(host.status, types.PROVISIONED, events.CLEANUP_FAILED, text)
         await self._report(host, status)
         self.macs.operations.postpone(host.uid, _RETRY)
         return CheckAgain(_RETRY, text)
 
+    def _was_reached(self, host: MacHost) -> bool:
+        """Return whether the bootstrap of the Mac has ever begun; otherwise what has its name belongs to another host."""
+        node = self.macs.caches.node(host.name)
+        is_registered = node is not None and node.spec.provider_id == _mac(host).provider_id
+        was_begun = conditions.find(host.status.conditions, types.BOOTSTRAPPED) is not None
+        return was_begun or is_registered
+
     def _problem(self, host: MacHost) -> tuple[str, str] | tuple[()]:
         """Return the reason and the message why the Mac is left alone; empty if there is none."""
-        address = (host.spec.address, host.spec.port)
-        for other in self.hosts.by_index(BY_ADDRESS, address):
-            if other.uid != host.uid and _is_older(other, host):
-                return events.ADDRESS_IN_USE, f"MacHost {key_of(other)} has this address"
-        node = self.macs.caches.node(host.name)
-        own = names.mac_host_provider_id(host.namespace or "", host.name)
-        if node is not None and node.spec.provider_id not in {"", own}:
-            text = f"the Node of this name has the id {node.spec.provider_id}; rename the MacHost"
+        if other := self._older(BY_ADDRESS, _address(host), host):
+            text = f"spec.address: the MacHost {key_of(other)} has {host.spec.address}:{host.spec.port}, too"
+            return events.ADDRESS_IN_USE, f"{text}; change the address, or delete one of the two"
+        if other := self._older(BY_NAME, host.name, host):
+            text = f"metadata.name: the MacHost {key_of(other)} has this name, too; {_RENAME}"
             return events.NAME_IN_USE, text
+        mac, node = _mac(host), self.macs.caches.node(host.name)
+        if node is not None and not mac.owns(node):
+            return events.NAME_IN_USE, f"metadata.name: {mac.foreign_node(node)}; {_RENAME}"
         return ()
+
+    def _older(self, index: str, value: Hashable, host: MacHost) -> MacHost | None:
+        """Return another MacHost with the same value of an index, which was there first."""
+        found = self.hosts.by_index(index, value)
+        others = (each for each in found if each.uid != host.uid and _is_older(each, host))
+        return next(others, None)
 
     def _fleet(self, host: MacHost) -> list[drift.Member]:
         """Return the hosts of the fleet that serve, this one included."""
@@ -173,6 +207,10 @@ class MacHostReconciler:
             self.recorder.event(host, each.reason, each.message, type=each.type)
 
 
+def _address(host: MacHost) -> tuple[str, int]:
+    return host.spec.address, host.spec.port
+
+
 def _mac(host: MacHost) -> Mac:
     spec = host.spec
     return Mac(
@@ -193,11 +231,6 @@ def _mac(host: MacHost) -> Mac:
 
 def _serves(host: MacHost) -> bool:
     return conditions.is_true(host.status.conditions, types.BOOTSTRAPPED) and not host.deleting
-
-
-def _was_reached(host: MacHost) -> bool:
-    """Return whether the bootstrap of the Mac has ever begun; otherwise there is nothing to clean."""
-    return conditions.find(host.status.conditions, types.BOOTSTRAPPED) is not None
 
 
 def _is_older(host: MacHost, other: MacHost) -> bool:

@@ -296,15 +296,15 @@ class Macs:
     async def observe_for_drain(self, mac: Mac, status: MacStatus) -> Draft:
         """Return the beginning of a decision about a Mac that is taken out of service."""
         node = self.caches.node(mac.name)
-        # That of a machine of the same name is left alone, with its Pods.
-        is_foreign = node is not None and not _is_of(node, mac)
+        # That of another host is left alone, with its Pods.
+        is_own = node is None or mac.owns(node)
         seen = Observed(
             mac=mac,
             status=status,
             now=self.clock.now(),
             desired="",
-            node=None if is_foreign else node,
-            pods=() if is_foreign else await self.pods_on(mac.name),
+            node=node if is_own else None,
+            pods=await self.pods_on(mac.name) if is_own else (),
             smoke_pod=self.caches.smoke_pod(mac.holder.uid),
         )
         return Draft(seen, self.settings, status)
@@ -313,6 +313,10 @@ class Macs:
         """End the operation of a drained Mac, remove its runner, and revoke the identity of its agent; return what is waited for."""
         mac = draft.seen.mac
         await self.operations.cancel(mac.holder.uid)
+        node = self.caches.node(mac.name)
+        if node is not None and mac.provider_id and not mac.owns(node):
+            # The runner and the identity have the name of the Node: they are those of the other host.
+            return None
         removal = await self.runners.remove(mac)
         draft.events += removal.events
         if removal.waits_for and not node_drain.is_over(draft, self.settings.drain_timeout):
@@ -327,7 +331,7 @@ class Macs:
         with suppress(errors.NotFound, errors.Conflict):
             # Read again: the agent may have registered it just before its identity was revoked.
             node = await self.client.get(Node, mac.name)
-            if _is_of(node, mac):
+            if mac.owns(node):
                 await self.kube.delete(node)
         if draft.seen.smoke_pod is not None:
             with suppress(errors.NotFound, errors.Conflict):
@@ -343,10 +347,6 @@ def _was_busy(status: MacStatus) -> bool:
     """Return whether the last update of a builder could not begin because of a job."""
     found = conditions.find(status.conditions, types.UP_TO_DATE)
     return found is not None and found.reason == events.BUILDER_BUSY
-
-
-def _is_of(node: Node, mac: Mac) -> bool:
-    return node.spec.provider_id in {"", mac.provider_id}
 
 
 def _takes_pods(node: Node) -> bool:

@@ -313,8 +313,9 @@ def tokens() -> Iterator[Row]:
     own = f"{AGENT}/tart-kubelet-{{node}}/token"
     to_node = {"apiVersion": "v1", "kind": "Node", "name": "{node}", "uid": "{node_uid}"}
     to_other = {"apiVersion": "v1", "kind": "Node", "name": "{other}", "uid": "{other_uid}"}
-    yield post("renews its own token", own, a_token(to_node))
-    yield post("renews its token without its node", own, a_token(None), 403)
+    yield post("renews its own token bound to its node", own, a_token(to_node))
+    yield post("renews its token bound to a pod", own, a_token(to_pod("mine", "{pod_uid}")), 403)
+    yield post("renews its token bound to nothing", own, a_token(None))
     yield post("renews its token on another node", own, a_token(to_other), 403)
     others = f"{AGENT}/tart-kubelet-{{other}}/token"
     yield post("mints another agent's token", others, a_token(to_other), 403)

@@ -9,7 +9,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,17 @@ import yaml
 
 from bramley.api.core import Node, Pod
 from bramley.api.names import host, labels
-from bramley.app import hosts, macs, sample_images
+from bramley.app import hosts, sample_images
 from bramley.base import errors
 from bramley.host import converge
 from bramley.host.progress import CommandStarted, Plan, Progress, Report
 from bramley.sim.macos import stand_ins
 from bramley.sim.ssh.faults import Fault, FaultKind
 from tests.process.bootstrap.macs import Cluster, Mac, bare, describe, differing, newer_agent
-from tests.process.bootstrap.shared_loop import TIMEOUT, RunOnLoop, open_on_loop, wait_until
+from tests.process.bootstrap.shared_loop import RunOnLoop, open_on_loop, wait_until
 from tests.process.serving.processes import running
 from tools.agent_bundle import linux
 
-READY_TIMEOUT = timedelta(seconds=TIMEOUT)
 NAMESPACE = "default"
 ROOT = Path(__file__).parents[3]
 
@@ -55,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def complete(server: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bootstrapped]:
     root = tmp_path_factory.mktemp("complete") / "mac-1"
-    with open_on_loop(lambda: bare(server, root, lambda _: None)) as (mac, run):
+    with open_on_loop(lambda: bare(server, root)) as (mac, run):
         since = now(mac)
         report = run(bootstrap(mac))
         trips = len(mac.served.commands)
@@ -72,10 +71,6 @@ async def bootstrap(mac: Mac, on_progress: Callable[[Progress], None] = lambda _
 def now(mac: Mac) -> datetime:
     """Return the time with the precision of a Node's status."""
     return mac.fleet.clock.now().replace(microsecond=0)
-
-
-async def wait_until_ready(mac: Mac, since: datetime) -> None:
-    await macs.wait_until_ready(mac.fleet.kube, mac.name, since=since, within=READY_TIMEOUT)
 
 
 async def start_pod(mac: Mac, name: str) -> None:
@@ -114,7 +109,7 @@ async def read_log(mac: Mac, name: str) -> bytes:
 
 def test_bare_mac_becomes_a_node_that_runs_pods(complete: Bootstrapped) -> None:
     async def scenario(mac: Mac) -> None:
-        await wait_until_ready(mac, complete.since)
+        await mac.until_ready(complete.since)
         node = await mac.fleet.kube.get(Node, mac.name)
         assert node.metadata.labels[labels.FLEET] == sample_images.FLEET
         await start_pod(mac, "worker")
@@ -166,7 +161,7 @@ def test_deleted_node_is_registered_again_without_a_restart_of_loginwindow(
         since = now(mac)
         await mac.fleet.kube.delete(Node, mac.name)
         report = await bootstrap(mac)
-        await wait_until_ready(mac, since)
+        await mac.until_ready(since)
         return report
 
     report: Report = complete.run(scenario())
@@ -199,7 +194,7 @@ def test_update_of_the_agent_changes_neither_vms_nor_other_parts(
         assert mac.agent() != agent
         assert mac.served.mac.files.target(host.AGENT_CURRENT) == host.agent_release(version)
         assert vm_of(survivor) == vm
-        await wait_until_ready(mac, since)
+        await mac.until_ready(since)
         # Through the port that the new agent has published.
         await wait_until(lambda: log_contains(mac, survivor, b"is up"))
         # Restore the state for the other tests.
@@ -345,7 +340,7 @@ def test_later_of_two_concurrent_runs_completes(
         async with mac.connected() as connection:
             assert (await converge.plan(connection, mac.steps)).is_empty
 
-    with open_on_loop(lambda: bare(server, tmp_path / "mac-3", lambda _: None)) as (mac, run):
+    with open_on_loop(lambda: bare(server, tmp_path / "mac-3")) as (mac, run):
         run(scenario(mac))
         assert differing(describe(mac), complete.state) is None
 
@@ -365,8 +360,8 @@ def test_interrupted_bootstrap_has_the_same_result(
         async with mac.connected() as connection:
             planned = await converge.plan(connection, mac.steps)
         assert planned.is_empty, [one.step.name for one in planned.steps if one.commands]
-        await wait_until_ready(mac, since)
+        await mac.until_ready(since)
 
-    with open_on_loop(lambda: bare(server, tmp_path / "mac-2", lambda _: None)) as (mac, run):
+    with open_on_loop(lambda: bare(server, tmp_path / "mac-2")) as (mac, run):
         run(scenario(mac))
         assert differing(describe(mac), complete.state) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import re
 import signal
@@ -16,6 +17,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -213,6 +215,44 @@ async def test_restart_keeps_the_key_and_installs_the_macs_again(tmp_path: Path)
         assert key not in target.screen
     assert stat.S_IMODE((tmp_path / "secret-key").stat().st_mode) == 0o600
     assert [each.name for each in sorted((tmp_path / "macs").iterdir())] == ["mac-1", "mac-2"]
+
+
+async def test_saved_state_keeps_servers_keys_and_disks_over_a_restart(tmp_path: Path) -> None:
+    network = IPv4Network("127.31.7.0/24")
+    settings = sim_scaleway.Settings(
+        listen=Address("127.0.0.1", 0),
+        root=tmp_path / "macs",
+        secret_key_file=tmp_path / "secret-key",
+        state_file=tmp_path / "state.json",
+        servers=2,
+        builders=1,
+        builder_type="M4-M",
+        ssh_port=0,
+        network=network,
+    )
+    async with sim_scaleway.served(settings) as (scaleway, served):
+        first, builder = served.servers
+        assert IPv4Address(first.ip) in network
+        scaleway.rename(first, "mac-a")
+        scaleway.macs.host(first.id).mac.files.write("/opt/kept", b"")  # type: ignore[attr-defined]
+        # Interrupted: the disk of the builder is not what its record says.
+        scaleway.reinstall(builder, None)
+    assert stat.S_IMODE((tmp_path / "state.json").stat().st_mode) == 0o600
+
+    more = dataclasses.replace(settings, servers=3)
+    async with sim_scaleway.served(more) as (scaleway, served):
+        again, reinstalled, added = served.servers
+
+        assert (again.id, again.name, again.password) == (first.id, "mac-a", first.password)
+        assert again.status == "ready"
+        assert scaleway.macs.host(first.id).mac.files.exists("/opt/kept")  # type: ignore[attr-defined]
+        assert (reinstalled.id, reinstalled.is_builder) == (builder.id, True)
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while reinstalled.status != "ready":
+                await asyncio.sleep(0.05)
+        assert reinstalled.password != builder.password
+        assert (added.is_builder, added.type) == (False, "M2-L")
+        assert len({each.ip for each in served.servers}) == 3
 
 
 async def test_last_servers_are_builders_of_another_type(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Stand-ins for the agents on model Macs: what the API shows of an agent whose launchd job is loaded on its Mac.
 
-Node and Lease are written by the agent's own controllers, with the token of the kubeconfig on that Mac's disk, so a revoked identity
-stops the agent. VMs are modelled. A Mac that is reinstalled, rebooted or shut down loses its agent and its VMs at once.
+Node and Lease are written by the agent's own controllers, with the token on that Mac's disk, which the agent's own code renews; so a
+revoked identity stops the agent. VMs are modelled. A Mac that is reinstalled, rebooted or shut down loses its agent and its VMs at once.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 from prometheus_client import CollectorRegistry
 
+from bramley.agent.agent_token import AgentToken, AgentTokenRenewal
 from bramley.agent.host import Space
 from bramley.agent.node import controller, lease
 from bramley.agent.node.controller import NodeController
 from bramley.agent.node.lease import LeaseController
 from bramley.agent.node.status import Check, Facts
-from bramley.agent.settings import NodeSettings
+from bramley.agent.settings import Folders, NodeSettings
 from bramley.api import taints
 from bramley.api.core import Node
 from bramley.api.names import finalizers, flags, host, launchd
@@ -29,7 +29,9 @@ from bramley.api.names.flags import Flag
 from bramley.api.pod import Pod
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
+from bramley.kube import kubeconfig
 from bramley.kube.client import Client
+from bramley.kube.credentials import Credential, StaticCredentials
 from bramley.kube.transport import Transport
 from bramley.runtime.client import Selection
 from bramley.runtime.informer import Informer
@@ -41,6 +43,7 @@ from bramley.sim.fleet.uplink import Uplink
 from bramley.sim.fleet.vms import VmSettings
 from bramley.sim.macos.mac import Mac
 from bramley.sim.scaleway.macs import ModelMacs
+from tests.credential_transport import CredentialTransport
 from tests.scenarios.machines.mac_vms import MacVm, RunnerJobs, VmProcesses
 
 BOOTS = ImageModel(size_bytes=1e9, poll_delay_seconds=1.0)
@@ -158,7 +161,7 @@ class MacAgents:
             self,
             mac,
             self._installation(server_id, mac, process),
-            kube=Client(self.connect(token), clock=self.clock),
+            token=token,
             settings=_node_settings(process.arguments, self.macs.address(server_id)),
         )
         self._running[server_id] = process, agent, group.create_task(agent.run())
@@ -212,8 +215,9 @@ class MacAgent:
     mac: Mac
     installation: Installation
     _: KW_ONLY
-    kube: Client
+    token: AgentToken
     settings: NodeSettings
+    kube: Client = field(init=False)
     node: NodeController = field(init=False)
     vms: dict[str, MacVm] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -222,6 +226,8 @@ class MacAgent:
 
     def __post_init__(self) -> None:
         self._rng = random.Random(f"{self.agents.seed}/{self.settings.name}")
+        connection = CredentialTransport(self.agents.connect, self.token)
+        self.kube = Client(connection, clock=self.agents.clock)
         self.node = NodeController(
             self.settings,
             self.kube,
@@ -242,13 +248,16 @@ class MacAgent:
             timings=self.agents.settings.lease,
         )
         name = self.settings.name
+        renewal = AgentTokenRenewal(
+            self.token, self.kube, node=name, clock=self.agents.clock, rng=self._rng
+        )
         metrics = RuntimeMetrics(CollectorRegistry())
         nodes = self._informer(Node, {"metadata.name": name}, metrics)
         nodes.on_change(self.node.on_change)
         pods = self._informer(Pod, {"spec.nodeName": name}, metrics)
         pods.on_change(self._on_pod)
         async with self._group as group:
-            for part in (self.node, heartbeat, nodes, pods):
+            for part in (self.node, heartbeat, renewal, nodes, pods):
                 group.create_task(part.run())
 
     async def stop(self, task: asyncio.Task[None], *, are_vms_kept: bool) -> None:
@@ -332,13 +341,16 @@ def _is_finished(pod: Pod) -> bool:
     return not is_held and pod.status.phase in _ENDED
 
 
-def _token(mac: Mac) -> Secret | None:
-    """Return the token of the kubeconfig on the disk of a Mac."""
+def _token(mac: Mac) -> AgentToken | None:
+    """Return the tokens on the disk of a Mac: that of the kubeconfig, and the renewed one."""
     content = mac.files.read(host.AGENT_KUBECONFIG)
     if content is None:
         return None
-    [user] = msgspec.json.decode(content)["users"]
-    return Secret(user["user"]["token"])
+    token = kubeconfig.parse(Secret(content.decode()), "a kubeconfig").user.entry.token
+    header = Secret(f"Bearer {token.reveal() if token else ''}")
+    # The existing provider's agent has no folder for its state, and renews nothing.
+    folder = mac.files.at(host.AGENT_STATE)
+    return AgentToken(StaticCredentials(Credential(header)), Folders(state=folder).agent_token)
 
 
 def _node_settings(arguments: tuple[str, ...], address: str) -> NodeSettings:

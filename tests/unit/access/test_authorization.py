@@ -341,8 +341,8 @@ OWN_TOKENS = [
     (a_token_request("Node", OTHER), False),
     (a_token_request("Pod", "mine"), False),
     (a_token_request("Node", NODE, version="v2"), False),
-    ({"spec": {"boundObjectRef": None}}, False),
-    ({}, False),
+    ({"spec": {"boundObjectRef": None}}, True),
+    ({"spec": {}}, True),
 ]
 
 
@@ -356,7 +356,9 @@ def test_tokens_for_accounts_are_bound_to_pods_on_the_node(
 
 
 @pytest.mark.parametrize(("token_request", "allowed"), OWN_TOKENS)
-def test_agents_own_token_is_bound_to_the_node(token_request: Any, allowed: bool) -> None:
+def test_agents_own_token_is_bound_to_nothing_but_its_node(
+    token_request: Any, allowed: bool
+) -> None:
     agent_request = a_request("create", "serviceaccounts/token", AGENTS, f"tart-kubelet-{NODE}")
 
     assert (authorization.admit(agent_request, token_request, None, a_graph()) is None) == allowed

@@ -1,4 +1,4 @@
-"""The agent's own token on the embedded API: renewed in time, bound to its Node, and discarded with it."""
+"""The agent's own token on the embedded API: renewed in time, and discarded when it is refused."""
 
 from __future__ import annotations
 
@@ -20,37 +20,11 @@ from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.kube.client import Client
 from bramley.kube.credentials import Credential, StaticCredentials
-from bramley.kube.transport import Request, Response
 from tests import virtual_time
+from tests.credential_transport import CredentialTransport
 
 NODE = "mac-1"
 HOUR = timedelta(hours=1)
-
-
-class CredentialTransport:
-    """A transport that sends credentials as the HTTP transport does."""
-
-    def __init__(self, api: embedded.Api, own: AgentToken) -> None:
-        self._api = api
-        self._own = own
-
-    async def send(self, request: Request) -> Response:
-        shown = await self._own.current()
-        answer = await self._once(request, shown)
-        if answer.status == 401 and await self._own.refused(shown):
-            answer = await self._once(request, await self._own.current())
-        return answer
-
-    async def _once(self, request: Request, shown: Credential) -> Response:
-        assert shown.authorization
-        token = Secret(shown.authorization.reveal().removeprefix("Bearer "))
-        return await self._api.transport(token).send(request)
-
-    def stream(self, request: Request) -> object:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        return
 
 
 @dataclass
@@ -74,11 +48,9 @@ async def a_world(tmp_path: Path, given: Credential | None = None) -> AsyncItera
         made = await identity.create(admin, NODE, expires=HOUR)
         first = given or Credential(Secret(f"Bearer {made.token.reveal()}"))
         own = AgentToken(StaticCredentials(first), tmp_path / "token")
-        kube = Client(CredentialTransport(api, own), clock=clock)  # type: ignore[arg-type]
+        kube = Client(CredentialTransport(api.transport, own), clock=clock)
         node = await admin.create(Node(metadata=ObjectMeta(name=NODE)))
-        renewal = AgentTokenRenewal(
-            own, kube, node=NODE, uid=lambda: node.uid, clock=clock, rng=random.Random(1)
-        )
+        renewal = AgentTokenRenewal(own, kube, node=NODE, clock=clock, rng=random.Random(1))
         yield World(admin, own, kube, renewal, node, first, tmp_path / "token")
 
 
@@ -124,17 +96,18 @@ async def test_expired_token_is_discarded_when_the_server_refuses_it(tmp_path: P
         assert await late.current() == world.first
 
 
-async def test_without_its_node_the_agent_returns_to_its_first_token(tmp_path: Path) -> None:
+async def test_renewed_token_outlives_the_node_and_registers_it_again(tmp_path: Path) -> None:
+    """The first token has expired by then."""
     async with a_world(tmp_path) as world:
-        await asyncio.sleep(0.85 * HOUR.total_seconds())
-        await world.renewal.renew_if_due()
+        for _ in range(3):
+            await asyncio.sleep(0.85 * HOUR.total_seconds())
+            await world.renewal.renew_if_due()
         await world.admin.delete(Node, NODE)
 
-        with suppress(errors.NotFound):
-            await world.kube.get(Node, NODE)
+        again = await world.kube.create(Node(metadata=ObjectMeta(name=NODE)))
 
-        assert await world.own.current() == world.first
-        await world.kube.create(Node(metadata=ObjectMeta(name=NODE)))
+        assert again.uid != world.node.uid
+        assert await world.own.current() != world.first
 
 
 async def test_spurious_refusal_keeps_the_renewed_token(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from bramley.app.https_server import Stop
 from bramley.app.up import Clients
@@ -29,9 +29,11 @@ class Component:
 async def test_dispatch_serves_until_the_macs_have_stopped() -> None:
     ended: list[str] = []
     pools, dispatch = Component("pools", 1, ended), Component("dispatch", 0, ended)
-    macs, stop = Component("macs", 1, ended), Stop()
+    macs, rented = Component("macs", 1, ended), Component("rented", 2, ended)
+    stop = Stop()
     stop.request()
 
-    await Clients(cast("Any", pools), cast("Any", dispatch), cast("Any", macs)).run(stop, print)
+    every: Any = pools, dispatch, [macs, rented]
+    await Clients(*every).run(stop, print)
 
-    assert ended == ["pools", "macs", "dispatch"]
+    assert ended == ["pools", "macs", "rented", "dispatch"]

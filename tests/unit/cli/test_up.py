@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from bramley.app.apiserver import Settings
+from bramley.app import apiserver
 from bramley.app.listen_address import Address
-from bramley.app.up import MacFailed, MacReady, StepDone, Waiting
+from bramley.app.own_macs import OwnMac
+from bramley.app.up import (
+    ExpectedMacs,
+    MacFailed,
+    MacReady,
+    MacSettings,
+    MacStep,
+    Settings,
+    Waiting,
+)
 from bramley.cli import up
 from bramley.cli.up import Screen
 
 ADDRESS = Address("127.0.0.1", 6443)
-SETTINGS = Settings(Path("/data"), ADDRESS, Path("/data/kubeconfig"))
+SERVER = apiserver.Settings(Path("/data"), ADDRESS, Path("/data/kubeconfig"))
 COMMANDS = ["kubectl get nodes"]
 Captured = pytest.CaptureFixture[str]
 
 
+def settings(*, macs: int = 0, rented: int | None = None, own: int = 0) -> Settings:
+    owned = tuple(OwnMac(user="m1", host=f"10.0.0.{each}", port=22) for each in range(own))
+    return Settings(SERVER, MacSettings(Path("/data/macs"), macs), rented=rented, own=owned)
+
+
 def new_screen(*, macs: int) -> Screen:
-    return Screen(SETTINGS, macs=macs, commands=COMMANDS)
+    return Screen(settings(macs=macs), commands=COMMANDS)
 
 
 def test_without_macs_the_commands_are_printed_at_once(capsys: Captured) -> None:
@@ -39,12 +54,26 @@ def test_long_operation_is_printed_and_is_not_counted_as_a_mac(capsys: Captured)
     assert capsys.readouterr().out == "Macs        building archives\n"
 
 
-def test_only_steps_with_changes_are_printed(capsys: Captured) -> None:
-    screen = new_screen(macs=1)
-    screen.on_progress(StepDone("mac-1", "sudo", 0))
-    screen.on_progress(StepDone("mac-1", "sleep", 4))
+def test_steps_of_a_mac_are_printed(capsys: Captured) -> None:
+    new_screen(macs=1).on_progress(MacStep("macs-x", "tart (10/26)"))
 
-    assert capsys.readouterr().out == "mac-1       sleep: 4 done\n"
+    assert capsys.readouterr().out == "macs-x      tart (10/26)\n"
+
+
+def test_managed_macs_are_counted_once_it_is_known_how_many_there_are(capsys: Captured) -> None:
+    screen = Screen(settings(rented=1), commands=COMMANDS)
+    screen.on_serving(ADDRESS)
+    assert "renting 1 simulated, and a builder" in capsys.readouterr().out
+
+    screen.on_progress(ExpectedMacs(2))
+    screen.on_progress(MacReady("macs-x", timedelta(seconds=30)))
+    screen.on_progress(MacFailed("builders-x", "attempt 1 failed"))
+    first = capsys.readouterr().out
+    screen.on_progress(MacReady("builders-x", timedelta(seconds=60)))
+
+    assert "Ready after 30.0 s (1 of 2)" in first
+    assert "kubectl get nodes" in first
+    assert capsys.readouterr().out == "builders-x  Ready after 60.0 s (2 of 2)\n"
 
 
 def test_commands_are_printed_after_every_mac_is_ready_or_has_failed(capsys: Captured) -> None:
@@ -63,9 +92,10 @@ def test_commands_are_printed_after_every_mac_is_ready_or_has_failed(capsys: Cap
     assert "  kubectl get nodes" in rest
 
 
-@pytest.mark.parametrize("macs", [0, 3])
-def test_at_most_six_commands_are_suggested_with_a_quoted_path(macs: int) -> None:
-    commands = list(up.commands_to_try(Path("/a b/kubeconfig"), "bramley", macs=macs))
+@pytest.mark.parametrize("macs", [{}, {"macs": 3}, {"rented": 2}, {"own": 1}])
+def test_at_most_six_commands_are_suggested_with_a_quoted_path(macs: dict[str, int]) -> None:
+    server = apiserver.Settings(Path("/a b"), ADDRESS, Path("/a b/kubeconfig"))
+    commands = list(up.commands_to_try(replace(settings(**macs), server=server), "bramley"))
 
     assert commands[0] == "export KUBECONFIG='/a b/kubeconfig'"
-    assert len(commands) <= 6
+    assert 3 < len(commands) <= 6

@@ -79,6 +79,29 @@ def test_host_whose_node_is_not_ready_is_updated_because_that_may_repair_it(read
     assert step_names(life.reconcile().steps) == ["start update"]
 
 
+def test_host_whose_agent_does_not_report_is_looked_at_every_ten_minutes() -> None:
+    """Its tokens may have expired."""
+    life = Life(served())
+
+    assert life.reconcile(node=a_node(ready="Unknown")).steps == ()
+    assert life.reconcile(after=minutes(9)).steps == ()
+    assert operation_of(life.reconcile(after=minutes(1))).may_reboot is False
+    life.reconcile(after=minutes(1), operation=ended(UPDATE, FAILED))
+    assert life.reconcile(after=minutes(8)).steps == ()
+    assert step_names(life.reconcile(after=minutes(2)).steps) == ["start update"]
+    life.reconcile(operation=ended(UPDATE))
+    assert life.reconcile(after=minutes(9)).steps == ()
+    assert life.reconcile(after=minutes(9), node=a_node()).steps == ()
+    assert life.phase == "Ready"
+
+
+def test_host_whose_agent_reports_a_problem_is_not_looked_at() -> None:
+    life = Life(served(node=a_node(ready="False")))
+
+    assert life.reconcile().steps == ()
+    assert life.reconcile(after=minutes(60)).steps == ()
+
+
 def test_host_that_never_served_is_not_updated() -> None:
     life = Life(outdated(status=a_served_status(ready=False), node=a_node(ready="False")))
 

@@ -1,8 +1,10 @@
 """The Local Network allowlist: addresses that every program may reach without a click on "Allow" for its signature.
 
 macOS reads the list at boot. So the boot session is recorded before the list is written; while that session lasts, a reboot is
-pending: a fresh Mac is rebooted at once; a Mac with VMs or an agent, or one that would not come back unattended, is not. Foreign
-addresses in the list stay. The first releases that ask for permission do not know the list, which is reported as advice.
+pending: a fresh Mac is rebooted at once; a Mac with VMs or an agent, or one that would not come back unattended, is not. If the Mac
+had an agent before any session was recorded, as one of the existing provider, its Tart works with the permission that it has, and a
+reboot is only advised. Foreign addresses in the list stay. The first releases that ask for permission do not know the list, which is
+reported as advice.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ PERMISSION_SINCE, ALLOWLIST_SINCE = (15, 0), (15, 5)
 NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 BOOT_NOTE = ReadFile(host.LOCAL_NETWORK_BOOT, max_bytes=4096)
 _FOLDER = Stat(host.STAMPS_FOLDER)
+# Follows the boot session of a Mac that had an agent before the list was recorded.
+_SERVED = "served"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +87,9 @@ class LocalNetwork(Step):
             yield from loginwindow.restart_loginwindow(loginwindow.uid_of(self.user, facts))
 
     def advice(self, facts: Facts) -> str:
-        """Return that this macOS ignores the list: no step can change that, only people can."""
+        """Return what people may do: reboot a Mac that works without the list, or update a macOS that ignores the list."""
         if _supports_list(facts):
-            return ""
+            return _REBOOT_ADVISED if _is_pending(facts) and _has_served(facts) else ""
         return (
             f"UpdateAdvised: macOS {facts.result(VERSION).text[:40]} has no Local Network allowlist, which came with "
             f"{ALLOWLIST_SINCE[0]}.{ALLOWLIST_SINCE[1]}; update it, or allow Tart at the Mac's screen after each change of it"
@@ -94,10 +98,16 @@ class LocalNetwork(Step):
     def pending(self, facts: Facts) -> str:
         """Return that the list is not in effect yet."""
         # If this macOS ignores the list, a reboot does not help.
-        if not _is_pending(facts) or not _supports_list(facts):
+        if not _is_pending(facts) or not _supports_list(facts) or _has_served(facts):
             return ""
         reason = "RebootPending: the Local Network allowlist, which VMs need, takes effect at the next boot of the Mac"
         return f"{reason}; {loginwindow.reboot_blocker(facts) or 'reboot it when it runs no VMs'}"
+
+
+_REBOOT_ADVISED = (
+    "RebootAdvised: the Local Network allowlist is in effect after the next boot of the Mac at the latest; until then another Tart may "
+    "need permission at the Mac's screen"
+)
 
 
 def _supports_list(facts: Facts) -> bool:
@@ -135,9 +145,10 @@ def _write(key: str, facts: Facts) -> Run:
 def _note_boot(facts: Facts) -> Iterator[Command]:
     if facts.stat(_FOLDER) is None:
         yield drift.CREATE_FOLDER
+    served = f" {_SERVED}" if _has_served(facts) else ""
     yield Write(
         path=BOOT_NOTE.path,
-        content=f"{shared_probes.boot_session(facts)}\n".encode(),
+        content=f"{shared_probes.boot_session(facts)}{served}\n".encode(),
         purpose="record the boot session in which the Local Network allowlist was written",
         before=facts.file(BOOT_NOTE),
     )
@@ -145,9 +156,19 @@ def _note_boot(facts: Facts) -> Iterator[Command]:
 
 def _is_pending(facts: Facts) -> bool:
     """Return whether the Mac was not rebooted since the list was written; true if that is unknown."""
+    note = _boot_note(facts)
+    return note is None or note[:1] == [shared_probes.boot_session(facts)]
+
+
+def _has_served(facts: Facts) -> bool:
+    """Return whether the Mac had an agent before any boot session was recorded."""
+    note = _boot_note(facts)
+    return facts.stat(AGENT_PLIST) is not None if note is None else note[1:] == [_SERVED]
+
+
+def _boot_note(facts: Facts) -> list[str] | None:
     note = facts.file(BOOT_NOTE)
-    session = shared_probes.boot_session(facts)
-    return note is None or note.decode("utf-8", "replace").strip() == session
+    return None if note is None else (note.decode("utf-8", "replace").split() or [""])
 
 
 def _may_reboot(facts: Facts) -> bool:

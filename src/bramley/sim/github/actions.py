@@ -41,6 +41,17 @@ class JitFile(msgspec.Struct, omit_defaults=True):
     url: str = ""
 
 
+class Registration(msgspec.Struct):
+    """What stays of a runner that keeps its registration."""
+
+    id: int
+    name: str
+    owner: str
+    labels: tuple[str, ...]
+    group_id: int
+    secret: str
+
+
 class Actions:
     """Gives queued jobs to idle runners; `on_change` is called with a job and the action of its webhook."""
 
@@ -53,6 +64,7 @@ class Actions:
         picks_randomly: bool = False,
         base_url: str = "",
         first_id: int = 1000,
+        on_registration: Callable[[], None] = lambda: None,
     ) -> None:
         # Whether a runner gets any of the matching jobs instead of the oldest.
         self.picks_randomly = picks_randomly
@@ -64,6 +76,7 @@ class Actions:
         self._clock = clock
         self._rng = rng
         self._on_change = on_change
+        self._on_registration = on_registration
         self._last_id = first_id
         # Only these are searched, so that thousands of jobs and runners stay cheap.
         self._queued: dict[int, Job] = {}
@@ -129,9 +142,22 @@ class Actions:
             raise Refusal(409, "Already exists - A runner with the name already exists")
         secret = f"{self._rng.getrandbits(128):032x}"
         runner = Runner(self._next_id(), name, owner, requested, group_id, secret, is_ephemeral)
-        self.runners[runner.id] = runner
-        self._names.add((owner, name))
+        self._add(runner)
+        self._on_registration()
         return runner
+
+    def registrations(self) -> list[Registration]:
+        """Return the runners that stay registered."""
+        return [
+            Registration(each.id, each.name, each.owner, each.labels, each.group_id, each.secret)
+            for each in self.runners.values()
+            if not each.is_ephemeral
+        ]
+
+    def restore(self, registrations: Iterable[Registration]) -> None:
+        """Register runners of an earlier simulation; they are offline until they connect."""
+        for each in registrations:
+            self._add(Runner(**msgspec.structs.asdict(each), is_ephemeral=False))
 
     def jit_config(self, runner: Runner) -> str:
         """Return the configuration with which `run_runner` or `serve` starts this runner."""
@@ -279,6 +305,10 @@ class Actions:
             self.lose(runner)
             self._forget(runner)
 
+    def _add(self, runner: Runner) -> None:
+        self.runners[runner.id] = runner
+        self._names.add((runner.owner, runner.name))
+
     def _forget(self, runner: Runner) -> None:
         self.runners.pop(runner.id, None)
         self._idle.pop(runner.id, None)
@@ -286,6 +316,8 @@ class Actions:
         runner.is_online = False
         runner.job = None
         runner.assigned.set()
+        if not runner.is_ephemeral:
+            self._on_registration()
 
     def _next_id(self) -> int:
         self._last_id += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 RUNNERS, ADMINISTRATION, ACTIONS = "organization_self_hosted_runners", "administration", "actions"
+# Of the account that was added first.
+FIRST_INSTALLATION = 100
 _FIRST_KEY = "first"
 
 
@@ -47,6 +49,7 @@ class SimulatedGitHub:
         clock: Clock,
         settings: Settings | None = None,
         hook: Hook | None = None,
+        on_registration: Callable[[], None] = lambda: None,
     ) -> None:
         self.settings = settings = settings or Settings()
         rng = random.Random(f"github/{settings.seed}")
@@ -62,6 +65,8 @@ class SimulatedGitHub:
             picks_randomly=settings.picks_randomly,
             base_url=settings.base_url,
             first_id=settings.first_id,
+            # Called when a runner that keeps its registration is registered or removed.
+            on_registration=on_registration,
         )
         self.accounts: dict[str, Account] = {}
 
@@ -73,7 +78,7 @@ class SimulatedGitHub:
 
     def add_account(self, login: str, *, type: str = ORGANISATION) -> Account:
         """Add an organisation or a user that has installed the App."""
-        installation_id = 100 + len(self.accounts)
+        installation_id = FIRST_INSTALLATION + len(self.accounts)
         account = Account(login, type, installation_id, {RUNNERS, ADMINISTRATION, ACTIONS})
         self.accounts[login.lower()] = account
         return account

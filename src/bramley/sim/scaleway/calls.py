@@ -151,6 +151,7 @@ def _create_ssh_key(scaleway: SimulatedScaleway, call: Call) -> Answer:
         created_at=scaleway.clock.now(),
     )
     scaleway.ssh_keys[key.id] = key
+    scaleway.changed()
     return Answer(200, key.json())
 
 
@@ -160,6 +161,7 @@ def _get_ssh_key(scaleway: SimulatedScaleway, call: Call) -> Answer:
 
 def _delete_ssh_key(scaleway: SimulatedScaleway, call: Call) -> Answer:
     del scaleway.ssh_keys[_ssh_key(scaleway, call, "delete").id]
+    scaleway.changed()
     return Answer(204)
 
 
@@ -187,6 +189,7 @@ def _create_network(scaleway: SimulatedScaleway, call: Call) -> Answer:
         created_at=scaleway.clock.now(),
     )
     scaleway.private_networks[network.id] = network
+    scaleway.changed()
     return Answer(200, network.json())
 
 

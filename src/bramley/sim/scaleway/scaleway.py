@@ -1,6 +1,7 @@
 """The simulated Scaleway: one organisation with its servers, SSH keys and private networks.
 
-All state is in memory. What takes time, such as a reinstallation, is a task, so it works only inside `running`.
+All state is in memory; `on_change` is called before a client learns of a change, so that it can be saved. What takes time, such as a
+reinstallation, is a task, so it works only inside `running`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import random
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -25,6 +26,7 @@ from bramley.sim.scaleway.catalog import Os
 from bramley.sim.scaleway.faults import Faults
 from bramley.sim.scaleway.macs import Installation, MacHosts
 from bramley.sim.scaleway.records import USER, PrivateNetwork, Seal, Server, SshKey, Status
+from bramley.sim.scaleway.saved_state import SavedState
 from bramley.sim.scaleway.tasks import Tasks
 
 logger = log.get(__name__)
@@ -71,8 +73,17 @@ class Settings:
 class SimulatedScaleway:
     """One organisation with a key of one project; more keys may be added to `access.keys`."""
 
-    def __init__(self, macs: MacHosts, *, clock: Clock, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        macs: MacHosts,
+        *,
+        clock: Clock,
+        settings: Settings | None = None,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
         self.settings = settings = settings or Settings()
+        # Called after each change of a record.
+        self.changed = on_change
         self.clock = clock
         self.macs = macs
         self.faults = Faults()
@@ -94,6 +105,35 @@ class SimulatedScaleway:
     def new_id(self) -> str:
         """Return a new id."""
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+
+    def saved_state(self) -> SavedState:
+        """Return all records."""
+        return SavedState(
+            servers=[*self.servers.values()],
+            ssh_keys=[*self.ssh_keys.values()],
+            private_networks=[*self.private_networks.values()],
+        )
+
+    async def restore(self, saved: SavedState) -> None:
+        """Go on from a saved state: Macs are restarted, and installations that were interrupted are carried out."""
+        self.ssh_keys = {each.id: each for each in saved.ssh_keys}
+        self.private_networks = {each.id: each for each in saved.private_networks}
+        self.servers = {each.id: each for each in saved.servers}
+        for server in saved.servers:
+            if server.is_deletion_scheduled:
+                self._tasks.start(self._delete_when_due(server))
+            is_installed = server.status in (Status.READY, Status.REBOOTING)
+            try:
+                if is_installed:
+                    await self.macs.reboot(server.id)
+            except (BramleyError, OSError) as error:
+                logger.warning("Server not started", server=server.id, reason=str(error))
+                is_installed = False
+            if is_installed:
+                self._change(server, Status.READY)
+            else:
+                server.status = Status.REINSTALLING
+                self._tasks.start(self._install(server, delay=timedelta()))
 
     async def add_servers(
         self,
@@ -117,6 +157,7 @@ class SimulatedScaleway:
         ]
         for server in added:
             server.is_builder = is_builder
+        self.changed()
         async with asyncio.TaskGroup() as group:
             for server in added:
                 group.create_task(self._install(server, delay=timedelta()))
@@ -163,6 +204,7 @@ class SimulatedScaleway:
             raise refusals.before_minimum_lease(server.deletable_at)
         self._require_stable(server)
         del self.servers[server.id]
+        self.changed()
         self._tasks.start(self.macs.shut_down(server.id))
 
     def reboot(self, server: Server) -> None:
@@ -182,6 +224,7 @@ class SimulatedScaleway:
     def seal(self, server: Server, seal: Seal) -> None:
         """Hide the password of a server from now on, until its next installation."""
         server.seal, server.sealed_at = seal, self.clock.now()
+        self.changed()
 
     def shown(self, server: Server, *, stale: timedelta = timedelta()) -> dict[str, Any]:
         """Return a server as Scaleway shows it, with its name of some time ago."""
@@ -206,6 +249,7 @@ class SimulatedScaleway:
             names=[(created_at, name)],
         )
         self.servers[id] = server
+        self.changed()
         return server
 
     async def _install(self, server: Server, *, delay: timedelta) -> None:
@@ -250,6 +294,7 @@ class SimulatedScaleway:
             await asyncio.sleep(_DELETION_RETRY.total_seconds())
         if server.is_deletion_scheduled and server.id in self.servers:
             del self.servers[server.id]
+            self.changed()
             await self.macs.shut_down(server.id)
 
     def _require_stable(self, server: Server) -> None:
@@ -262,6 +307,7 @@ class SimulatedScaleway:
 
     def _touch(self, server: Server) -> None:
         server.updated_at = self.clock.now()
+        self.changed()
 
     def _drawn(self, range: Range) -> timedelta:
         least, most = (each.total_seconds() for each in range)

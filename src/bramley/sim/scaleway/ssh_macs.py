@@ -33,12 +33,14 @@ class SshMacs:
         folder: Path,
         *,
         port: int,
+        network: IPv4Network = NETWORK,
         template: fresh_install.Settings | None = None,
         on_install: Callable[[SimulatedHost], None] = lambda _: None,
         clock: Clock | None = None,
     ) -> None:
         self.port = port
         self._folder = folder
+        self._network = network
         self._template = template or fresh_install.Settings()
         # Called after each installation.
         self._on_install = on_install
@@ -53,7 +55,14 @@ class SshMacs:
 
     def address(self, server_id: str) -> str:
         """Return the loopback address of a server."""
-        return self._addresses.setdefault(server_id, str(NETWORK[1 + len(self._addresses)]))
+        if server_id not in self._addresses:
+            number = max(map(self._number, self._addresses.values()), default=0) + 1
+            self._addresses[server_id] = str(self._network[number])
+        return self._addresses[server_id]
+
+    def keep_address(self, server_id: str, address: str) -> None:
+        """Give a server the address that it had before."""
+        self._addresses[server_id] = address
 
     def host(self, server_id: str) -> SimulatedHost:
         """Return the Mac of a server; LookupError if it is off."""
@@ -61,26 +70,14 @@ class SshMacs:
 
     async def install(self, server_id: str, installation: Installation) -> None:
         """Erase the disk of a Mac, install it and serve it."""
-        address, settings = self.address(server_id), installation.settings(self._template)
-        # By the number of the server: a later start of the simulation finds the folders and installs them again.
-        root = self._folder / f"mac-{int(IPv4Address(address)) - int(NETWORK[0])}"
+        settings, root = installation.settings(self._template), self._root(server_id)
         if Mac.is_complete(root):
             Mac(root, clock=self._clock).reinstall(settings)
         elif not Mac.can_be_created(root):
             raise BadConfiguration(
                 f"{root} is not empty and not a simulated Mac; use another --root"
             )
-        host = SimulatedHost(
-            root,
-            listen=address,
-            port=self.port,
-            settings=settings,
-            clock=self._clock,
-        )
-        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._served[server_id] = host, self._tasks.start(_serve(host, started))
-        await started
-        self._on_install(host)
+        self._on_install(await self._switch_on(server_id, settings))
 
     async def shut_down(self, server_id: str) -> None:
         """Kill all processes of a Mac and stop its SSH server."""
@@ -90,9 +87,40 @@ class SshMacs:
             await asyncio.wait({task})
 
     async def reboot(self, server_id: str) -> None:
-        """Restart a Mac."""
-        with suppress(KeyError):
+        """Restart a Mac, or switch it on if it was installed by an earlier start of the simulation."""
+        if server_id in self._served:
             self.host(server_id).mac.reboot()
+            return
+        if not Mac.is_complete(self._root(server_id)):
+            raise BadConfiguration(f"{self._root(server_id)} has no simulated Mac")
+        await self._switch_on(server_id)
+
+    def end(self) -> None:
+        """Kill all processes of all Macs."""
+        for host, _ in self._served.values():
+            host.end()
+
+    def _number(self, address: str) -> int:
+        return int(IPv4Address(address)) - int(self._network[0])
+
+    def _root(self, server_id: str) -> Path:
+        """Return the folder of a Mac, by the number of its address: a later start of the simulation finds it."""
+        return self._folder / f"mac-{self._number(self.address(server_id))}"
+
+    async def _switch_on(
+        self, server_id: str, settings: fresh_install.Settings | None = None
+    ) -> SimulatedHost:
+        host = SimulatedHost(
+            self._root(server_id),
+            listen=self.address(server_id),
+            port=self.port,
+            settings=settings,
+            clock=self._clock,
+        )
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._served[server_id] = host, self._tasks.start(_serve(host, started))
+        await started
+        return host
 
 
 async def _serve(host: SimulatedHost, started: asyncio.Future[None]) -> None:
@@ -110,9 +138,9 @@ async def _serve(host: SimulatedHost, started: asyncio.Future[None]) -> None:
         started.cancel()
 
 
-def free_port(count: int) -> int:
+def free_port(count: int, network: IPv4Network = NETWORK) -> int:
     """Return a port that is free on the addresses of the first servers."""
-    addresses = [str(NETWORK[1 + number]) for number in range(count + 1)]
+    addresses = [str(network[1 + number]) for number in range(count + 1)]
     for _ in range(_PORT_ATTEMPTS):
         with ExitStack() as sockets, suppress(OSError):
             port = 0

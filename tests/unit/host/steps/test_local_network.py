@@ -24,7 +24,8 @@ def test_plan_matches_case(case: Case) -> None:
         ("converged", ""),
         ("Mac with an agent is not rebooted", "RebootPending"),
         ("Mac with VMs is not rebooted", "RebootPending"),
-        ("lists of an older release have an unknown boot session", "RebootPending"),
+        ("Mac with an agent, whose boot session was never recorded", ""),
+        ("Mac with an agent, whose boot session was recorded late", ""),
         ("macOS that prompts and does not support the list", ""),
         ("macOS that does not support the list, not rebooted since", ""),
         ("macOS that supports the list", ""),
@@ -41,12 +42,16 @@ def test_pending_reboot_is_reported(name: str, pending: str) -> None:
     ("name", "advice"),
     [
         ("converged", ""),
+        ("Mac with an agent is not rebooted", ""),
+        ("Mac with an agent, whose boot session was never recorded", "RebootAdvised"),
+        ("Mac with an agent, whose boot session was recorded late", "RebootAdvised"),
+        ("Mac with an agent that was rebooted", ""),
         ("macOS that prompts and does not support the list", "UpdateAdvised"),
         ("macOS that supports the list", ""),
         ("macOS that does not prompt", ""),
     ],
 )
-def test_macos_update_is_advised_and_not_pending(name: str, advice: str) -> None:
+def test_what_only_people_decide_is_advised_and_not_pending(name: str, advice: str) -> None:
     reported = STEP.advice(CASES[name].facts(STEP))
 
     assert reported.partition(":")[0] == advice

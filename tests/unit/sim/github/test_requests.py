@@ -103,3 +103,16 @@ async def test_registration_needs_a_token_of_its_owner_that_has_not_expired() ->
     ]
     await asyncio.sleep(3600)
     assert await registration_status(github, organisation, replace=True) == 404
+
+
+async def test_restored_registration_connects_with_its_configuration() -> None:
+    before, after = (simulated_github(virtual_time.clock()) for _ in range(2))
+    builder = before.actions.register("/orgs/acme", "builder", ["macos"], 1, is_ephemeral=False)
+    before.actions.register("/orgs/acme", "r-1", ["macos"], 1)
+
+    after.actions.restore(before.actions.registrations())
+
+    assert [(each.name, each.is_online) for each in after.actions.runners.values()] == [
+        ("builder", False)
+    ]
+    assert after.actions.connect(before.actions.jit_config(builder)).is_online
