@@ -58,6 +58,9 @@ class Binding:
         try:
             return await attempt.run()
         except ProviderFailed as error:
+            if attempt.is_usable:
+                # What is known is not made wrong by a provider that does not answer.
+                return HostOutcome(attempt.machine, events=tuple(attempt.events))
             return attempt.wait(events.ADOPT_FAILED, str(error), error)
 
     def forget(self, uid: str) -> None:
@@ -101,6 +104,13 @@ class _Attempt:
     required: HostRequirements
     quarantined: AbstractSet[str]
     events: list[MachineEvent] = field(default_factory=list)
+    # Whether the machine has the Lease of the host that it is bound to.
+    is_owner: bool = False
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether the host can be used without another look at it."""
+        return self.is_owner and bool(self.machine.status.addresses)
 
     async def run(self) -> HostOutcome:
         seen = await self._verified_host()
@@ -141,6 +151,7 @@ class _Attempt:
         ref = self.parts.verified.get(self.machine.uid)
         if ref is None or recorded_host(self.machine) != ref or not self._is_bound_to(ref):
             return None
+        self.is_owner = True
         hosts = await self._listed(ref.zone)
         return next(
             (each for each in hosts if (each.ref, each.name) == (ref, self.required.name)), None
@@ -172,7 +183,7 @@ class _Attempt:
 
     async def _resume(self, lease: HostLease) -> HostOutcome | None:
         """Continue with a host that this machine has the Lease of; None if it has to get another one."""
-        is_bound = self._is_bound_to(lease.ref)
+        is_bound = self.is_owner = self._is_bound_to(lease.ref)
         if not is_bound:
             lease = await self.parts.leases.take_over(lease)
         now = self.parts.releases.clock.now()
