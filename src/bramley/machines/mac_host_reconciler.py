@@ -86,7 +86,7 @@ class MacHostReconciler:
         mac = _mac(host)
         seen = await self.macs.observe(mac, host, status)
         decision = self.macs.decide(replaced(seen, is_rented=False, fleet=self._fleet(host)))
-        await self.macs.act(decision, seen)
+        decision = await self.macs.act(decision, seen)
         host = await self._report(host, decision.status, decision.events)
         if Act("remove annotation") in decision.steps:
             mark = {"metadata": {"annotations": {annotation_names.REPLACE_TART: None}}}
