@@ -1,6 +1,6 @@
 """Binds a machine to one host: observe, decide, act, in steps of which each may be the last of this process.
 
-The order is: Lease, status, claim, provider id, Secret. The id of the host is in the Lease and in the status before the provider is
+The order is: Lease, status, claim, another look at the host a little later, provider id, Secret. The id of the host is in the Lease and in the status before the provider is
 called, so that the next leader claims the same host. The Lease is kept if a write of the status is lost, because it is another
 object, found by the uid of the machine. `spec.providerID` shows that the claim was completed.
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from bramley.api.names import events, machines
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine, os_family
@@ -20,7 +21,7 @@ from bramley.base import errors
 from bramley.machines import bootstrap_secrets
 from bramley.machines.bootstrap_secrets import BootstrapSecrets
 from bramley.machines.host_decisions import Decision, Step, choose, decide
-from bramley.machines.host_leases import Holder, HostLease, HostLeases
+from bramley.machines.host_leases import CONFIRMED_AFTER, Holder, HostLease, HostLeases
 from bramley.machines.outcomes import HostOutcome, MachineEvent, ProviderFailed, waiting
 from bramley.machines.release import Releases, provider_calls, recorded_host
 from bramley.providers.provider import Host, HostProvider, HostRef, checked_name
@@ -57,6 +58,9 @@ class Binding:
         try:
             return await attempt.run()
         except ProviderFailed as error:
+            if attempt.is_usable:
+                # What is known is not made wrong by a provider that does not answer.
+                return HostOutcome(attempt.machine, events=tuple(attempt.events))
             return attempt.wait(events.ADOPT_FAILED, str(error), error)
 
     def forget(self, uid: str) -> None:
@@ -100,6 +104,13 @@ class _Attempt:
     required: HostRequirements
     quarantined: AbstractSet[str]
     events: list[MachineEvent] = field(default_factory=list)
+    # Whether the machine has the Lease of the host that it is bound to.
+    is_owner: bool = False
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether the host can be used without another look at it."""
+        return self.is_owner and bool(self.machine.status.addresses)
 
     async def run(self) -> HostOutcome:
         seen = await self._verified_host()
@@ -117,8 +128,15 @@ class _Attempt:
                 return outcome
         return await self._choose()
 
-    def wait(self, reason: str, message: str, error: ProviderFailed | None = None) -> HostOutcome:
-        after = error.after if error is not None else None
+    def wait(
+        self,
+        reason: str,
+        message: str,
+        error: ProviderFailed | None = None,
+        *,
+        after: timedelta | None = None,
+    ) -> HostOutcome:
+        after = error.after if error is not None else after
         return waiting(self.machine, reason, message, before=tuple(self.events), after=after)
 
     @property
@@ -133,6 +151,7 @@ class _Attempt:
         ref = self.parts.verified.get(self.machine.uid)
         if ref is None or recorded_host(self.machine) != ref or not self._is_bound_to(ref):
             return None
+        self.is_owner = True
         hosts = await self._listed(ref.zone)
         return next(
             (each for each in hosts if (each.ref, each.name) == (ref, self.required.name)), None
@@ -164,11 +183,13 @@ class _Attempt:
 
     async def _resume(self, lease: HostLease) -> HostOutcome | None:
         """Continue with a host that this machine has the Lease of; None if it has to get another one."""
-        is_bound = self._is_bound_to(lease.ref)
+        is_bound = self.is_owner = self._is_bound_to(lease.ref)
         if not is_bound:
             lease = await self.parts.leases.take_over(lease)
+        now = self.parts.releases.clock.now()
+        unconfirmed = timedelta() if is_bound else lease.unconfirmed_for(now)
         host = await self._read(lease.ref)
-        is_settled = lease.is_settled(self.parts.releases.clock.now())
+        is_settled = lease.is_settled(now)
         decision = decide(host, self.required, is_bound=is_bound, is_settled=is_settled)
         if decision.step is Step.GIVE_UP:
             self.machine = await self.parts.releases.drop(self.machine, lease)
@@ -176,8 +197,13 @@ class _Attempt:
         if host is not None and decision.step is Step.CLAIM:
             return await self._claim(await self.parts.leases.stamp(lease), host)
         if host is not None and decision.step is Step.USE:
-            return await self._finish(host)
+            return self._confirm(host, unconfirmed) if unconfirmed else await self._finish(host)
         return self._explain(lease.ref, host, decision)
+
+    def _confirm(self, host: Host, unconfirmed: timedelta) -> HostOutcome:
+        """Wait until no other cluster can take the host away; then it is read again."""
+        text = f"Host {host.ref} has the name {host.name}, and is used if it keeps it"
+        return self.wait(events.ADOPTING, text, after=unconfirmed)
 
     def _explain(self, ref: HostRef, host: Host | None, decision: Decision) -> HostOutcome:
         text = f"Host {ref} is not used: {decision.why}"
@@ -208,7 +234,7 @@ class _Attempt:
             if host is not None and decision.step is Step.CLAIM:
                 return await self._claim(lease, host)
             if host is not None and decision.step is Step.USE:
-                return await self._finish(host)
+                return self._confirm(host, CONFIRMED_AFTER)
             if decision.step is Step.WAIT:
                 return self._explain(lease.ref, host, decision)
             await self.parts.leases.free(lease)
@@ -225,7 +251,8 @@ class _Attempt:
             return self.wait(events.ADOPTING, f"Host {lease.ref} changed while it was claimed")
         text = f"Host {host.ref} has the name {claimed.name}"
         self.events.append(MachineEvent("Normal", events.ADOPTED, text))
-        return await self._finish(claimed)
+        await self.parts.leases.stamp(lease)
+        return self._confirm(claimed, CONFIRMED_AFTER)
 
     async def _finish(self, host: Host) -> HostOutcome:
         """Write the address, the provider id and the Secret, as far as they are missing."""

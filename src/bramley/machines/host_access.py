@@ -22,23 +22,26 @@ from bramley.api import core
 from bramley.api.meta import ObjectMeta
 from bramley.api.names import annotations as annotation_names
 from bramley.api.names import labels, secrets
-from bramley.base import errors
+from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
 from bramley.host import ssh
 from bramley.host.artifacts import ArtifactStore
 from bramley.host.connection import Connection
 from bramley.host.ssh import Pin
-from bramley.machines.bootstrap_secrets import BootstrapSecrets
+from bramley.machines.bootstrap_secrets import BootstrapSecrets, has_password
 from bramley.machines.mac import Mac
 from bramley.providers.provider import HostProvider
 from bramley.runtime.client import Reader
 from bramley.runtime.writes import FencedKube
 
+logger = log.get(__name__)
+
 # Machines without a fleet share a key, too.
 DEFAULT_FLEET = "default"
 # How long a key counts as registered without another look at the provider's keys.
 _REGISTERED_FOR = timedelta(hours=1)
+_AFTER_FAILURE = timedelta(seconds=30)
 # Nothing switches on a Mac that its team owns, and its address may be wrong: people see that soon, and attempts are repeated.
 _OWNED_CONNECT_TIMEOUT = timedelta(seconds=20)
 _FIELD = "spec.credentialsSecretName"
@@ -99,29 +102,51 @@ class FleetKeys:
     provider: HostProvider
     namespace: str
     clock: Clock
-    _registered: dict[str, tuple[datetime, FleetKey]] = field(default_factory=dict)
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # The key of a fleet, or the error of its registration, and until when the provider is not asked again.
+    _known: dict[str, tuple[datetime, FleetKey | errors.BramleyError]] = field(default_factory=dict)
+    _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     async def ensure(self, fleet: str) -> FleetKey:
         """Return the key of a fleet, which is stored and registered at the provider."""
         fleet = fleet or DEFAULT_FLEET
-        async with self._lock:
-            since, key = self._registered.get(fleet, (None, None))
-            if since is not None and key is not None and self.clock.now() < since + _REGISTERED_FOR:
-                return key
-            return await self._register(fleet, await self._stored(fleet))
+        # All machines of a fleet share the call, its result and its error.
+        async with self._locks.setdefault(fleet, asyncio.Lock()):
+            until, known = self._known.get(fleet, (None, None))
+            if until is None or known is None or self.clock.now() >= until:
+                known = await self._register(fleet, await self._stored(fleet))
+            if isinstance(known, FleetKey):
+                return known
+            raise known.with_traceback(None)
 
-    async def _register(self, fleet: str, stored: core.Secret) -> FleetKey:
-        key = _key_of(stored)
+    async def find(self, fleet: str) -> FleetKey:
+        """Return the key of a fleet, whether it is registered or not; mostly without a request."""
+        fleet = fleet or DEFAULT_FLEET
+        _, known = self._known.get(fleet, (None, None))
+        return known if isinstance(known, FleetKey) else _key_of(await self._stored(fleet))
+
+    async def _register(self, fleet: str, stored: core.Secret) -> FleetKey | errors.BramleyError:
+        key, before = _key_of(stored), stored.metadata.annotations.get(annotation_names.SSH_KEY_ID)
         self.kube.check()
-        key_id = await self.provider.ensure_ssh_key(fleet, key.public)
-        if stored.metadata.annotations.get(annotation_names.SSH_KEY_ID) != key_id:
-            note = {"metadata": {"annotations": {annotation_names.SSH_KEY_ID: key_id}}}
-            await self.kube.merge_patch(
-                core.Secret, stored.name, note, namespace=self.namespace, uid=stored.uid
-            )
-        self._registered[fleet] = self.clock.now(), key
-        return key
+        result: FleetKey | errors.BramleyError = key
+        lifetime = _REGISTERED_FOR
+        try:
+            key_id = await self.provider.ensure_ssh_key(fleet, key.public)
+        except errors.LeaseLost:
+            raise
+        except errors.BramleyError as error:
+            lifetime = _AFTER_FAILURE
+            # The provider does not lose a key that it has registered before because it cannot be asked now.
+            if before is None or not isinstance(error, errors.Unavailable | errors.RateLimited):
+                result = error
+            logger.warning("SSH key not registered", fleet=fleet, reason=str(error))
+        else:
+            if before != key_id:
+                note = {"metadata": {"annotations": {annotation_names.SSH_KEY_ID: key_id}}}
+                await self.kube.merge_patch(
+                    core.Secret, stored.name, note, namespace=self.namespace, uid=stored.uid
+                )
+        self._known[fleet] = self.clock.now() + lifetime, result
+        return result
 
     async def _stored(self, fleet: str) -> core.Secret:
         name = secrets.fleet_ssh(fleet)
@@ -214,7 +239,7 @@ class RentedLogins:
 
     async def of(self, mac: Mac) -> HostLogin:
         """Return the login of a Mac."""
-        key = await self.keys.ensure(mac.fleet)
+        key = await self.keys.find(mac.fleet)
         stored = await self.secrets.find(mac.name)
         if stored is None:
             raise errors.NotFound(f"the Secret {secrets.machine_bootstrap(mac.name)} is missing")
@@ -223,7 +248,7 @@ class RentedLogins:
 
     async def hash_key(self, mac: Mac) -> bytes:
         """Return the key of the fleet."""
-        return (await self.keys.ensure(mac.fleet)).material
+        return (await self.keys.find(mac.fleet)).material
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +289,7 @@ class OwnedLogins:
 
 
 def _login(mac: Mac, stored: core.Secret, keys: tuple[Secret, ...]) -> Login:
-    password = _text(stored, secrets.SUDO_PASSWORD)
+    password = has_password(stored) and _text(stored, secrets.SUDO_PASSWORD)
     place = f"key {secrets.HOST_FINGERPRINT} of Secret {stored.namespace}/{stored.name}"
     try:
         pin = Pin(_text(stored, secrets.HOST_FINGERPRINT), stored_in=place)

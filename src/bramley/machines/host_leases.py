@@ -30,6 +30,9 @@ from bramley.runtime.writes import FencedKube
 
 # The deadline of a claim, 90 s, and of a request that was sent at its end, 10 s, with a margin.
 SETTLED_AFTER = timedelta(minutes=2)
+# How long after a claim its host is read once more before it is used. A manager of another cluster, which has other Leases, may have
+# sent a rename on a read from before the claim; it has arrived by then: `providers.claims` limits its age.
+CONFIRMED_AFTER = timedelta(seconds=20)
 _OURS = {
     labels.APP_MANAGED_BY: labels.MANAGED_BY_MACHINES,
     labels.APP_COMPONENT: labels.COMPONENT_HOST_LEASE,
@@ -75,9 +78,16 @@ class HostLease:
 
     def is_settled(self, now: datetime) -> bool:
         """Return whether no earlier claim of the host can still be under way."""
+        return now >= self._stamped_at + SETTLED_AFTER
+
+    def unconfirmed_for(self, now: datetime) -> timedelta:
+        """Return how long another cluster may still take the host away after the last claim."""
+        return max(self._stamped_at + CONFIRMED_AFTER - now, timedelta())
+
+    @property
+    def _stamped_at(self) -> datetime:
         stamped = self.stored.spec.renew_time
-        since = moment(stamped) if stamped else datetime.min.replace(tzinfo=UTC)
-        return now >= since + SETTLED_AFTER
+        return moment(stamped) if stamped else datetime.min.replace(tzinfo=UTC)
 
 
 class HostLeases:
@@ -140,7 +150,7 @@ class HostLeases:
         return None
 
     async def stamp(self, lease: HostLease) -> HostLease:
-        """Write the epoch and the time before an attempt of a claim."""
+        """Write the epoch and the time before an attempt of a claim, and after one that has succeeded."""
         return await self._patch(lease, {})
 
     async def take_over(self, lease: HostLease) -> HostLease:

@@ -126,17 +126,16 @@ class MachineReconciler:
         except errors.LeaseLost:
             raise
         except errors.BramleyError as error:
-            status = self._with(
-                machine.status, types.BOOTSTRAPPED, events.SSH_KEY_UNAVAILABLE, str(error)
-            )
-            await self._report(machine, status)
-            return CheckAgain(_HALF_MINUTE, str(error))
+            # A host that is set up has the key. Without this, an outage would have the whole fleet set up again at once.
+            if not _is_bootstrapped(machine):
+                report = (types.BOOTSTRAPPED, events.SSH_KEY_UNAVAILABLE, str(error))
+                await self._report(machine, self._blocked(machine.status, *report))
+                return CheckAgain(_HALF_MINUTE, str(error))
         bound = await self.binding.bind(machine, quarantined=await self.failures.quarantined())
         self._record(bound.machine, bound.events)
-        if not bound.is_done:
-            # One that serves continues, such as with a login that is missing.
-            phase = None if bound.machine.status.ready else "Adopting"
-            return await self._report_outcome(bound, phase)
+        lacks_login = bool(bound.reason) and REPORTS[bound.reason].condition == types.BOOTSTRAPPED
+        if not (bound.is_done or (lacks_login and _is_bootstrapped(machine))):
+            return await self._report_outcome(bound, "Adopting")
         return await self._converge(bound.machine)
 
     async def _converge(self, machine: ScalewayAppleSiliconMachine) -> Outcome:
@@ -255,7 +254,10 @@ class MachineReconciler:
         self, machine: ScalewayAppleSiliconMachine
     ) -> ScalewayAppleSiliconMachine:
         """Drop what the status says about a host that was released, before another one is bound."""
-        is_reset = conditions.find(machine.status.conditions, types.BOOTSTRAPPED) is None
+        found = conditions.find(machine.status.conditions, types.BOOTSTRAPPED)
+        # A machine that waits for the key of its fleet has had no host yet.
+        is_waiting = found is not None and found.reason == events.SSH_KEY_UNAVAILABLE
+        is_reset = found is None or (is_waiting and not machine.status.bootstrap_attempts)
         if recorded_host(machine) is not None or (is_reset and not machine.status.ready):
             return machine
         text = "the host was released; another one is claimed next"
@@ -266,17 +268,24 @@ class MachineReconciler:
 
     async def _report_outcome(self, outcome: HostOutcome, phase: str | None) -> CheckAgain:
         report = REPORTS[outcome.reason]
-        status = self._with(
+        status = self._blocked(
             outcome.machine.status,
             report.condition,
             outcome.reason,
             outcome.message,
             report.severity,
         )
-        if phase is not None:
+        if phase is not None and not status.ready:
             status = replace(status, phase=phase)
         await self._report(outcome.machine, status)
         return CheckAgain(outcome.requeue_after or _HALF_MINUTE, outcome.message)
+
+    def _blocked(
+        self, status: Status, type: str, reason: str, message: str, severity: str = "Error"
+    ) -> Status:
+        """Report why a machine is not worked on."""
+        status = self._with(status, type, reason, message, severity)
+        return self._with(status, types.READY, reason, message, severity)
 
     def _with(
         self,
@@ -356,9 +365,12 @@ class MachineReconciler:
         )
 
 
+def _is_bootstrapped(machine: ScalewayAppleSiliconMachine) -> bool:
+    return conditions.is_true(machine.status.conditions, types.BOOTSTRAPPED)
+
+
 def _serves(machine: ScalewayAppleSiliconMachine) -> bool:
-    is_bootstrapped = conditions.is_true(machine.status.conditions, types.BOOTSTRAPPED)
-    return is_bootstrapped and not machine.deleting
+    return _is_bootstrapped(machine) and not machine.deleting
 
 
 def _requested_swap(machine: ScalewayAppleSiliconMachine) -> Swap | None:

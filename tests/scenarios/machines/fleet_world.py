@@ -106,6 +106,8 @@ class FleetWorld:
     # None in a world without builders.
     builders: Builders | None = None
     seed: int = 0
+    # How often `until` looks, in seconds.
+    every: float = 1.0
     store: ArtifactStore = field(default_factory=ArtifactStore)
 
     def connect(
@@ -242,7 +244,7 @@ class FleetWorld:
         """Wait until a function returns something true, and return that."""
         async with asyncio.timeout(within):
             while not (found := await predicate()):
-                await asyncio.sleep(1)
+                await asyncio.sleep(self.every)
             return found
 
     async def until_ready(self, *nodes: str, within: float = 6 * 3600) -> dict[str, Node]:
@@ -298,6 +300,7 @@ async def a_fleet_world(
             tasks=tasks,
             builders=runners,
             seed=seed,
+            every=heartbeat / HEARTBEAT,
         )  # fmt: skip
         await _prepare(world, servers)
         yield world

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -28,6 +29,8 @@ from tests.scenarios.machines.gates import (
 )
 from tests.scenarios.machines.provider import Provider
 
+# Fewer renewals than by default make lives cheap; the lease lasts as long.
+_ELECTION_RETRY = timedelta(seconds=5)
 # For how long a manager is suspended, in seconds: its successor begins, works, or has finished.
 _SUSPENSIONS = (22, 75, 900)
 
@@ -121,6 +124,7 @@ class Leaders:
         provider = Provider(
             world=self.world,
             identity=name,
+            election_retry=_ELECTION_RETRY,
             client=client,
             runner=GatedRunner(gate),
             connect=connect,

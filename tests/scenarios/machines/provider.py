@@ -53,6 +53,7 @@ class Provider:
 
     world: FleetWorld
     identity: str = ""
+    election_retry: timedelta = timedelta(seconds=2)
     agent: Artifact | None = None
     tart: Artifact | None = None
     decisions: mac_draft.Settings = field(default_factory=mac_draft.Settings)
@@ -70,7 +71,9 @@ class Provider:
         """Return a manager with all controllers."""
         world, clock = self.world, self.clock
         election = (
-            LeaderElectionSettings(NAMESPACE, LEASE, self.identity) if self.identity else None
+            LeaderElectionSettings(NAMESPACE, LEASE, self.identity, retry=self.election_retry)
+            if self.identity
+            else None
         )
         client = self.client or world.client()
         manager = Manager(

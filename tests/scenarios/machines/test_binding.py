@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import random
 from datetime import timedelta
 
 import pytest
@@ -17,7 +16,7 @@ from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine as Machine
 from bramley.sim.scaleway.faults import Fault
 from bramley.sim.scaleway.records import Seal, Status
 from tests.scenarios.machines.managers import NAMESPACE, RunningManager
-from tests.scenarios.machines.world import CLOUD, a_world
+from tests.scenarios.machines.world import a_world
 
 
 async def reason(manager: RunningManager, name: str, expected: str) -> None:
@@ -113,33 +112,6 @@ async def test_quarantined_host_is_not_chosen() -> None:
         machine = await world.create("a")
         outcome = await manager.binding.bind(machine, quarantined={server.id})
         assert outcome.reason == events.NO_AVAILABLE_HOST
-
-
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 12))]
-)
-async def test_two_managers_that_both_lead_share_no_host(seed: int) -> None:
-    """Without the leader election, as after a restore of its Lease: only the Leases of hosts keep them apart."""
-    cloud = dataclasses.replace(CLOUD, list_shows_old_name=timedelta(seconds=20), seed=seed)
-    async with a_world(servers=3, seed=seed, stale=0.5, cloud=cloud) as world:
-        for name in ("first", "second"):
-            manager = world.start(name, leads_always=True)
-            manager.gate.latency, manager.gate.rng = 1.0, random.Random(f"{name}/{seed}")
-        names = [f"m{number}" for number in range(5)]
-        for name in names:
-            await world.create(name)
-        # Each may take a Lease for the same machine; one that is not used is removed by a sweep.
-        await asyncio.sleep(900)
-        await world.observe()
-        found = await world.machines()
-        bound = [name for name in names if found[name].spec.provider_id]
-        assert len(bound) == len(await world.leases()) == 3
-        await world.delete(bound[0])
-        await asyncio.sleep(1800)
-        await world.observe()
-        assert len(await world.leases()) == 3
-        for server in world.scaleway.servers.values():
-            assert server.name == (await world.leases())[server.id]
 
 
 async def test_lost_status_finds_the_same_host_again() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
-from bramley.api.core import Node, Secret, ServiceAccount
+from bramley.access import identity
+from bramley.api.core import Namespace, Node, Secret, ServiceAccount
 from bramley.api.mac_host import MacHost, MacHostSpec
 from bramley.api.meta import ObjectMeta
 from bramley.api.names import access, agent, events
@@ -185,6 +187,46 @@ async def test_mac_host_with_the_name_of_a_rented_node_is_refused_and_its_deleti
         node = (await world.nodes())["a"]
         assert is_ready(node)
         assert not node.spec.unschedulable
+
+
+async def test_mac_host_with_the_name_of_another_one_revokes_nothing() -> None:
+    async with a_world("one", "two") as world:
+        # The older one has an identity and no Node yet.
+        world.connections.faults(world.macs.address("one")).is_silent = True
+        await create(world, "own", "one")
+        await until_reason(world, "own", types.BOOTSTRAPPED, events.BOOTSTRAPPING, kind=MacHost)
+        await identity.create(world.kube, "own", expires=timedelta(hours=1))
+        await world.kube.create(Namespace(metadata=ObjectMeta(name="other")))
+        spec = MacHostSpec(address=world.macs.address("two"), credentials_secret_name=LOGIN)
+        twin = MacHost(metadata=ObjectMeta(name="own", namespace="other"), spec=spec)
+        await world.kube.create(twin)
+
+        async def is_refused() -> bool:
+            found = await world.kube.get(MacHost, "own", namespace="other")
+            return any(each.reason == events.NAME_IN_USE for each in found.status.conditions)
+
+        await world.until(is_refused, within=600)
+        await world.kube.delete(MacHost, "own", namespace="other")
+        await asyncio.sleep(120)
+        assert [each.namespace for each in (await world.kube.list(MacHost)).items] == [NAMESPACE]
+        assert await has_identity(world, "own")
+        world.connections.faults(world.macs.address("one")).is_silent = False
+        await until_serving(world, "own")
+
+
+async def test_changed_address_ends_the_attempt_at_the_old_one() -> None:
+    async with a_world("one", "two") as world:
+        await create(world, "own", "two")
+        silent = world.connections.faults(world.macs.address("two"))
+        silent.is_silent = True
+        await until_reason(world, "own", types.BOOTSTRAPPED, events.BOOTSTRAPPING, kind=MacHost)
+        await asyncio.sleep(5)
+
+        await change_spec(world, "own", MacHost, address=world.macs.address("one"))
+        await asyncio.sleep(5)
+        assert world.connections.opened == 1
+        await until_serving(world, "own")
+        assert not has_agent(world, "two")
 
 
 async def test_mac_host_with_the_name_of_another_kind_of_node_is_refused() -> None:

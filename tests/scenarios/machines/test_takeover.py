@@ -275,16 +275,17 @@ async def test_login_that_is_missing_is_read_from_the_provider(stored: str) -> N
         world.scaleway.seal(server, Seal(vnc_url="<sealed>"))
         existing.stop()
         await Managers(world).start()
-        await until_reason(world, "a", types.BOOTSTRAPPED, events.MISSING_SUDO_PASSWORD)
+        assert events.MISSING_SUDO_PASSWORD in await reasons(world, "a")
         machine = (await world.machines())["a"]
         assert (machine.status.ready, machine.status.phase) == (True, "Ready")
         await asyncio.sleep(1800)
         assert await world.until_ready("a")
 
         world.scaleway.seal(server, Seal())
-        await until_up_to_date(world, "a")
+        await asyncio.sleep(600)
         stored_now = (await bootstrap_secret(world, "a")).data
         assert stored_now[secrets.SUDO_PASSWORD] == server.password.encode()
+        await until_up_to_date(world, "a")
         assert has_new_agent(world, server)
         assert existing.provider_calls == []
         await world.invariants.check_at_rest()

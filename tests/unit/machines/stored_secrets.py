@@ -33,11 +33,15 @@ class Provider:
     calls: int = 0
     # Whether the Secret existed at each call.
     stored: list[bool] = field(default_factory=list)
+    # Of the next calls.
+    failures: list[errors.BramleyError] = field(default_factory=list)
 
     async def ensure_ssh_key(self, name: str, public_key: str) -> str:
         self.calls += 1
         self.stored.append(self.api.find(Secret, secrets.fleet_ssh(name)) is not None)
         await asyncio.sleep(1)
+        if self.failures:
+            raise self.failures.pop(0)
         material = public_key.rpartition(" ")[0]
         if self.keys.get(name, "").rpartition("#")[0] != material:
             self.keys[name] = f"{material}#{self.calls}"

@@ -97,6 +97,39 @@ async def test_key_that_the_provider_lost_is_registered_again_within_an_hour() -
     assert world.find("f-ssh").metadata.annotations[annotation_names.SSH_KEY_ID] == "id-2"
 
 
+async def test_key_that_was_registered_is_used_while_the_provider_cannot_be_asked() -> None:
+    world = a_world()
+    first = await world.manager().ensure("f")
+    manager = world.manager()
+    world.provider.failures = [errors.ProviderUnavailable("away")] * 2
+
+    assert await manager.ensure("f") == first
+    assert await manager.ensure("f") == first
+    assert world.provider.calls == 2
+    await asyncio.sleep(31)
+    await manager.ensure("f")
+    await asyncio.sleep(31)
+    await manager.ensure("f")
+
+    assert world.provider.calls == 4
+    assert world.provider.failures == []
+
+
+async def test_machines_of_a_fleet_share_a_failed_registration() -> None:
+    world = a_world()
+    world.secret("f-ssh", id_ed25519=pem())
+    manager = world.manager()
+    world.provider.failures = [errors.Forbidden("insufficient permissions: list ssh_key")]
+
+    found = await asyncio.gather(*(manager.ensure("f") for _ in range(3)), return_exceptions=True)
+    assert [type(each) for each in found] == [errors.Forbidden] * 3
+    assert world.provider.calls == 1
+    assert (await manager.find("f")).public.endswith(" f")
+    await asyncio.sleep(31)
+
+    assert await manager.ensure("f") == await manager.find("f")
+
+
 async def test_key_of_the_existing_provider_is_kept() -> None:
     world = a_world()
     private = pem()
@@ -178,6 +211,13 @@ async def test_rented_mac_has_the_key_of_its_fleet_and_the_password_of_the_provi
     assert login.host_key.text == "SHA256:abc"
     assert "pass" not in repr(found).replace("password", "")
     assert await rented(world).hash_key(a_mac()) == key.material
+
+
+async def test_placeholder_of_a_password_is_not_used() -> None:
+    world = a_world()
+    world.secret("m-bootstrap", sudo_password=b"<sealed>")
+
+    assert (await rented(world).of(a_mac())).login.password is None
 
 
 async def test_missing_secret_of_a_rented_mac_is_named() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -140,33 +141,54 @@ async def test_interrupted_claim_is_found_again_by_its_marker() -> None:
     assert claimed.name == "m1"
 
 
-async def test_without_a_lease_both_of_two_claimers_may_win() -> None:
-    """The provider alone guarantees only that a winner's name was read back at some moment."""
+@dataclass
+class Slow(Renames):
+    """Shows what another one had read `seconds` ago, once."""
+
+    inner: Renames = field(default_factory=Renames)
+    seconds: float = 0
+    has_read: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def host(self, ref: HostRef) -> Host:
+        seen = await self.inner.host(ref)
+        if not self.has_read.is_set():
+            self.has_read.set()
+            await asyncio.sleep(self.seconds)
+        return seen
+
+    async def rename(self, ref: HostRef, name: str) -> None:
+        await self.inner.rename(ref, name)
+
+
+@pytest.mark.parametrize(("seconds", "winners"), [(4, ["m1", "m2"]), (6, ["m1"])])
+async def test_rename_is_not_sent_long_after_the_read_that_it_is_based_on(
+    seconds: float, winners: list[str]
+) -> None:
+    """Until then both of two claimers may have read their names, so a host is read again later, before it is used."""
     renames = Renames()
-    winners: list[str] = []
-    first_read = asyncio.Event()
-
-    class Slow(Renames):
-        async def host(self, ref: HostRef) -> Host:
-            seen = await renames.host(ref)
-            if not first_read.is_set():
-                first_read.set()
-                await asyncio.sleep(60)
-            return seen
-
-        async def rename(self, ref: HostRef, name: str) -> None:
-            await renames.rename(ref, name)
+    slow, found = Slow(inner=renames, seconds=seconds), []
 
     async def claim(provider: Renames, name: str) -> None:
-        if await Claims(provider).claim(LISTED, name, name):
-            winners.append(name)
+        with suppress(errors.TimedOut):
+            if await Claims(provider).claim(LISTED, name, name):
+                found.append(name)
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(claim(Slow(), "m2"))
-        await first_read.wait()
+        group.create_task(claim(slow, "m2"))
+        await slow.has_read.wait()
         group.create_task(claim(renames, "m1"))
 
-    assert winners == ["m1", "m2"]
+    assert found == winners
+    assert renames.state is not None
+    assert renames.state.name == winners[-1]
+
+
+async def test_rename_that_hangs_ends_in_time() -> None:
+    renames = Renames(latency=iter([0.0, 3600.0]).__next__)
+
+    with pytest.raises(errors.TimedOut, match="not renamed within 10 s"):
+        await Claims(renames).claim(LISTED, "m1", "x")
+    assert now() == 10
 
 
 class Leases:
