@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import yaml
 
 from bramley.access import kubeconfig
 from bramley.api.core import ConfigMap
+from bramley.app.listen_address import is_loopback
 from bramley.base import errors
 from bramley.kube import config_loader
 from bramley.kube.client import Client
@@ -62,11 +62,7 @@ def _is_internal(config: ClientConfig) -> bool:
     """Return whether a server is one of this computer, or the Service inside the cluster of this Pod."""
     if Path(config.trust.source).is_relative_to(config_loader.POD_FILES):
         return True
-    host = urlsplit(config.server).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return is_loopback(urlsplit(config.server).hostname or "")
 
 
 def client_authority(path: Path | None, config: ClientConfig) -> bytes:

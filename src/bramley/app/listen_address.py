@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 from dataclasses import dataclass
 
@@ -42,6 +43,14 @@ class Address:
         """Return the URL of the server for clients on this machine."""
         loopback = Address(ANY_ADDRESS.get(self.host, self.host), self.port)
         return f"https://{loopback}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine; names other than localhost are not resolved."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def bind(address: Address) -> socket.socket:

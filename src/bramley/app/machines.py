@@ -126,8 +126,10 @@ async def run(settings: Settings, *, on_leading: Callable[[], None]) -> None:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, *, clock: Clock) -> AsyncIterator[Manager]:
-    """Return a manager of the controllers, to be run."""
+async def opened(
+    settings: Settings, *, clock: Clock, connect: Connect | None = None
+) -> AsyncIterator[Manager]:
+    """Return a manager of the controllers, to be run; by default they connect to Macs over SSH."""
     account = settings.scaleway.find()
     with _naming("--github-api-url"):
         github = GitHubTransport(settings.github_api_url)
@@ -141,7 +143,7 @@ async def opened(settings: Settings, *, clock: Clock) -> AsyncIterator[Manager]:
         parts = controllers.Parts(
             client=kube,
             defaults=defaults,
-            connect=over_ssh(clock),
+            connect=connect or over_ssh(clock),
             registrations=resolver,
             runners=resolver,
             clock=clock,

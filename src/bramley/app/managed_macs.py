@@ -11,7 +11,7 @@ import hashlib
 import random
 import zlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -25,7 +25,7 @@ from bramley.apiserver.pki import private_files
 from bramley.app import cluster_api, machine_artifacts, machines, pools, sim_scaleway
 from bramley.app.agent_access import Cluster
 from bramley.app.agent_bundle import agent_archives
-from bramley.app.listen_address import Address
+from bramley.app.listen_address import Address, is_loopback
 from bramley.app.mac_progress import MacProgress
 from bramley.app.machine_artifacts import ArtifactSettings, Program
 from bramley.app.machines import HostOptions, ScalewayCredentials
@@ -36,10 +36,13 @@ from bramley.app.sample_fleets import BUILDER_TYPE, RUNNER_VERSION, SampleFleets
 from bramley.app.up import ExpectedMacs, MacFailed, Progress, Waiting
 from bramley.base import errors
 from bramley.base.clock import Clock
+from bramley.host.artifacts import ArtifactStore
+from bramley.host.connection import Connection
 from bramley.kube import config_loader
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
 from bramley.machines import controllers
+from bramley.machines.host_access import Connect, Login
 from bramley.providers import scaleway_account
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.sim.macos import stand_ins
@@ -144,7 +147,10 @@ class ManagedMacs:
     async def _opened(
         self, settings: machines.Settings, progress: MacProgress
     ) -> AsyncIterator[Manager]:
-        async with machines.opened(settings, clock=self._clock) as manager:
+        connect = machines.over_ssh(self._clock)
+        if self._settings.rented is not None:
+            connect = to_simulated_macs(connect)
+        async with machines.opened(settings, clock=self._clock, connect=connect) as manager:
             progress.watch(manager)
             yield manager
 
@@ -204,6 +210,19 @@ class ManagedMacs:
         if not agent_archives.is_cached(cache):
             on_progress(Waiting("building the agent's archives, once; this takes up to a minute"))
         return await build_artifacts(cache, self._settings.folder / "artifacts")
+
+
+def to_simulated_macs(connect: Connect) -> Connect:
+    """Return the function without connections to real Macs, for which the simulated Tart is not made."""
+
+    def checked(login: Login, artifacts: ArtifactStore) -> AbstractAsyncContextManager[Connection]:
+        if not is_loopback(login.address):
+            raise errors.InvalidSpec(
+                f"{login.address} is not a simulated Mac of this machine; real ones need bramley up --mac, without --bootstrap"
+            )
+        return connect(login, artifacts)
+
+    return checked
 
 
 async def build_artifacts(cache: Path, folder: Path) -> ArtifactSettings:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import ipaddress
 import re
 from dataclasses import dataclass
 
 from bramley.api import core
 from bramley.api.mac_host import MacHost
 from bramley.api.names import secrets
-from bramley.app.listen_address import ANY_ADDRESS, Address
+from bramley.app.listen_address import ANY_ADDRESS, Address, is_loopback
 from bramley.app.pools import NAMESPACE
 from bramley.app.ssh_options import parse_target
 from bramley.base import errors, log
@@ -21,7 +20,6 @@ logger = log.get(__name__)
 
 FLEET = "own"
 _DEFAULT_PORT = 22
-_LOCALHOST = "localhost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +49,7 @@ class OwnMac:
     @property
     def is_local(self) -> bool:
         """Return whether its address is one of this machine, such as that of a simulated Mac."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == _LOCALHOST
+        return is_loopback(self.host)
 
     @property
     def _secret_name(self) -> str:
@@ -110,9 +105,9 @@ def require_reachable(macs: tuple[OwnMac, ...], listen: Address) -> None:
     remote = [each for each in macs if not each.is_local]
     if not remote:
         return
-    server = OwnMac(user="", host=listen.host, port=listen.port)
-    if server.is_local or listen.host in ANY_ADDRESS:
-        why = "is an address of this machine only" if server.is_local else "names no address"
+    is_local = is_loopback(listen.host)
+    if is_local or listen.host in ANY_ADDRESS:
+        why = "is an address of this machine only" if is_local else "names no address"
         raise errors.BadConfiguration(
             f"the agent on {remote[0].host} must reach the API server, and --listen {listen} {why}; "
             f"give an address of this machine that {remote[0].host} reaches, such as --listen 192.168.1.10:6443"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import re
 import signal
@@ -14,7 +16,15 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from bramley.api.names import secrets
+from bramley.base.clock import SystemClock
+from bramley.github.app import GitHubApp
+from bramley.github.app_keys import AppCredentials, load
+from bramley.github.client import GitHubClient
+from bramley.github.http import HttpTransport
+from bramley.github.owners import Organisation
 from bramley.sim.ssh import tart_bundle
 from tests.process.serving.processes import (
     BRAMLEY,
@@ -83,6 +93,22 @@ def hosts(server: Bramley) -> dict[str, str]:
     }
 
 
+async def runners(server: Bramley) -> list[tuple[str, bool]]:
+    """Return the runners of the organisation at the simulated GitHub, and whether they are online."""
+    values = server.request("GET", "/api/v1/namespaces/default/secrets/github-app")[1]["data"]
+    app_id, installation, key = (
+        base64.b64decode(values[each])
+        for each in (secrets.APP_ID, secrets.INSTALLATION_ID, secrets.PRIVATE_KEY)
+    )
+    path = "/api/v1/namespaces/default/configmaps/bramley-dispatch"
+    url = server.request("GET", path)[1]["data"]["github-url"]
+    async with HttpTransport(url) as transport:
+        client = GitHubClient(transport, clock=SystemClock(), registry=CollectorRegistry())
+        app = GitHubApp(AppCredentials(app_id.decode(), load(key)), client, clock=SystemClock())
+        found = await app.installation(int(installation)).runners(Organisation("acme"))
+    return [(each.name, each.is_online) for each in found]
+
+
 @contextmanager
 def up(place: Path, port: int, *arguments: str) -> Iterator[Bramley]:
     listen = f"127.0.0.1:{port}"
@@ -109,9 +135,9 @@ def test_rented_macs_survive_a_kill_and_are_released_by_a_scale_down(tmp_path: P
         with up(tmp_path, port, *arguments) as server:
             until(lambda: "(2 of 2)" in server.out.read_text(), seconds=SECONDS)
             assert hosts(server) == before
-            registered = json.loads((tmp_path / "data/dispatch/runners.json").read_text())
             [builder] = [name for name in before if name.startswith("builders")]
-            assert [each["name"] for each in registered] == [builder]
+            # Registered once: it is online again with that registration.
+            until(lambda: (builder, True) in asyncio.run(runners(server)))
 
             scale = server.request("GET", f"{CORE}/machinedeployments/macs/scale")[1]
             scale["spec"]["replicas"] = 0

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,14 +17,16 @@ from bramley.api.machine_template import ScalewayAppleSiliconMachineTemplate
 from bramley.api.names import secrets
 from bramley.app import cluster_api, embedded, own_macs, pools, sample_fleets
 from bramley.app.listen_address import Address
-from bramley.app.managed_macs import describe
+from bramley.app.managed_macs import describe, to_simulated_macs
 from bramley.app.own_macs import OwnMac
 from bramley.app.pools import NAMESPACE
 from bramley.app.sample_dispatch import GitHubApp
 from bramley.app.sample_fleets import SampleFleets
 from bramley.base import errors
 from bramley.base.secret import Secret
+from bramley.host.artifacts import ArtifactStore
 from bramley.kube.client import Client
+from bramley.machines.host_access import Login
 from tests import virtual_time
 
 MAC = OwnMac(user="admin", host="10.0.0.5", port=22, password=Secret("first"))
@@ -118,6 +121,20 @@ def test_server_that_the_mac_reaches_is_accepted(host: str, listen: str) -> None
 def test_server_that_the_mac_does_not_reach_is_refused(listen: str) -> None:
     with pytest.raises(errors.BadConfiguration, match=rf"--listen {listen}:6443 .* 10\.0\.0\.5"):
         own_macs.require_reachable((MAC,), Address(listen, 6443))
+
+
+def test_simulated_tart_is_not_sent_to_a_real_mac() -> None:
+    reached: list[str] = []
+
+    def connect(login: Login, _: ArtifactStore) -> Any:
+        reached.append(login.address)
+
+    checked = to_simulated_macs(connect)
+    checked(Login(name="x", address="127.64.0.1", port=22, user="m1"), ArtifactStore())
+    with pytest.raises(errors.InvalidSpec, match="bramley up --mac"):
+        checked(Login(name="x", address="10.0.0.5", port=22, user="m1"), ArtifactStore())
+
+    assert reached == ["127.64.0.1"]
 
 
 @pytest.mark.parametrize(
