@@ -23,6 +23,7 @@ OTHERS_FLAGS = {
         "--raw",
         "--server-side",
         "--field-selector",
+        "--subresource",
         "--request-timeout",
     },
     "brew": {"--pinned", "--versions"},

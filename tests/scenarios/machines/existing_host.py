@@ -53,6 +53,8 @@ class ExistingHost:
     arguments: tuple[str, ...]
     # Older releases relied on a click at the screen.
     has_allow_list: bool = True
+    # Whether the packet filter was ever loaded with its file.
+    is_filtered: bool = True
 
     async def install(self, mac: Mac, connection: ModelConnection) -> None:
         """Do what its bootstrap does, in the same order; the agent runs at the end."""
@@ -100,8 +102,9 @@ class ExistingHost:
         label, arguments = launchd.PACKET_FILTER, ("/sbin/pfctl", "-f", host.PF_CONF, "-E")
         job = {"Label": label, "ProgramArguments": [*arguments], "RunAtLoad": True}
         mac.files.write(launchd.daemon_plist(label), plistlib.dumps(job))
-        # This job loads the whole ruleset at once.
-        await _run(connection, "pfctl", *arguments[1:])
+        if self.is_filtered:
+            # This job loads the whole ruleset at once.
+            await _run(connection, "pfctl", *arguments[1:])
 
     async def _start_agent(self, mac: Mac, connection: ModelConnection) -> None:
         owner = f"{self.user}:staff"

@@ -111,7 +111,7 @@ class ExistingProvider:
         }
         await self._create_secret(secrets.machine_bootstrap(name), data)
 
-    async def bootstrap(self, name: str, server: Server, *, has_allow_list: bool = True) -> None:
+    async def bootstrap(self, name: str, server: Server, **differences: bool) -> None:
         """Set the Mac of a bound machine up; the machine is ready, and its Node is registered."""
         world, machine = self.world, (await self.world.machines())[name]
         mac, is_builder = world.mac(server), machine.spec.gh_actions_runner is not None
@@ -129,7 +129,7 @@ class ExistingProvider:
             password=server.password,
             token=token,
             arguments=arguments,
-            has_allow_list=has_allow_list,
+            **differences,
         )
         taint = Taint(key=labels.MACOS_TAINT, value="true", effect=labels.NO_SCHEDULE)
         spec = NodeSpec(provider_id=machine.spec.provider_id or "", taints=[taint])

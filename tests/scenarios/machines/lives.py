@@ -30,6 +30,7 @@ from tests.scenarios.machines.stories import (
 # A release waits for claims of an earlier leader, and a sweep removes what a suspended one has written late.
 _AT_REST_SECONDS = 600
 _HEARTBEAT = timedelta(minutes=1)
+_LOOK_SECONDS = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ async def _live(life: Life, stop: Stop | None, seed: int) -> list[str]:
     async with a_fleet_world(
         servers=life.servers, seed=seed, heartbeat=_HEARTBEAT, builders=life.builders
     ) as world:
+        world.every = _LOOK_SECONDS
         leaders = Leaders(world, stop)
         await life.run(world, leaders)
         await leaders.settle(_AT_REST_SECONDS)

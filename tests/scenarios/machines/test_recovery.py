@@ -8,12 +8,13 @@ from datetime import timedelta
 from bramley.api import conditions
 from bramley.api.core import Node
 from bramley.api.names import conditions as types
-from bramley.api.names import events, launchd
+from bramley.api.names import events, host, launchd
 from bramley.machines import mac_draft, recovery
 from bramley.sim.macos import faults
 from bramley.sim.scaleway.faults import Fault
 from tests.scenarios.machines.fleet_world import a_fleet_world
 from tests.scenarios.machines.mac_connections import host_key
+from tests.scenarios.machines.mac_vms import VmProcesses
 from tests.scenarios.machines.stories import (
     Managers,
     condition,
@@ -74,6 +75,30 @@ async def test_agent_whose_job_was_unloaded_is_loaded_again_once_its_node_is_del
         assert found.count(events.NODE_MISSING) == 1
         assert events.BOOTSTRAP_FAILED not in found
         assert mac.state["boot"]["boot_id"] == boot
+        await world.invariants.check_at_rest()
+
+
+async def test_host_without_its_node_is_set_up_again_around_a_vm_that_runs() -> None:
+    """As on a builder: the VM belongs to no Pod."""
+    async with a_fleet_world(servers=1) as world:
+        await Managers(world).start()
+        await world.create_machine("a", fleet_name="fleet-a")
+        machine = (await until_ready(world, "a"))["a"]
+        mac = world.macs.mac(machine.status.server_id)
+        processes = VmProcesses(mac, world.agents.disturbances)
+        processes.start("bake")
+        before = mac.state["boot"]["boot_id"], mac.state["console"].get("kicked_count", 0)
+        await run_on(world, machine.status.server_id, "launchctl", "bootout", AGENT)
+        mac.files.remove(host.AGENT_CURRENT)
+        await until_reason(world, "a", types.NODE_READY, events.NODE_NOT_READY)
+
+        await world.kube.delete(Node, "a")
+        await until_reason(world, "a", types.BOOTSTRAPPED, events.BOOTSTRAPPING)
+        await world.until_ready("a")
+        await until_reason(world, "a", types.READY, "")
+        after = mac.state["boot"]["boot_id"], mac.state["console"].get("kicked_count", 0)
+        assert after == before
+        assert processes.check() == set()
         await world.invariants.check_at_rest()
 
 

@@ -14,6 +14,7 @@ from bramley.api.core import Secret
 from bramley.api.names import annotations as annotation_names
 from bramley.api.names import conditions as types
 from bramley.api.names import events, host, launchd, machines, secrets
+from bramley.kube.client import Client
 from bramley.sim.scaleway.records import Seal, Server
 from tests import virtual_time
 from tests.scenarios.machines import existing_host
@@ -41,6 +42,7 @@ from tests.scenarios.machines.stories import (
     until_reason,
 )
 from tests.scenarios.machines.test_life import until_ready
+from tests.scenarios.machines.test_permissions import restricted
 
 OTHER = "fleet-b"
 RENAME = "PATCH /apple-silicon/v1alpha1/zones/{zone}/servers/{server_id}"
@@ -163,6 +165,18 @@ async def test_old_identity_is_deleted_only_after_the_new_agent_runs() -> None:
         assert (await reasons(world, "a")).count(events.AGENT_ROLLED) == 1
 
 
+async def test_hand_over_needs_only_the_permissions_of_the_example() -> None:
+    async with an_existing_machine() as (world, existing, _):
+        transport = await restricted(world)
+        client = Client(transport, clock=virtual_time.clock())
+        existing.stop()
+        await Managers(world, {"client": client, "identity": "one"}).start()
+
+        await until_up_to_date(world, "a")
+        assert await existing.leftovers() == set()
+        assert transport.forbidden == []
+
+
 @pytest.mark.parametrize("name", ["a", f"{machines.CLAIM_PREFIX}0b5c"])
 async def test_claim_that_was_under_way_is_completed_with_the_same_host(name: str) -> None:
     async with an_existing_fleet(1) as (world, existing):
@@ -275,6 +289,31 @@ async def test_login_that_is_missing_is_read_from_the_provider(stored: str) -> N
         assert has_new_agent(world, server)
         assert existing.provider_calls == []
         await world.invariants.check_at_rest()
+
+
+async def test_mac_that_filters_nothing_is_rebooted_once_its_job_has_ended() -> None:
+    async with an_existing_fleet(1) as (world, existing):
+        await world.create_machine("a", fleet_name=FLEET)
+        server = existing.free_host(FLEET)
+        await existing.bind("a", server)
+        await existing.bootstrap("a", server, is_filtered=False)
+        await world.until_ready("a")
+        await start_job(world, "job", "a", seconds=3 * 3600)
+        existing.stop()
+        before = boot_of(world, server)
+        await Managers(world).start()
+
+        await until_reason(world, "a", types.UP_TO_DATE, events.REBOOT_PENDING)
+        await asyncio.sleep(2 * 3600)
+        assert boot_of(world, server) == before
+        machine = await until_up_to_date(world, "a")
+        assert boot_of(world, server)[0] == before[0]
+        assert boot_of(world, server)[1] != before[1]
+        assert machine.status.reboot_pending == ""
+        await asyncio.sleep(600)
+        assert not (await world.until_ready("a"))["a"].spec.unschedulable
+        assert (await world.pods())["job"].status.phase == "Succeeded"
+        assert existing.provider_calls == []
 
 
 async def test_paused_machine_stays_as_it_is_until_it_is_continued() -> None:

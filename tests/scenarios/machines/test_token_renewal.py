@@ -11,11 +11,13 @@ from typing import cast
 
 from bramley.api import conditions
 from bramley.api.core import Node
+from bramley.api.mac_host import MacHost
 from bramley.api.names import conditions as types
 from bramley.api.names import events, launchd
 from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.kube.transport import Request, Response, Stream, Transport
+from tests.scenarios.machines import test_mac_hosts
 from tests.scenarios.machines.fleet_world import FleetWorld, a_fleet_world
 from tests.scenarios.machines.stories import (
     Managers,
@@ -135,6 +137,24 @@ async def test_node_deleted_after_days_comes_back_with_its_jobs_also_without_a_m
         assert processes(world) == running
         await asyncio.sleep(7 * HOUR)
         await world.invariants.check_at_rest()
+
+
+async def test_node_of_an_own_mac_that_is_deleted_after_a_day_comes_back_with_its_job() -> None:
+    async with test_mac_hosts.a_world("one") as world:
+        await test_mac_hosts.create(world, "own", "one")
+        await test_mac_hosts.until_serving(world, "own")
+        await asyncio.sleep(30 * HOUR)
+        await start_job(world, "job", "own", seconds=3 * HOUR)
+        before = (await world.nodes())["own"]
+
+        await world.kube.delete(Node, "own")
+        await until_reason(world, "own", types.PROVEN, events.SMOKE_VM_BOOTING, kind=MacHost)
+        await test_mac_hosts.until_serving(world, "own")
+        after = (await world.until_ready("own"))["own"]
+        assert after.uid != before.uid
+        assert not is_tainted(after)
+        await asyncio.sleep(4 * HOUR)
+        assert (await world.pods())["job"].status.phase == "Succeeded"
 
 
 async def test_agent_that_was_cut_off_when_its_token_was_due_renews_it_afterwards() -> None:
