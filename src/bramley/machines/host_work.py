@@ -184,7 +184,10 @@ class HostWork:
         self.kube.check()
         try:
             issued = await identity.create(
-                self.client, mac.name, expires=self.defaults.token_lifetime
+                self.client,
+                mac.name,
+                expires=self.defaults.token_lifetime,
+                registration=host_configuration.registration(mac),
             )
         except errors.BramleyError as error:
             raise Unprepared(events.NODE_IDENTITY_UNAVAILABLE, str(error)) from error
