@@ -142,7 +142,7 @@ def _node_labels(mac: Mac) -> dict[str, str]:
 
 
 def fingerprint(mac: Mac, defaults: HostDefaults, *, logins: Secret | None, key: bytes) -> str:
-    """Return the hash of the desired configuration of a Mac: of all parts, and of the logins for registries.
+    """Return the hash of the desired configuration of a Mac: of all parts, the API server, and the logins for registries.
 
     The logins are hashed with a secret key, because a short password could otherwise be found from the hash.
     """
@@ -154,6 +154,9 @@ def fingerprint(mac: Mac, defaults: HostDefaults, *, logins: Secret | None, key:
     parts = {part.part: part.stamp for step in steps if (part := step.desired())}
     keyed = hmac.new(key, logins.reveal().encode(), "sha256").hexdigest() if logins else ""
     hasher = hashlib.sha256(msgspec.json.encode(sorted(parts.items())))
+    # Not the token: an agent renews its own, and follows neither another server nor another authority.
+    connection = defaults.server, defaults.trust.authorities
+    hasher.update(msgspec.json.encode(connection))
     hasher.update(defaults.client_authority)
     hasher.update(keyed.encode())
     return hasher.hexdigest()

@@ -86,7 +86,7 @@ class MacHostReconciler:
         mac = _mac(host)
         seen = await self.macs.observe(mac, host, status)
         decision = self.macs.decide(replaced(seen, is_rented=False, fleet=self._fleet(host)))
-        await self.macs.act(decision, seen)
+        decision = await self.macs.act(decision, seen)
         host = await self._report(host, decision.status, decision.events)
         if Act("remove annotation") in decision.steps:
             mark = {"metadata": {"annotations": {annotation_names.REPLACE_TART: None}}}
@@ -142,6 +142,7 @@ class MacHostReconciler:
         text = f"{_mac(host).describe(error)}; to delete the MacHost without it: kubectl annotate machost {host.name} {annotation_names.SKIP_CLEANUP}=true"
         self._record(host, (MachineEvent("Warning", events.CLEANUP_FAILED, text),))
         status = self._with(host.status, types.PROVISIONED, events.CLEANUP_FAILED, text)
+        status = self._with(status, types.READY, events.CLEANUP_FAILED, text)
         await self._report(host, status)
         self.macs.operations.postpone(host.uid, _RETRY)
         return CheckAgain(_RETRY, text)

@@ -111,7 +111,7 @@ class MachineReconciler:
             machine = await self._report(machine, decision.status, decision.events)
             self.macs.start(decision, seen, machine, lambda: self._fleet(machine))
             return await self._swap(machine, swap)
-        await self.macs.act(decision, seen)
+        decision = await self.macs.act(decision, seen)
         machine = await self._carry_out(machine, decision)
         self.macs.start(decision, seen, machine, lambda: self._fleet(machine))
         if seen.operation is not None and seen.operation.result is not None:

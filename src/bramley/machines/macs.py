@@ -165,12 +165,19 @@ class Macs:
         """Return what to do."""
         return mac_decision.decide(seen, self.settings)
 
-    async def act(self, decision: Decision, seen: Observed) -> None:
-        """Carry out the steps that change objects; operations begin later, by `start`."""
+    async def act(self, decision: Decision, seen: Observed) -> Decision:
+        """Carry out the steps that change objects, and return what is to be reported; operations begin later, by `start`."""
         for step in decision.steps:
             # What is gone meanwhile needs no change.
             with suppress(errors.NotFound):
-                await self._change(step, seen)
+                try:
+                    await self._change(step, seen)
+                except errors.Refused as error:
+                    if step != Act("create smoke Pod"):
+                        raise
+                    # Its namespace may be that of a RunnerPool, where the manager lacks a permission, or a quota is used up.
+                    decision = host_proof.refused(decision, seen, str(error))
+        return decision
 
     def start(
         self,

@@ -117,6 +117,23 @@ async def test_wrong_password_is_reported_with_its_secret() -> None:
         )
 
 
+async def test_mac_whose_secret_was_deleted_too_early_is_cleaned_once_it_is_back() -> None:
+    async with a_world("one") as world:
+        await create(world, "own", "one")
+        await until_serving(world, "own")
+        await world.kube.delete(Secret, LOGIN, namespace=NAMESPACE)
+        await world.kube.delete(MacHost, "own", namespace=NAMESPACE)
+        found = await until_reason(world, "own", types.READY, events.CLEANUP_FAILED, kind=MacHost)
+        place = "spec.credentialsSecretName: Secret default/login does not exist"
+        assert (found.message or "").startswith(place)
+        assert has_agent(world, "one")
+
+        await create_secret(world, LOGIN, sudo_password="password of one")
+        await asyncio.sleep(300)
+        assert (await world.kube.list(MacHost)).items == []
+        assert not has_agent(world, "one")
+
+
 async def test_corrected_address_is_tried_at_once() -> None:
     async with a_world("one") as world:
         await create(world, "own", "one", address="10.99.0.1", port=2222)
