@@ -183,7 +183,10 @@ class HostWork:
         """Return a kubeconfig with a new token; an agent keeps its own as long as that one is valid."""
         try:
             issued = await identity.create(
-                self.client, mac.name, expires=self.defaults.token_lifetime
+                self.client,
+                mac.name,
+                expires=self.defaults.token_lifetime,
+                registration=host_configuration.registration(mac),
             )
         except errors.LeaseLost:
             raise
