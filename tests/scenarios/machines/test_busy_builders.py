@@ -121,6 +121,7 @@ async def test_host_shows_the_job_if_the_credentials_of_the_forge_are_gone() -> 
 
         assert job.conclusion == "success"
         # Only with credentials it could have been removed.
+        await asyncio.sleep(60)
         assert github_of(world).online() == []
         await world.invariants.check()
 
