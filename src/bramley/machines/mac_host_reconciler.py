@@ -170,7 +170,7 @@ class MacHostReconciler:
     def _older(self, index: str, value: Hashable, host: MacHost) -> MacHost | None:
         """Return another MacHost with the same value of an index, which was there first."""
         found = self.hosts.by_index(index, value)
-        others = (each for each in found if each.uid != host.uid and _is_older(each, host))
+        others = (each for each in found if each.uid != host.uid and objects.is_older(each, host))
         return next(others, None)
 
     def _fleet(self, host: MacHost) -> list[drift.Member]:
@@ -232,10 +232,3 @@ def _mac(host: MacHost) -> Mac:
 
 def _serves(host: MacHost) -> bool:
     return conditions.is_true(host.status.conditions, types.BOOTSTRAPPED) and not host.deleting
-
-
-def _is_older(host: MacHost, other: MacHost) -> bool:
-    first, second = host.metadata.creation_timestamp, other.metadata.creation_timestamp
-    if first is None or second is None or first == second:
-        return host.uid < other.uid
-    return first < second

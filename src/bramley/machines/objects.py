@@ -138,3 +138,11 @@ async def report(
             subresource="status",
             uid=meta.uid,
         )
+
+
+def is_older(obj: Object, other: Object) -> bool:
+    """Return whether an object was there before another one."""
+    first, second = obj.metadata.creation_timestamp, other.metadata.creation_timestamp
+    if first is None or second is None or first == second:
+        return obj.uid < other.uid
+    return first < second

@@ -103,8 +103,9 @@ class Fleet:
     github: SimulatedGitHub
     folder: Path
     provider: subprocess.Popen[bytes] | None = None
-    # The names that each rented Mac had at the start.
+    # The names and the passwords that the rented Macs had at the start.
     pool: dict[str, str] = field(default_factory=dict)
+    passwords: dict[str, str] = field(default_factory=dict)
 
     @property
     def server(self) -> Server:
@@ -176,6 +177,11 @@ class Fleet:
             await asyncio.sleep(0.2)
         return found
 
+    def problems(self) -> list[str]:
+        """Return what the provider has logged about bugs and missing permissions."""
+        lines = self.log.read_text().splitlines()
+        return [each for each in lines if '"level":"error"' in each or "Forbidden" in each]
+
     def _tail(self) -> str:
         return self.log.read_text(errors="replace")[-4000:]
 
@@ -194,6 +200,7 @@ async def a_fleet(plane: Plane, program: Path, folder: Path) -> AsyncIterator[Fl
         scaleway, served = await stack.enter_async_context(_scaleway(folder, github_url))
         fleet = Fleet(plane, kube, kubectl, scaleway, github, folder)
         fleet.pool = {each.id: each.name for each in served.servers}
+        fleet.passwords = {each.id: each.password for each in served.servers}
         await _install(fleet)
         stack.enter_context(running_dispatch(fleet, folder, port, github_url))
         url = dispatch + dispatch_names.DISPATCH_PATH

@@ -53,8 +53,9 @@ async def live_and_die(fleet: Fleet, *, loses_node: bool = False) -> None:
         await scale(fleet, name, 0)
     for machine in (staying, builder):
         await check_released(fleet, machine)
-    assert {each.id: each.name for each in fleet.scaleway.servers.values()}.keys() == fleet.pool.keys()  # fmt: skip
+    assert fleet.scaleway.servers.keys() == fleet.pool.keys()
     assert not fleet.github.actions.runners
+    assert not fleet.problems()
 
 
 async def scale(fleet: Fleet, name: str, replicas: int) -> None:
@@ -257,7 +258,10 @@ async def check_released(fleet: Fleet, machine: ScalewayAppleSiliconMachine) -> 
     server = fleet.rented(machine)
 
     async def is_free() -> bool:
-        return server.name.startswith(names.POOL_PREFIX) and server.status is Status.READY
+        is_installed = (
+            server.status is Status.READY and server.password != fleet.passwords[server.id]
+        )
+        return is_installed and server.name.startswith(names.POOL_PREFIX)
 
     await fleet.until(is_free, what=f"the release of {machine.name}")
     assert not fleet.host(server).mac.files.exists(LEFT_OVER)
