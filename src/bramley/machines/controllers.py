@@ -143,7 +143,7 @@ class _Shared:
         parts, kube = self.parts, self.manager.kube
         work = HostWork(
             kube,
-            parts.client,
+            parts.client.checked(self.manager.check),
             parts.defaults,
             parts.connect,
             self.secrets,

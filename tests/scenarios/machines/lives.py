@@ -88,13 +88,16 @@ async def _serve(world: FleetWorld, leaders: Leaders) -> None:
 
 
 async def _cancel(world: FleetWorld, leaders: Leaders) -> None:
-    """A machine is deleted right after its manager was killed during the claim."""
+    """A machine is deleted as soon as its leader has stopped, or once it serves."""
     await leaders.start()
+    first = leaders.candidates[0].gate
     await world.create_machine("a", fleet_name=FLEET)
-    if leaders.stop is None:
-        await _until_ready(world, "a")
-    else:
-        await leaders.candidates[0].gate.stopped.wait()
+
+    async def is_time() -> bool:
+        machine = (await world.machines())["a"]
+        return first.stopped.is_set() or machine.status.phase == "Ready"
+
+    await world.until(is_time)
     await world.delete_machine("a")
     await _until_gone(world)
 
