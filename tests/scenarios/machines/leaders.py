@@ -163,6 +163,8 @@ class Leaders:
             self.problems.append(error)
 
     def _check_connections(self) -> None:
-        connected = {name for each in self.candidates for name in each.connect.connected}
+        # A manager that was stopped changes nothing over a connection that is still open: the Mac refuses its commands.
+        active = [each for each in self.candidates if not each.gate.stopped.is_set()]
+        connected = {name for each in active for name in each.connect.connected}
         is_allowed = self.max_connected is None or len(connected) <= self.max_connected
         assert is_allowed, f"changed at once: {sorted(connected)}"
