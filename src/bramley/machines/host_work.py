@@ -129,6 +129,14 @@ class HostWork:
                     return actions_runner_job.is_busy(found)
         return False
 
+    async def has_identity(self, mac_name: str) -> bool:
+        """Return whether the agent of a Mac has an identity; it gets one before the first command on a Mac that was reached."""
+        name = agent.service_account(mac_name)
+        with suppress(errors.NotFound):
+            await self.kube.get(core.ServiceAccount, name, namespace=access.NAMESPACE)
+            return True
+        return False
+
     async def revoke(self, mac_name: str) -> None:
         """Revoke the identity of a Mac's agent, its tokens first; that of the existing provider, too."""
         await identity.revoke(self.client, mac_name)
