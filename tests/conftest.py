@@ -43,15 +43,19 @@ MARKERS = (
 OPT_IN = ("soak", "live_github")
 # Tests of real processes share the machine with two other workers, so a failure there gets one rerun, which the summary counts.
 RERUN_TIERS = {"process", "cluster"}
-# Workers wait most of the time in the first two groups: tests of one control plane must not run at once. First match wins.
+# Workers wait most of the time in these groups: tests of one control plane must not run at once. First match wins.
 GROUPS = {
     "tests/process/agent_life": "control-plane",
+    "tests/process/machines": "machines",
     "tests/process": "processes",
     "tests/contract": "control-plane",
     "tests/cluster": "control-plane",
 }
 SLOW_FOLDERS = ("tests/scenarios/", "tests/unit/host/rendering/")
-pytest_plugins = ["tools.kube.pytest_plugin"]  # the fixtures real_cluster and kubectl
+pytest_plugins = [
+    "tools.kube.pytest_plugin",  # the fixtures real_cluster and kubectl
+    "tests.core_manager",
+]
 
 # No deadlines: a slow machine is no bug. In CI the same commit must give the same verdict, so there the examples and the order
 # are fixed; everywhere else each run draws new ones, and a failure prints the line that repeats it.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from bramley.access import roles
 from bramley.access.roles import Needs
 from bramley.api import rbac
@@ -58,12 +60,13 @@ def cluster_bindings(owner: ClusterRole) -> list[ClusterRoleBinding]:
     ]
 
 
-def account(owner: ClusterRole) -> ServiceAccount:
-    """Return the agent's ServiceAccount."""
+def account(owner: ClusterRole, record: Mapping[str, str]) -> ServiceAccount:
+    """Return the agent's ServiceAccount with the record of its registration."""
     node = node_of(owner)
     name = agent.service_account(node)
+    metadata = _metadata(node, name, namespace=access.NAMESPACE, owner=owner)
     return ServiceAccount(
-        metadata=_metadata(node, name, namespace=access.NAMESPACE, owner=owner),
+        metadata=replace(metadata, annotations={**metadata.annotations, **record}),
         automount_service_account_token=False,
     )
 

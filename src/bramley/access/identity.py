@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from bramley.access import agent_objects, policy, roles, upsert
 from bramley.access.pod_references import BoundPod
+from bramley.access.registration import Registration
 from bramley.api.core import ServiceAccount
 from bramley.api.meta import Object
 from bramley.api.names import access, agent
@@ -37,18 +38,22 @@ class Identity:
     expires: datetime
 
 
-async def create(kube: Client, node: str, *, expires: timedelta) -> Identity:
+async def create(
+    kube: Client, node: str, *, expires: timedelta, registration: Registration | None = None
+) -> Identity:
     """Create the ServiceAccount of a Node's agent with an agent's permissions, and issue its token.
 
+    The labels and taints of the Node are recorded on it; without a registration, an earlier record stays.
     The token ends with the ServiceAccount, and not with the Node: an agent registers its Node again if that was deleted.
     """
     _check(node, expires)
+    record = registration.annotations() if registration is not None else {}
     await ensure_shared(kube)
     # First: it owns all the others, so whatever an interruption leaves is found and deleted by it.
     owner = await upsert.create_or_update(kube, agent_objects.own_role(node))
     for binding in agent_objects.cluster_bindings(owner):
         await upsert.create_or_update(kube, binding)
-    await upsert.create_or_update(kube, agent_objects.account(owner))
+    await upsert.create_or_update(kube, agent_objects.account(owner, record))
     await _ensure_roles(kube, owner)
     # Last: an agent that starts with the token has all of its permissions.
     return await _issue_token(kube, node, expires)

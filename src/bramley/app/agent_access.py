@@ -15,6 +15,7 @@ from pathlib import Path
 
 from bramley.access import controller, identity, kubeconfig
 from bramley.access.identity import Identity
+from bramley.access.registration import Registration
 from bramley.api.admission import ValidatingAdmissionPolicy
 from bramley.api.names import access
 from bramley.base import errors
@@ -50,14 +51,19 @@ def require(cluster: Cluster, server: str | None = None) -> None:
 
 
 async def create(
-    cluster: Cluster, node: str, *, expires: timedelta, server: str | None = None
+    cluster: Cluster,
+    node: str,
+    *,
+    expires: timedelta,
+    server: str | None = None,
+    registration: Registration | None = None,
 ) -> Issued:
     """Create or renew an agent's identity."""
     config = config_loader.load(cluster.kubeconfig, cluster.context)
     address = kubeconfig.server_for_agent(config, server)
     async with Client(HttpTransport(config)) as kube:
         with _policies_required():
-            made = await identity.create(kube, node, expires=expires)
+            made = await identity.create(kube, node, expires=expires, registration=registration)
     content = kubeconfig.render(node, made.token, server=address, trust=config.trust)
     return Issued(made, address, content)
 

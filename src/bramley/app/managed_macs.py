@@ -34,7 +34,7 @@ from bramley.app.restarted_manager import RestartedManager
 from bramley.app.sample_dispatch import GitHubApp
 from bramley.app.sample_fleets import BUILDER_TYPE, RUNNER_VERSION, SampleFleets
 from bramley.app.up import ExpectedMacs, MacFailed, Progress, Waiting
-from bramley.base import errors
+from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.host.artifacts import ArtifactStore
 from bramley.host.connection import Connection
@@ -49,6 +49,8 @@ from bramley.sim.macos import stand_ins
 from bramley.sim.scaleway.scaleway import ACCESS_KEY
 from bramley.sim.scaleway.ssh_macs import SshMacs
 from bramley.sim.ssh import sandbox, tart_bundle
+
+logger = log.get(__name__)
 
 _LOOPBACK = "127.0.0.1"
 _ARCHIVES = "archives"
@@ -109,13 +111,16 @@ class ManagedMacs:
                 self._controllers.stop()
 
     async def _run_or_report(self, on_progress: Callable[[Progress], None]) -> None:
-        try:
+        # All errors: the server keeps serving without these Macs.
+        with errors.Captured() as captured:
             await self._run(on_progress)
-        except (errors.BramleyError, OSError) as error:
-            # Not after Ctrl-C, which also ends the child process that builds the archives.
-            if not self._stopping.is_set():
-                on_progress(MacFailed("Macs", describe(error, self._settings.data_dir)))
-                on_progress(ExpectedMacs(0))
+        # Not after Ctrl-C, which also ends the child process that builds the archives.
+        error = captured.error
+        if error is not None and not self._stopping.is_set():
+            if not isinstance(error, errors.BramleyError | OSError):
+                logger.error("Managed Macs ended", exc=error)
+            on_progress(MacFailed("Macs", describe(error, self._settings.data_dir)))
+            on_progress(ExpectedMacs(0))
 
     async def _run(self, on_progress: Callable[[Progress], None]) -> None:
         settings = self._settings

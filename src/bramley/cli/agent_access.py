@@ -67,8 +67,28 @@ TokenLifetime = Annotated[
 ]
 
 
+NodeLabels = Annotated[
+    str | None,
+    typer.Option(
+        "--node-labels",
+        help="Labels that the agent may register its Node with, as given to the agent; recorded on its ServiceAccount.",
+        show_default="those recorded before",
+        metavar="KEY=VALUE,…",
+    ),
+]
+RegisterTaints = Annotated[
+    str | None,
+    typer.Option(
+        "--register-taints",
+        help="Taints that the agent may register its Node with, as given to the agent; recorded on its ServiceAccount.",
+        show_default="those recorded before",
+        metavar="KEY[=VALUE]:EFFECT,…",
+    ),
+]
+
+
 @app.command("create")
-def create(
+def create(  # noqa: PLR0913 - one parameter per flag
     node: Node,
     *,
     kubeconfig: Kubeconfig = None,
@@ -76,6 +96,8 @@ def create(
     out: Out = None,
     server: ServerUrl = None,
     token_lifetime: TokenLifetime = TOKEN_LIFETIME,
+    node_labels: NodeLabels = None,
+    register_taints: RegisterTaints = None,
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """Create the identity of NODE's agent and write its kubeconfig.
@@ -88,14 +110,19 @@ def create(
       bramley agent-access create mac-1 --out mac-1.kubeconfig
       bramley agent-access create mac-1 --server https://api.example.com:6443 --token-lifetime 7d -o json
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
+    from bramley.access import registration
     from bramley.apiserver.pki import private_files
     from bramley.app import agent_access
 
     lifetime = duration(token_lifetime, option="--token-lifetime")
+    is_recorded = node_labels is not None or register_taints is not None
+    record = registration.parse(node_labels or "", register_taints or "") if is_recorded else None
     if out is not None:
         _check_out_file(out)
     cluster = agent_access.Cluster(kubeconfig, context)
-    issued = asyncio.run(agent_access.create(cluster, node, expires=lifetime, server=server))
+    issued = asyncio.run(
+        agent_access.create(cluster, node, expires=lifetime, server=server, registration=record)
+    )
     if out is not None:
         private_files.write(out, issued.kubeconfig.reveal().encode())
     typer.echo(_json(issued, out) if output is Output.JSON else _text(issued, out), nl=False)

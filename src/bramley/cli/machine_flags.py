@@ -256,5 +256,7 @@ class HostFlags:
     ] = ""
     host_ssh_port: Annotated[
         int,
-        number("--host-ssh-port", "Port of the SSH servers of rented Macs.", "PORT", max=65_535),
+        number(
+            "--host-ssh-port", "Port of the SSH servers of rented Macs.", "PORT", min=1, max=65_535
+        ),
     ] = 22

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from bramley.app.machines import HostOptions, ScalewayCredentials, Settings
 from bramley.base.errors import BadConfiguration, InvalidSpec
 from bramley.cli.options import duration
 from bramley.cli.runners import probes
+from bramley.host.grammar import Grammar
 from bramley.host.spec import AllowedNetwork, Egress
 from bramley.host.steps.firewall import Firewall
 from bramley.machines import controllers, drift, fleet_spread, host_sweep, mac_draft, recovery
@@ -31,6 +33,18 @@ _NETWORK_FLAGS = {
     "allow": "--vm-egress-allow",
 }
 _MAX_BOOT_SECONDS = 86_400
+_NAME = Grammar(
+    re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?"),
+    253,
+    "the name of an object: lower-case letters, digits, - and .",
+)
+_PREFIX = Grammar(
+    re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"), 63, "the beginning of a name, such as tuist-pool-"
+)
+_ZONE = Grammar(re.compile(r"[a-z]+-[a-z]+-[0-9]+"), 32, "a zone, such as fr-par-1")
+_IMAGE = Grammar(
+    re.compile(r"[A-Za-z0-9]\S*"), 1024, "an image, such as ghcr.io/example/macos-runner:1"
+)
 
 
 def settings(given: Flags) -> Settings:
@@ -40,6 +54,7 @@ def settings(given: Flags) -> Settings:
             "--tartkubelet-binary-path (CAPI_TARTKUBELET_BINARY_PATH) is replaced, because the agent comes as two archives; "
             "give --tartkubelet-archive-path and --tartkubelet-interpreter-path instead"
         )
+    _require_names(given)
     process = given.process
     folder = given.provider.scaleway_credentials_dir
     return Settings(
@@ -53,6 +68,31 @@ def settings(given: Flags) -> Settings:
         leader_elect=process.leader_elect,
         lease_namespace=process.leader_election_namespace,
     )
+
+
+def _require_names(given: Flags) -> None:
+    """Refuse names that the API or the provider would refuse only when they are used."""
+    process, agents, provider = given.process, given.agents, given.provider
+    values = [
+        ("--secrets-namespace", _NAME, process.secrets_namespace),
+        ("--leader-election-namespace", _NAME, process.leader_election_namespace),
+        ("--registry-credentials-secret-name", _NAME, agents.registry_credentials_secret_name),
+        ("--tailscale-auth-key-secret-name", _NAME, given.networks.tailscale_auth_key_secret_name),
+        ("--fleet-spread-deployment", _NAME, provider.fleet_spread_deployment),
+        ("--fleet-spread-namespace", _NAME, provider.fleet_spread_namespace),
+        ("--default-adopt-pool-prefix", _PREFIX, provider.default_adopt_pool_prefix),
+        ("--orphan-reclaim-claim-name-prefix", _PREFIX, provider.orphan_reclaim_claim_name_prefix),
+        *(
+            ("--orphan-reclaim-zones", _ZONE, each)
+            for each in _listed(provider.orphan_reclaim_zones)
+        ),
+        ("--smoke-image", _IMAGE, given.hosts.smoke_image),
+    ]
+    causes = [
+        cause for flag, grammar, text in values if text for cause in grammar.check(flag, text)
+    ]
+    if causes:
+        raise BadConfiguration("; ".join(each.message for each in causes))
 
 
 def without_effect(old: OldFlags) -> Iterator[str]:
@@ -173,6 +213,9 @@ def _controllers(given: Flags) -> controllers.Settings:
 
 def _decisions(hosts: HostFlags) -> mac_draft.Settings:
     text, after = hosts.drain_timeout, hosts.tartkubelet_terminal_retry_after
+    proof_timeout = duration(hosts.proof_timeout, option="--proof-timeout")
+    if not proof_timeout:
+        raise BadConfiguration("--proof-timeout must be longer than 0s; no VM boots in no time")
     return mac_draft.Settings(
         recovery=recovery.Settings(
             reboot_after=hosts.bootstrap_reboot_after, max_attempts=hosts.bootstrap_max_attempts
@@ -182,7 +225,7 @@ def _decisions(hosts: HostFlags) -> mac_draft.Settings:
             max_attempts=hosts.tartkubelet_max_update_attempts,
             terminal_retry_after=duration(after, option="--tartkubelet-terminal-retry-after"),
         ),
-        proof_timeout=duration(hosts.proof_timeout, option="--proof-timeout"),
+        proof_timeout=proof_timeout,
         drain_timeout=duration(text, option="--drain-timeout") if text else None,
     )
 

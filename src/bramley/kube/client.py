@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -26,7 +26,7 @@ from bramley.kube.api_calls import ApiCalls, RetryPolicy, log_chunks
 from bramley.kube.api_requests import collection_path, namespaced_path, object_path, without_none
 from bramley.kube.codec import Fetch, Listing, codec_of, decode_json, list_all, list_pages
 from bramley.kube.selectors import Selector
-from bramley.kube.transport import Request, Transport
+from bramley.kube.transport import CheckedTransport, Request, Transport
 from bramley.kube.watch_stream import Watch
 
 JSON = "application/json"
@@ -75,6 +75,11 @@ class Client:
         retry_policy = dataclasses.replace(self._settings.retry_policy, deadline=deadline)
         settings = dataclasses.replace(self._settings, retry_policy=retry_policy)
         return Client(self._transport, clock=self._clock, settings=settings)
+
+    def checked(self, check: Callable[[], None]) -> Client:
+        """Return a client over the same transport whose requests are refused by the errors of a function."""
+        transport = CheckedTransport(self._transport, check)
+        return Client(transport, clock=self._clock, settings=self._settings)
 
     async def get(
         self,

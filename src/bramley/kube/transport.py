@@ -6,7 +6,7 @@ raises `ApiUnavailable` or `TimedOut` when there is no response; a response of a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -61,3 +61,25 @@ class Transport(Protocol):
     async def close(self) -> None:
         """Close all connections; the transport cannot be used afterwards."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTransport:
+    """Calls a function right before each request, which it refuses by an error."""
+
+    inner: Transport
+    check: Callable[[], None]
+
+    async def send(self, request: Request) -> Response:
+        """Return the whole response, within the request's deadline."""
+        self.check()
+        return await self.inner.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        """Open the response as a stream."""
+        self.check()
+        return self.inner.stream(request)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.inner.close()

@@ -24,7 +24,7 @@ from bramley.machines.host_decisions import Decision, Step, choose, decide
 from bramley.machines.host_leases import CONFIRMED_AFTER, Holder, HostLease, HostLeases
 from bramley.machines.outcomes import HostOutcome, MachineEvent, ProviderFailed, waiting
 from bramley.machines.release import Releases, provider_calls, recorded_host
-from bramley.providers.provider import Host, HostProvider, HostRef, checked_name
+from bramley.providers.provider import Host, HostCredentials, HostProvider, HostRef, checked_name
 from bramley.providers.selection import HostRequirements
 from bramley.providers.zone_lists import ZoneLists
 from bramley.runtime.writes import FencedKube
@@ -42,6 +42,8 @@ class Binding:
     kube: FencedKube
     # The host of each machine whose Lease this process has seen, so that machines at rest cost no request for it.
     verified: dict[str, HostRef] = field(default_factory=dict)
+    # The failed attempts after which the login of each machine was read last.
+    refreshed: dict[str, int] = field(default_factory=dict)
 
     async def bind(
         self, machine: ScalewayAppleSiliconMachine, *, quarantined: AbstractSet[str] = frozenset()
@@ -66,6 +68,7 @@ class Binding:
     def forget(self, uid: str) -> None:
         """Drop what is remembered about a machine that is released or gone."""
         self.verified.pop(uid, None)
+        self.refreshed.pop(uid, None)
 
 
 def required_host(
@@ -258,28 +261,39 @@ class _Attempt:
         """Write the address, the provider id and the Secret, as far as they are missing."""
         await self._record(host.ref.id)
         was_bound = self._is_bound_to(host.ref)
-        if not was_bound or not self.machine.status.addresses:
+        login = None
+        if not was_bound or not self.machine.status.addresses or self._has_failed_since():
             with provider_calls():
                 login = await self.parts.provider.credentials(host.ref)
-            address = {"type": "ExternalIP", "address": login.address}
-            await self._patch_status({"addresses": [address]})
+            if login.address not in {each.address for each in self.machine.status.addresses}:
+                address = {"type": "ExternalIP", "address": login.address}
+                await self._patch_status({"addresses": [address]})
         if not was_bound:
             if self.machine.spec.provider_id is not None:
                 await self._patch_provider_id(None)
             await self._patch_provider_id(self.parts.provider.provider_id(host.ref))
-        outcome = await self._ensure_secret(host, was_bound=was_bound)
+        outcome = await self._ensure_secret(host, login, was_bound=was_bound)
         if outcome.is_done:
             self.parts.verified[self.machine.uid] = host.ref
+            self.parts.refreshed[self.machine.uid] = self.machine.status.bootstrap_attempts
         return outcome
 
-    async def _ensure_secret(self, host: Host, *, was_bound: bool) -> HostOutcome:
+    def _has_failed_since(self) -> bool:
+        """Return whether an attempt has failed since the login was read: people may have installed the host again."""
+        attempts = self.machine.status.bootstrap_attempts
+        return attempts > self.parts.refreshed.get(self.machine.uid, 0)
+
+    async def _ensure_secret(
+        self, host: Host, login: HostCredentials | None, *, was_bound: bool
+    ) -> HostOutcome:
         secrets, holder = self.parts.secrets, self._holder
         old = await secrets.find(self.machine.name)
         is_ours = bootstrap_secrets.is_of(old, holder, host.ref, is_bound=was_bound)
-        if old is None or not is_ours or not bootstrap_secrets.has_password(old):
+        is_current = is_ours and bootstrap_secrets.has_password(old, login)
+        if old is None or not is_current:
             try:
                 with provider_calls():
-                    login = await self.parts.provider.credentials(host.ref)
+                    login = login or await self.parts.provider.credentials(host.ref)
             except ProviderFailed as error:
                 return self.wait(events.CREDENTIALS_REFRESH_FAILED, str(error), error)
             if login.sudo_password is None:

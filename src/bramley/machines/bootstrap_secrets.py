@@ -112,9 +112,11 @@ def is_of(secret: core.Secret | None, holder: Holder, ref: HostRef, *, is_bound:
     return uid == holder.uid and host == ref.id
 
 
-def has_password(secret: core.Secret) -> bool:
-    """Return whether a Secret has a password that can be used."""
-    return secret.data.get(secrets.SUDO_PASSWORD, b"") not in _UNUSABLE
+def has_password(secret: core.Secret | None, login: HostCredentials | None = None) -> bool:
+    """Return whether a Secret has a password that can be used, and that of a login that was just read."""
+    stored = secret.data.get(secrets.SUDO_PASSWORD, b"") if secret is not None else b""
+    read = login.sudo_password if login is not None else None
+    return stored not in _UNUSABLE and (read is None or stored == read.reveal().encode())
 
 
 def _mark(secret: core.Secret) -> str | None:

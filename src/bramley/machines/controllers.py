@@ -24,7 +24,6 @@ from bramley.machines import (
     host_sweep,
     idle_machines,
     mac_draft,
-    machine_reconciler,
     macs,
     objects,
     tuist_clusters,
@@ -46,6 +45,7 @@ from bramley.machines.host_metrics import HostMetrics
 from bramley.machines.host_operations import HostOperations
 from bramley.machines.host_work import HostWork, Logins
 from bramley.machines.mac_host_reconciler import MacHostReconciler
+from bramley.machines.machine_caches import MachineCaches
 from bramley.machines.machine_reconciler import MachineReconciler
 from bramley.machines.macs import Macs
 from bramley.machines.metrics import MachineMetrics
@@ -143,7 +143,7 @@ class _Shared:
         parts, kube = self.parts, self.manager.kube
         work = HostWork(
             kube,
-            parts.client,
+            parts.client.checked(self.manager.check),
             parts.defaults,
             parts.connect,
             self.secrets,
@@ -195,7 +195,7 @@ class _Shared:
         index(found)
         clusters = manager.informer(Cluster).cache
         owners = manager.informer(Machine).cache
-        caches = machine_reconciler.Caches(found, owners, objects.Pauses(clusters))
+        caches = MachineCaches(found, owners, objects.Pauses(clusters))
         caches.index()
         reconciler = self._machine_reconciler(provider, caches, trigger)
         self._watch_nodes(found, trigger)
@@ -211,7 +211,7 @@ class _Shared:
         idle_machines.add(manager, owners, found, self.caches, parts.runners)
 
     def _machine_reconciler(
-        self, provider: HostProvider, caches: machine_reconciler.Caches, trigger: Trigger
+        self, provider: HostProvider, caches: MachineCaches, trigger: Trigger
     ) -> MachineReconciler:
         manager, clock = self.manager, self.parts.clock
         kube, reader, namespace = manager.kube, self.parts.client, self.settings.secrets_namespace

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import msgspec
 
+from bramley.access.registration import Registration
 from bramley.api.host_settings import HostSettings
 from bramley.api.names import flags, labels
 from bramley.api.names.flags import Flag
@@ -131,8 +132,17 @@ def mac_spec(
     )
 
 
+def registration(mac: Mac) -> Registration:
+    """Return the labels and taints that the agent of a Mac registers its Node with."""
+    return Registration(labels=_node_labels(mac), taints=(UNPROVEN,))
+
+
+def _node_labels(mac: Mac) -> dict[str, str]:
+    return {**mac.labels, **({labels.FLEET: mac.fleet} if mac.fleet else {})}
+
+
 def fingerprint(mac: Mac, defaults: HostDefaults, *, logins: Secret | None, key: bytes) -> str:
-    """Return the hash of the desired configuration of a Mac: of all parts, and of the logins for registries.
+    """Return the hash of the desired configuration of a Mac: of all parts, the API server, and the logins for registries.
 
     The logins are hashed with a secret key, because a short password could otherwise be found from the hash.
     """
@@ -144,6 +154,9 @@ def fingerprint(mac: Mac, defaults: HostDefaults, *, logins: Secret | None, key:
     parts = {part.part: part.stamp for step in steps if (part := step.desired())}
     keyed = hmac.new(key, logins.reveal().encode(), "sha256").hexdigest() if logins else ""
     hasher = hashlib.sha256(msgspec.json.encode(sorted(parts.items())))
+    # Not the token: an agent renews its own, and follows neither another server nor another authority.
+    connection = defaults.server, defaults.trust.authorities
+    hasher.update(msgspec.json.encode(connection))
     hasher.update(defaults.client_authority)
     hasher.update(keyed.encode())
     return hasher.hexdigest()
@@ -151,14 +164,13 @@ def fingerprint(mac: Mac, defaults: HostDefaults, *, logins: Secret | None, key:
 
 def _agent_job(mac: Mac, defaults: HostDefaults, settings: HostSettings) -> AgentJob:
     address = mac.address if defaults.binds_to_address else ""
-    fleet = {labels.FLEET: mac.fleet} if mac.fleet else {}
     return AgentJob(
         node_name=mac.name,
         host_cpu=mac.host_cpu or defaults.host_cpu,
         host_memory_mb=mac.host_memory_mb or defaults.host_memory_mb,
         max_pods=defaults.max_pods,
         user=mac.user,
-        node_labels={**mac.labels, **fleet},
+        node_labels=_node_labels(mac),
         register_taints=(UNPROVEN,),
         on_tailnet=defaults.tailnet is not None,
         provider_id=mac.provider_id,

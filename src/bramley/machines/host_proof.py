@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace as replaced
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from bramley.api import conditions
 from bramley.api.core import Pod
@@ -14,7 +17,9 @@ from bramley.api.names import conditions as types
 from bramley.api.names import events, labels
 from bramley.machines import smoke_vm
 from bramley.machines.mac import Mac
-from bramley.machines.mac_draft import Act, Draft, count_failure
+from bramley.machines.mac_draft import Act, Decision, Draft, Observed, count_failure
+from bramley.machines.objects import put_condition
+from bramley.machines.outcomes import MachineEvent
 from bramley.machines.smoke_vm import Proof
 from bramley.runtime.outcome import CheckAgain, Outcome
 
@@ -108,6 +113,29 @@ def _boot_smoke_vm(draft: Draft, *, is_tainted: bool) -> Outcome | None:
     text = f"a VM of {draft.seen.smoke_image.image} boots"
     draft.put(types.PROVEN, events.SMOKE_VM_BOOTING, text)
     return CheckAgain(_MINUTE, text)
+
+
+def refused(decision: Decision, seen: Observed, text: str) -> Decision:
+    """Report that the smoke Pod of a decision was refused; it is tried again when the decision says."""
+    message = f"the smoke Pod is not created: {text}"
+    found = decision.status.conditions
+    for type in (types.PROVEN, types.READY):
+        found = put_condition(
+            found,
+            type,
+            events.SMOKE_VM_FAILED,
+            message=message,
+            severity="Warning",
+            now=seen.now,
+        )
+    before = conditions.find(seen.status.conditions, types.PROVEN)
+    is_known = before is not None and before.message == message
+    event = MachineEvent("Warning", events.SMOKE_VM_FAILED, message)
+    return replaced(
+        decision,
+        status=replace(decision.status, conditions=found),
+        events=decision.events if is_known else (*decision.events, event),
+    )
 
 
 def _judge_smoke_vm(draft: Draft, pod: Pod, *, is_tainted: bool) -> Outcome | None:

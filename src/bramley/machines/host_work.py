@@ -66,7 +66,8 @@ class HostWork:
     """Applies configurations to hosts; `epoch` is that of this process's leadership, 0 without election."""
 
     kube: FencedKube
-    # For token requests, which are not fenced by themselves.
+    # For identities, which are many requests: it checks the leadership before each of them, so that a leader that was suspended in
+    # between cannot complete one that its successor has revoked.
     client: Client
     defaults: HostDefaults
     connect: Connect
@@ -128,9 +129,16 @@ class HostWork:
                     return actions_runner_job.is_busy(found)
         return False
 
+    async def has_identity(self, mac_name: str) -> bool:
+        """Return whether the agent of a Mac has an identity; it gets one before the first command on a Mac that was reached."""
+        name = agent.service_account(mac_name)
+        with suppress(errors.NotFound):
+            await self.kube.get(core.ServiceAccount, name, namespace=access.NAMESPACE)
+            return True
+        return False
+
     async def revoke(self, mac_name: str) -> None:
         """Revoke the identity of a Mac's agent, its tokens first; that of the existing provider, too."""
-        self.kube.check()
         await identity.revoke(self.client, mac_name)
         await self._delete_old(mac_name)
 
@@ -181,11 +189,15 @@ class HostWork:
 
     async def _kubeconfig(self, mac: Mac) -> Secret:
         """Return a kubeconfig with a new token; an agent keeps its own as long as that one is valid."""
-        self.kube.check()
         try:
             issued = await identity.create(
-                self.client, mac.name, expires=self.defaults.token_lifetime
+                self.client,
+                mac.name,
+                expires=self.defaults.token_lifetime,
+                registration=host_configuration.registration(mac),
             )
+        except errors.LeaseLost:
+            raise
         except errors.BramleyError as error:
             raise Unprepared(events.NODE_IDENTITY_UNAVAILABLE, str(error)) from error
         server, trust = self.defaults.server, self.defaults.trust

@@ -11,6 +11,7 @@ from bramley.api.names import labels
 from bramley.api.scaleway_machine import GHActionsRunner
 from bramley.base import errors
 from bramley.machines.host_leases import Holder
+from bramley.machines.host_operations import Unprepared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,6 @@ class Mac:
             return f"{error} (spec.user is {self.user}, spec.credentialsSecretName names the Secret {secret})"
         if isinstance(error, errors.HostUnreachable) and self.credentials_secret_name:
             return f"{error} (spec.address is {self.address}, spec.port is {self.port})"
-        if isinstance(error, errors.BramleyError):
+        if isinstance(error, errors.BramleyError | Unprepared):
             return str(error)
         return f"unexpected error {type(error).__name__}; the manager's log has the details"

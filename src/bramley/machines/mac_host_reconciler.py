@@ -86,7 +86,7 @@ class MacHostReconciler:
         mac = _mac(host)
         seen = await self.macs.observe(mac, host, status)
         decision = self.macs.decide(replaced(seen, is_rented=False, fleet=self._fleet(host)))
-        await self.macs.act(decision, seen)
+        decision = await self.macs.act(decision, seen)
         host = await self._report(host, decision.status, decision.events)
         if Act("remove annotation") in decision.steps:
             mark = {"metadata": {"annotations": {annotation_names.REPLACE_TART: None}}}
@@ -97,11 +97,12 @@ class MacHostReconciler:
     async def _delete(self, host: MacHost) -> Outcome:
         if finalizers.MAC_HOST not in host.metadata.finalizers:
             return Settled()
-        host = await self._report(host, replace(host.status, phase="Deleting"))
-        # The Node, the runner and the identity of its name belong to others if the Mac was never set up.
-        waiting = await self._take_out(host) if self._was_reached(host) else None
-        if waiting is not None:
-            return waiting
+        # The phase is written before anything is revoked, so it shows that there is something to take out.
+        if host.status.phase == "Deleting" or await self._was_reached(host):
+            host = await self._report(host, replace(host.status, phase="Deleting"))
+            waiting = await self._take_out(host)
+            if waiting is not None:
+                return waiting
         self.macs.forget(host.uid)
         await self.kube.remove_finalizer(host, finalizers.MAC_HOST)
         return Settled()
@@ -142,16 +143,21 @@ class MacHostReconciler:
         text = f"{_mac(host).describe(error)}; to delete the MacHost without it: kubectl annotate machost {host.name} {annotation_names.SKIP_CLEANUP}=true"
         self._record(host, (MachineEvent("Warning", events.CLEANUP_FAILED, text),))
         status = self._with(host.status, types.PROVISIONED, events.CLEANUP_FAILED, text)
+        status = self._with(status, types.READY, events.CLEANUP_FAILED, text)
         await self._report(host, status)
         self.macs.operations.postpone(host.uid, _RETRY)
         return CheckAgain(_RETRY, text)
 
-    def _was_reached(self, host: MacHost) -> bool:
-        """Return whether the bootstrap of the Mac has ever begun; otherwise what has its name belongs to another host."""
+    async def _was_reached(self, host: MacHost) -> bool:
+        """Return whether anything was ever done on the Mac; otherwise what has its name belongs to another host."""
+        # It could reach the Mac just after this.
+        await self.macs.operations.cancel(host.uid)
         node = self.macs.caches.node(host.name)
-        is_registered = node is not None and node.spec.provider_id == _mac(host).provider_id
+        if node is not None and node.spec.provider_id == _mac(host).provider_id:
+            return True
         was_begun = conditions.find(host.status.conditions, types.BOOTSTRAPPED) is not None
-        return was_begun or is_registered
+        was_set_up = bool(host.status.host_config_hash)
+        return was_begun and (was_set_up or await self.macs.work.has_identity(host.name))
 
     def _problem(self, host: MacHost) -> tuple[str, str] | tuple[()]:
         """Return the reason and the message why the Mac is left alone; empty if there is none."""
@@ -169,7 +175,7 @@ class MacHostReconciler:
     def _older(self, index: str, value: Hashable, host: MacHost) -> MacHost | None:
         """Return another MacHost with the same value of an index, which was there first."""
         found = self.hosts.by_index(index, value)
-        others = (each for each in found if each.uid != host.uid and _is_older(each, host))
+        others = (each for each in found if each.uid != host.uid and objects.is_older(each, host))
         return next(others, None)
 
     def _fleet(self, host: MacHost) -> list[drift.Member]:
@@ -231,10 +237,3 @@ def _mac(host: MacHost) -> Mac:
 
 def _serves(host: MacHost) -> bool:
     return conditions.is_true(host.status.conditions, types.BOOTSTRAPPED) and not host.deleting
-
-
-def _is_older(host: MacHost, other: MacHost) -> bool:
-    first, second = host.metadata.creation_timestamp, other.metadata.creation_timestamp
-    if first is None or second is None or first == second:
-        return host.uid < other.uid
-    return first < second

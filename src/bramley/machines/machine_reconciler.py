@@ -10,11 +10,10 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from bramley.api import conditions
-from bramley.api.cluster_api import Machine
 from bramley.api.mac_status import MacStatus
 from bramley.api.names import annotations as annotation_names
 from bramley.api.names import conditions as types
-from bramley.api.names import events, finalizers, labels
+from bramley.api.names import events, finalizers
 from bramley.api.names import machines as names
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachineStatus as Status
@@ -26,65 +25,21 @@ from bramley.machines.host_access import FleetKeys
 from bramley.machines.host_failures import HostFailures
 from bramley.machines.host_leases import Holder
 from bramley.machines.mac import Mac
-from bramley.machines.mac_draft import Act, Decision, Swap
+from bramley.machines.mac_draft import RESYNC, Act, Decision, Swap
+from bramley.machines.machine_caches import BY_FLEET, MachineCaches
 from bramley.machines.macs import Macs
 from bramley.machines.metrics import MachineMetrics
 from bramley.machines.outcomes import REPORTS, HostOutcome, MachineEvent
 from bramley.machines.release import Releases, recorded_host
-from bramley.runtime.cache import Cache
 from bramley.runtime.events import Recorder
 from bramley.runtime.keys import Key, key_of
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 from bramley.runtime.writes import FencedKube
 
-BY_FLEET = "scaleway-machines.fleet"
 _HALF_MINUTE = timedelta(seconds=30)
 _AT_ONCE = timedelta(seconds=1)
 # What a machine does not keep when it gets another host.
 _UNBOUND = Status()
-
-
-@dataclass(frozen=True, slots=True)
-class Caches:
-    """What machines depend on, beside what all Macs depend on."""
-
-    machines: Cache[ScalewayAppleSiliconMachine]
-    owners: Cache[Machine]
-    pauses: objects.Pauses
-
-    def index(self) -> None:
-        """Add the indexes."""
-        self.machines.index(BY_FLEET, lambda each: [each.spec.fleet_name])
-
-    def gate(self, machine: ScalewayAppleSiliconMachine) -> Outcome | None:
-        """Return why a machine is left alone now, or None."""
-        if annotation_names.PAUSED in machine.metadata.annotations:
-            return Settled()
-        owner = self.owner(machine)
-        name = (
-            owner.spec.cluster_name if owner else machine.metadata.labels.get(labels.CAPI_CLUSTER)
-        )
-        if not name:
-            # A machine without an owner is supported, too.
-            return None
-        cluster = self.pauses.cluster_of(machine, name)
-        if cluster is None:
-            return CheckAgain(_HALF_MINUTE, f"the Cluster {name} does not exist")
-        if cluster.spec.paused:
-            return Settled()
-        if not cluster.status.infrastructure_ready:
-            return CheckAgain(
-                _HALF_MINUTE, f"the infrastructure of the Cluster {name} is not ready"
-            )
-        return None
-
-    def owner(self, machine: ScalewayAppleSiliconMachine) -> Machine | None:
-        """Return the Machine that owns a machine."""
-        for reference in machine.metadata.owner_references:
-            found = self.owners.find(Key(machine.namespace or "", reference.name))
-            if found is not None and found.uid == reference.uid:
-                return found
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +48,7 @@ class MachineReconciler:
 
     kube: FencedKube
     macs: Macs
-    caches: Caches
+    caches: MachineCaches
     binding: Binding
     releases: Releases
     keys: FleetKeys
@@ -120,6 +75,13 @@ class MachineReconciler:
         self.metrics.forget(key.name)
 
     async def _serve(self, machine: ScalewayAppleSiliconMachine) -> Outcome:
+        problem = self.caches.name_problem(machine, self.macs.caches.node(machine.name))
+        if problem and recorded_host(machine) is None:
+            report = (types.PROVISIONED, events.NAME_IN_USE, problem)
+            await self._report(
+                machine, replace(self._blocked(machine.status, *report), phase="Pending")
+            )
+            return CheckAgain(RESYNC, problem)
         try:
             # Before a host is claimed: keys are installed at its next boot or installation only.
             await self.keys.ensure(machine.spec.fleet_name)
@@ -149,7 +111,7 @@ class MachineReconciler:
             machine = await self._report(machine, decision.status, decision.events)
             self.macs.start(decision, seen, machine, lambda: self._fleet(machine))
             return await self._swap(machine, swap)
-        await self.macs.act(decision, seen)
+        decision = await self.macs.act(decision, seen)
         machine = await self._carry_out(machine, decision)
         self.macs.start(decision, seen, machine, lambda: self._fleet(machine))
         if seen.operation is not None and seen.operation.result is not None:

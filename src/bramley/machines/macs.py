@@ -22,7 +22,7 @@ from bramley.api.names import annotations as annotation_names
 from bramley.api.names import conditions as types
 from bramley.api.names import events, labels
 from bramley.api.runner_pool import RunnerPool
-from bramley.base import errors, log
+from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.host.progress import Report
 from bramley.kube.client import Client
@@ -32,6 +32,7 @@ from bramley.machines import (
     host_update,
     mac_decision,
     node_drain,
+    objects,
     recovery,
     smoke_vm,
 )
@@ -56,8 +57,6 @@ from bramley.runtime.keys import Key, key_of
 from bramley.runtime.outcome import CheckAgain
 from bramley.runtime.queue import Trigger
 from bramley.runtime.writes import FencedKube
-
-logger = log.get(__name__)
 
 SMOKE_PODS_BY_MACHINE = "macs.machine"
 RUNNER_PODS_BY_NODE = "macs.node"
@@ -165,12 +164,19 @@ class Macs:
         """Return what to do."""
         return mac_decision.decide(seen, self.settings)
 
-    async def act(self, decision: Decision, seen: Observed) -> None:
-        """Carry out the steps that change objects; operations begin later, by `start`."""
+    async def act(self, decision: Decision, seen: Observed) -> Decision:
+        """Carry out the steps that change objects, and return what is to be reported; operations begin later, by `start`."""
         for step in decision.steps:
             # What is gone meanwhile needs no change.
             with suppress(errors.NotFound):
-                await self._change(step, seen)
+                try:
+                    await self._change(step, seen)
+                except errors.Refused as error:
+                    if step != Act("create smoke Pod"):
+                        raise
+                    # Its namespace may be that of a RunnerPool, where the manager lacks a permission, or a quota is used up.
+                    decision = host_proof.refused(decision, seen, str(error))
+        return decision
 
     def start(
         self,
@@ -240,7 +246,7 @@ class Macs:
         node, pod = seen.node, seen.smoke_pod
         match step:
             case Evict():
-                await self._evict(step.pod)
+                await objects.evict(self.kube, self.client, step.pod)
             case Act(kind="cordon") if node is not None:
                 await self._patch_node(node, unschedulable=True)
             case Act(kind="uncordon") if node is not None:
@@ -273,17 +279,6 @@ class Macs:
             uid=node.uid,
             resource_version=node.metadata.resource_version,
         )
-
-    async def _evict(self, pod: Pod) -> None:
-        # The plain client does not check whether this process still leads.
-        self.kube.check()
-        try:
-            await self.client.evict(pod.name, pod.namespace or "", uid=pod.uid)
-        except errors.RateLimited as error:
-            logger.info("Eviction refused", pod=pod.name, reason=str(error))
-        except (errors.NotFound, errors.Conflict):
-            # Gone, or another Pod of the same name.
-            return
 
     async def drain(self, draft: Draft) -> CheckAgain | None:
         """Drain the Node of a Mac that is taken out of service; None once no job runs on it."""

@@ -12,14 +12,18 @@ import msgspec
 
 from bramley.api import conditions
 from bramley.api.cluster_api import Cluster
+from bramley.api.core import Pod
 from bramley.api.label_selectors import LabelSelector
 from bramley.api.mac_status import MachineCondition
 from bramley.api.meta import ConditionStatus, Fields, K, Object, OwnerReference
 from bramley.api.names import annotations as annotation_names
-from bramley.base import errors
+from bramley.base import errors, log
+from bramley.kube.client import Client
 from bramley.runtime.cache import Cache
 from bramley.runtime.keys import Key
 from bramley.runtime.writes import FencedKube
+
+logger = log.get(__name__)
 
 
 def owner_reference(owner: Object, *, controller: bool = True) -> OwnerReference:
@@ -138,3 +142,24 @@ async def report(
             subresource="status",
             uid=meta.uid,
         )
+
+
+def is_older(obj: Object, other: Object) -> bool:
+    """Return whether an object was there before another one."""
+    first, second = obj.metadata.creation_timestamp, other.metadata.creation_timestamp
+    if first is None or second is None or first == second:
+        return obj.uid < other.uid
+    return first < second
+
+
+async def evict(kube: FencedKube, client: Client, pod: Pod) -> None:
+    """Evict a Pod; an eviction that is refused is repeated by the caller."""
+    # The plain client does not check whether this process still leads.
+    kube.check()
+    try:
+        await client.evict(pod.name, pod.namespace or "", uid=pod.uid)
+    except errors.RateLimited as error:
+        logger.info("Eviction refused", pod=pod.name, reason=str(error))
+    except (errors.NotFound, errors.Conflict):
+        # Gone, or another Pod of the same name.
+        return

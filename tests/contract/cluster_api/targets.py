@@ -287,7 +287,8 @@ async def a_world(opening: Any, kubeconfig: Path | None) -> AsyncIterator[World]
         async with asyncio.TaskGroup() as group:
             stub = group.create_task(world.provider.run())
             try:
-                await _create_cluster(world, kubeconfig)
+                await create_cluster(world, kubeconfig)
+                await world.create_template("t1", cpus=4)
                 yield world
             finally:
                 # Also after a failure: other tests use the cluster, too.
@@ -296,16 +297,19 @@ async def a_world(opening: Any, kubeconfig: Path | None) -> AsyncIterator[World]
                 await kube.delete(Namespace, namespace)
 
 
-async def _create_cluster(world: World, kubeconfig: Path | None) -> None:
+async def create_cluster(
+    world: World, kubeconfig: Path | None, *, has_control_plane: bool = True
+) -> None:
+    """Create the Cluster, with a kubeconfig for the core manager, and wait until it is provisioned."""
     endpoint = {"host": "127.0.0.1", "port": 6443}
     await world.create(TuistCluster, "c", spec={"controlPlaneEndpoint": endpoint})
     reference = world.reference(TuistCluster, "c")
     spec = {"infrastructureRef": reference, "controlPlaneEndpoint": endpoint}
     if kubeconfig is not None:
         await _create_kubeconfig(world, kubeconfig)
-        spec["controlPlaneRef"] = await _create_control_plane(world)
+        if has_control_plane:
+            spec["controlPlaneRef"] = await _create_control_plane(world)
     await world.create(Cluster, "c", spec=spec)
-    await world.create_template("t1", cpus=4)
 
     async def is_provisioned() -> bool:
         found = await world.kube.get(Cluster, "c", namespace=world.namespace)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import pytest
+import yaml
 
 from bramley.api.cluster_api import Cluster, Machine, MachineDeployment, MachineSet
 from bramley.api.core import Node, Pod, ServiceAccount
@@ -23,6 +25,7 @@ pytestmark = pytest.mark.side_by_side
 Open = Callable[[], AbstractAsyncContextManager[World]]
 # Long enough for a controller that reacts to a change to have acted on it.
 SETTLE_SECONDS = 3
+DRAIN_RULE = Path(__file__).parents[3] / "examples/machine-drain-rule.yaml"
 
 
 async def test_scale_up_and_down(opening: Open) -> None:
@@ -217,8 +220,8 @@ async def create_pod(world: World, name: str, node: str, **pod_labels: str) -> N
 async def test_drain_evicts_pods_and_waits_for_runners(opening: Open) -> None:
     async with opening() as world:
         if await has_drain_rules(world):
-            rule = {"drain": {"behavior": "WaitCompleted"}, "pods": [{"selector": RUNNERS}]}
-            await world.create(DRAIN_RULES, "runners", spec=rule)
+            rule = yaml.safe_load(DRAIN_RULE.read_text())
+            await world.create(DRAIN_RULES, "runners", spec=rule["spec"])
         await world.create_deployment(1)
         (machine,) = await world.wait_for_running(1)
         await world.create(ServiceAccount, "pods")
@@ -246,9 +249,6 @@ async def test_drain_evicts_pods_and_waits_for_runners(opening: Open) -> None:
 
         with pytest.raises(errors.NotFound):
             await world.kube.get(Node, machine.name)
-
-
-RUNNERS = {"matchLabels": {labels.RUNNER: labels.TRUE}}
 
 
 async def has_drain_rules(world: World) -> bool:

@@ -26,9 +26,9 @@ class Server:
 
 
 @contextmanager
-def embedded(folder: Path) -> Iterator[Server]:
+def embedded(folder: Path, *flags: str) -> Iterator[Server]:
     """Run our control plane."""
-    with running(folder) as ours:
+    with running(folder, *flags) as ours:
         server = Server("embedded", ours.kubeconfig, ours.folder / "tls" / "ca.crt")
         with _running_access_controller(server, folder):
             yield server

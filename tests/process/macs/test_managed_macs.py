@@ -26,6 +26,7 @@ from bramley.github.client import GitHubClient
 from bramley.github.http import HttpTransport
 from bramley.github.owners import Organisation
 from bramley.sim.ssh import tart_bundle
+from tests.process.macs.jobs import dispatch_url, job_state, queue_job
 from tests.process.serving.processes import (
     BRAMLEY,
     TIMEOUT_SECONDS,
@@ -100,9 +101,7 @@ async def runners(server: Bramley) -> list[tuple[str, bool]]:
         base64.b64decode(values[each])
         for each in (secrets.APP_ID, secrets.INSTALLATION_ID, secrets.PRIVATE_KEY)
     )
-    path = "/api/v1/namespaces/default/configmaps/bramley-dispatch"
-    url = server.request("GET", path)[1]["data"]["github-url"]
-    async with HttpTransport(url) as transport:
+    async with HttpTransport(dispatch_url(server, "github-url")) as transport:
         client = GitHubClient(transport, clock=SystemClock(), registry=CollectorRegistry())
         app = GitHubApp(AppCredentials(app_id.decode(), load(key)), client, clock=SystemClock())
         found = await app.installation(int(installation)).runners(Organisation("acme"))
@@ -130,6 +129,8 @@ def test_rented_macs_survive_a_kill_and_are_released_by_a_scale_down(tmp_path: P
             before = hosts(server)
             assert len({*before.values()}) == 2
             until(lambda: "(2 of 2)" in server.out.read_text())
+            job = queue_job(server, seconds=1)
+            until(lambda: job_state(server, job) == "completed")
             server.stop(signal.SIGKILL)
 
         with up(tmp_path, port, *arguments) as server:

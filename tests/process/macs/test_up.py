@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import stat
@@ -12,14 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import Request, urlopen
 
 import yaml
 
-from bramley.api.names import runners
 from bramley.app import macs, pools, sample_images
 from bramley.sim.mac.folder import MacFolder
+from tests.process.macs.jobs import job_state, queue_job
 from tests.process.serving.processes import TIMEOUT_SECONDS, Bramley, running, until
 from tests.process.threaded import in_a_thread
 
@@ -85,33 +82,6 @@ def set_image(server: Bramley, image: str) -> int:
 
 def has_runners(server: Bramley, count: int) -> bool:
     return bool(pool(server).get("readyReplicas", 0) == count)
-
-
-def dispatch_url(server: Bramley, key: str) -> str:
-    """Return an address that dispatch publishes, once it does."""
-    path = "/api/v1/namespaces/default/configmaps/bramley-dispatch"
-    found = until(lambda: server.request("GET", path)[1].get("data"))
-    return str(found[key])
-
-
-def queue_job(server: Bramley, *, seconds: float) -> int:
-    """Queue a job at the simulated GitHub and return its id."""
-    labels = [runners.SAMPLE_DISPATCH_LABEL]
-    body = {"repository": "acme/app", "labels": labels, "seconds": seconds}
-    url = f"{dispatch_url(server, 'github-url')}/sim/jobs"
-    with urlopen(url, json.dumps(body).encode(), TIMEOUT_SECONDS) as answer:  # noqa: S310 - ours
-        return int(json.load(answer)["id"])
-
-
-def job_state(server: Bramley, number: int) -> str:
-    url = f"{dispatch_url(server, 'url')}/api/v1/jobs/{number}"
-    request = Request(url, headers={"Authorization": f"Bearer {server.token}"})  # noqa: S310 - ours
-    try:
-        with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 - ours
-            return str(json.load(answer)["state"])
-    except URLError:
-        # Its webhook has not arrived, or dispatch is about to start.
-        return ""
 
 
 def start_pod(server: Bramley, name: str) -> None:

@@ -1,4 +1,4 @@
-"""One Mac that its team owns, behind SSH, the embedded API, and `bramley machines` without an account of a provider.
+"""One Mac that its team owns, behind SSH, and `bramley machines` without an account of a provider.
 
 The cluster is prepared by the commands of the guide for the provider, which runs with the permissions of its example and no others.
 """
@@ -30,7 +30,6 @@ from tests.process.runners.fleet import TIMINGS
 from tests.process.serving.processes import (  # fmt: skip
     BRAMLEY,
     TIMEOUT_SECONDS,
-    Bramley,
     clean_environment,
     running,
 )
@@ -60,7 +59,7 @@ TART = {
 class Stage:
     """The processes, and kubectl as a person uses it."""
 
-    server: Bramley
+    kubeconfig: Path
     mac: SimulatedHost
     folder: Path
     environment: dict[str, str]
@@ -159,10 +158,17 @@ def guide(mac: SimulatedHost) -> dict[str, Step]:
 
 
 @asynccontextmanager
-async def a_stage(folder: Path, kubectl: Path) -> AsyncIterator[Stage]:
+async def an_embedded_stage(folder: Path, kubectl: Path) -> AsyncIterator[Stage]:
+    """Run the embedded API as well."""
+    with running(folder / "api") as server:
+        async with a_stage(server.kubeconfig, folder, kubectl) as stage:
+            yield stage
+
+
+@asynccontextmanager
+async def a_stage(kubeconfig: Path, folder: Path, kubectl: Path) -> AsyncIterator[Stage]:
     """Prepare a cluster and a bare Mac, and start the manager."""
     async with AsyncExitStack() as stack:
-        server = stack.enter_context(running(folder / "api"))
         # An own address: agents listen on the ports of a real Mac.
         random = secrets.SystemRandom()
         address = f"127.{random.randrange(64, 128)}.{random.randrange(256)}.{random.randrange(1, 255)}"  # fmt: skip
@@ -173,9 +179,9 @@ async def a_stage(folder: Path, kubectl: Path) -> AsyncIterator[Stage]:
         _write_images(mac)
         path = os.pathsep.join([str(kubectl.parent), str(BRAMLEY.parent), os.environ["PATH"]])
         environment = clean_environment(
-            PATH=path, KUBECONFIG=str(server.kubeconfig), KUBECACHEDIR=str(folder / "kube-cache")
+            PATH=path, KUBECONFIG=str(kubeconfig), KUBECACHEDIR=str(folder / "kube-cache")
         )
-        made = Stage(server, mac, folder, environment)
+        made = Stage(kubeconfig, mac, folder, environment)
         (folder / "password").write_text(f"{PASSWORD}\n")
         await _prepare(made)
         made._flags = await _flags(made)
@@ -197,12 +203,12 @@ async def _prepare(stage: Stage) -> None:
     text = PROVIDER_GUIDE.read_text().partition("## Prepare the cluster")[2]
     block = re.search(r"```sh\n(.*?)```", text, re.DOTALL)
     assert block is not None
-    await stage.run_step(Step(f"({block[1]}) > /dev/null", "", background=False), folder=ROOT)
+    await stage.run_step(Step(block[1].strip(), "…", background=False), folder=ROOT)
 
 
 async def _flags(stage: Stage) -> list[str]:
     """Return the flags of the manager, with a kubeconfig of the ServiceAccount of the example."""
-    document = yaml.safe_load(stage.server.kubeconfig.read_text())
+    document = yaml.safe_load(stage.kubeconfig.read_text())
     token = (await stage.kubectl("create", "token", ACCOUNT)).strip()
     document["users"][0]["user"] = {"token": token}
     kubeconfig, tart = stage.folder / "machines.kubeconfig", stage.folder / "tart.tar.gz"
@@ -212,7 +218,7 @@ async def _flags(stage: Stage) -> list[str]:
     archives = linux.cached()
     values = {
         "--kubeconfig": kubeconfig,
-        "--api-server-url": stage.server.access[0],
+        "--api-server-url": document["clusters"][0]["cluster"]["server"],
         "--tartkubelet-archive-path": archives.code.path,
         "--tartkubelet-interpreter-path": archives.interpreter.path,
         "--tart-tarball-path": tart,

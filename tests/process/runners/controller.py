@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from bramley.api.names import metrics
-from tests.process.runners.fleet import POOL, RunnerFleet
+from tests.process.agent_life.servers import Server
+from tests.process.runners.fleet import POOL
 from tests.process.serving.processes import BRAMLEY, TIMEOUT_SECONDS, clean_environment, held_port
 
 SCRAPED = (
@@ -21,6 +23,20 @@ SCRAPED = (
     metrics.POOL_STALE_PODS.name,
     metrics.POOL_ROLL_CONCURRENCY_CAP.name,
 )
+
+
+class Tenant(Protocol):
+    """A namespace with runners on a control plane."""
+
+    @property
+    def server(self) -> Server:
+        """Return the control plane."""
+        ...
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +54,7 @@ class Sample:
 class ControllerProcess:
     """One controller process after another."""
 
-    fleet: RunnerFleet
+    fleet: Tenant
     log: Path
     port: int
     dispatch_url: str = ""
@@ -105,7 +121,7 @@ class ControllerProcess:
 
 @contextmanager
 def running_controller(
-    fleet: RunnerFleet, log: Path, *, url: str = "", is_elected: bool = False
+    fleet: Tenant, log: Path, *, url: str = "", is_elected: bool = False
 ) -> Iterator[ControllerProcess]:
     """Run a controller until the block ends."""
     with held_port() as port:

@@ -25,7 +25,7 @@ from bramley.sim.github.webhooks import Hook
 from tests import github_keys
 from tests.github_peer import APP, DOTFILES, simulated_github
 from tests.process.agent_life.servers import Server
-from tests.process.runners.controller import running_controller
+from tests.process.runners.controller import Tenant, running_controller
 from tests.process.runners.fleet import MACS, NEW, OLD, TIMEOUT_SECONDS, RunnerFleet, a_fleet
 from tests.process.serving.processes import BRAMLEY, clean_environment, held_port
 
@@ -70,7 +70,7 @@ class Work:
 
 
 @contextmanager
-def running_dispatch(fleet: RunnerFleet, folder: Path, port: int, github: str) -> Iterator[None]:
+def running_dispatch(fleet: Tenant, folder: Path, port: int, github: str) -> Iterator[None]:
     """Run a dispatch server of the fleet's namespace on this port."""
     key, secret = folder / "app.pem", folder / "webhook-secret"
     key.write_bytes(github_keys.pem(github_keys.rsa_key()))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bramley.api.core import Node
+from bramley.api.core import Node, ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.base import errors
 from bramley.kube import config_loader
@@ -90,6 +90,19 @@ def test_the_agent_gets_the_address_that_it_can_reach(admin: Path) -> None:
     printed = call("create", "mac-4", "--kubeconfig", admin, "--server", server).stdout
 
     assert json.loads(printed)["clusters"][0]["cluster"]["server"] == server
+
+
+async def test_labels_and_taints_of_the_node_are_recorded(admin: Path) -> None:
+    flags = ("--node-labels", "zone=par-1", "--register-taints", "tuist.dev/new:NoSchedule")
+
+    call("create", "mac-6", "--kubeconfig", admin, *flags)
+    output = call("create", "mac-6", "--kubeconfig", admin, "--node-labels", "zone", code=2).stderr
+
+    assert "'zone' is not key=value" in output
+    async with config_loader.connect(admin, environment={}) as kube:
+        found = await kube.get(ServiceAccount, "tart-kubelet-mac-6", namespace="bramley-agents")
+    assert found.metadata.annotations["tuist.dev/node-labels"] == "zone=par-1"
+    assert found.metadata.annotations["tuist.dev/register-taints"] == "tuist.dev/new:NoSchedule"
 
 
 def test_a_foreign_file_is_not_overwritten(admin: Path, tmp_path: Path) -> None:

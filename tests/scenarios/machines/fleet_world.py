@@ -300,7 +300,6 @@ async def a_fleet_world(
             tasks=tasks,
             builders=runners,
             seed=seed,
-            every=heartbeat / HEARTBEAT,
         )  # fmt: skip
         await _prepare(world, servers)
         yield world

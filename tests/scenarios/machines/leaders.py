@@ -32,17 +32,22 @@ from tests.scenarios.machines.provider import Provider
 # Fewer renewals than by default make lives cheap; the lease lasts as long.
 _ELECTION_RETRY = timedelta(seconds=5)
 # For how long a manager is suspended, in seconds: its successor begins, works, or has finished.
-_SUSPENSIONS = (22, 75, 900)
+SUSPENSIONS = (22, 75, 900)
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The call at which the first manager stops, and whether it continues after the second one has worked for some time."""
+    """The checkpoint at which the first manager is killed, or suspended for some seconds."""
 
     at: int
-    is_pause: bool = False
+    seconds: float | None = None
     # After how many seconds the provider processes the request at which a manager is killed.
     late: float | None = None
+
+
+def suspended(at: int) -> Stop:
+    """Return a suspension at a checkpoint, of one of the durations."""
+    return Stop(at, SUSPENSIONS[at % len(SUSPENSIONS)])
 
 
 @dataclass(slots=True, eq=False)
@@ -109,10 +114,10 @@ class Leaders:
     async def _stop_first(self) -> None:
         first, stop = self.candidates[0], self.stop
         await first.gate.stopped.wait()
-        if stop is None or not stop.is_pause:
+        if stop is None or stop.seconds is None:
             await first.kill()
             return
-        await asyncio.sleep(_SUSPENSIONS[stop.at % len(_SUSPENSIONS)])
+        await asyncio.sleep(stop.seconds)
         first.gate.resume()
 
     def _start(self, name: str, stop: Stop | None) -> Candidate:

@@ -30,6 +30,7 @@ from tests.scenarios.machines.stories import (
 # A release waits for claims of an earlier leader, and a sweep removes what a suspended one has written late.
 _AT_REST_SECONDS = 600
 _HEARTBEAT = timedelta(minutes=1)
+_LOOK_SECONDS = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ async def _live(life: Life, stop: Stop | None, seed: int) -> list[str]:
     async with a_fleet_world(
         servers=life.servers, seed=seed, heartbeat=_HEARTBEAT, builders=life.builders
     ) as world:
+        world.every = _LOOK_SECONDS
         leaders = Leaders(world, stop)
         await life.run(world, leaders)
         await leaders.settle(_AT_REST_SECONDS)
@@ -86,13 +88,16 @@ async def _serve(world: FleetWorld, leaders: Leaders) -> None:
 
 
 async def _cancel(world: FleetWorld, leaders: Leaders) -> None:
-    """A machine is deleted right after its manager was killed during the claim."""
+    """A machine is deleted as soon as its leader has stopped, or once it serves."""
     await leaders.start()
+    first = leaders.candidates[0].gate
     await world.create_machine("a", fleet_name=FLEET)
-    if leaders.stop is None:
-        await _until_ready(world, "a")
-    else:
-        await leaders.candidates[0].gate.stopped.wait()
+
+    async def is_time() -> bool:
+        machine = (await world.machines())["a"]
+        return first.stopped.is_set() or machine.status.phase == "Ready"
+
+    await world.until(is_time)
     await world.delete_machine("a")
     await _until_gone(world)
 

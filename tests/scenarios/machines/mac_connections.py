@@ -58,6 +58,8 @@ class MacFaults(Faults):
         self._mac = mac
         # Whether a connection is never answered, and fails after a timeout.
         self.is_silent = False
+        # That timeout, in seconds.
+        self.timeout = _NO_ANSWER_SECONDS
         self._broken = ("", "")
 
     def cut_ssh(self, after: int, point: CutPoint = CutPoint.BEFORE) -> None:
@@ -118,8 +120,8 @@ class MacConnections:
             raise errors.HostUnreachable(f"{login.name}: no route to host") from None
         faults = self.faults(login.address)
         if faults.is_silent:
-            await asyncio.sleep(_NO_ANSWER_SECONDS)
-            raise errors.HostUnreachable(f"{login.name}: no answer within {_NO_ANSWER_SECONDS:g} s")
+            await asyncio.sleep(faults.timeout)
+            raise errors.HostUnreachable(f"{login.name}: no answer within {faults.timeout:g} s")
         if not mac.is_up:
             raise errors.HostUnreachable(f"{login.name}: no SSH connection: Connection refused")
         _check_host_key(mac, login)

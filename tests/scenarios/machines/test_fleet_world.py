@@ -341,11 +341,20 @@ async def test_invariants_find_leftovers_and_lost_hosts() -> None:
         await identity.revoke(world.kube, "gone")
         await check()
 
-        files.make_folder(host.AGENT_FOLDER)
-        files.write(host.AGENT_KUBECONFIG, b"{}")
-        with pytest.raises(AssertionError, match="still has"):
+        await world.create_pod("smoke-gone", node="gone", smoke="true")
+        with pytest.raises(AssertionError, match="smoke Pods are left: gone"):
             await check()
-        files.remove(host.AGENT_KUBECONFIG)
+        await world.kube.delete(Pod, "smoke-gone", namespace=NAMESPACE)
+        await asyncio.sleep(300)
+
+        await world.add_own_mac("own")
+        for each in (files, world.macs.mac("own").files):
+            each.make_folder(host.AGENT_FOLDER)
+            each.write(host.AGENT_KUBECONFIG, b"{}")
+            with pytest.raises(AssertionError, match="still has"):
+                await check()
+            each.remove(host.AGENT_KUBECONFIG)
+        await check()
         world.scaleway.rename(server, "another-machine")
         with pytest.raises(AssertionError, match="is lost"):
             await check()

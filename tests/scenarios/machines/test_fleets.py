@@ -123,3 +123,27 @@ async def test_host_that_fails_under_two_machines_is_not_adopted_again() -> None
             assert condition is not None
             assert condition.reason == events.NO_AVAILABLE_HOST
         await world.invariants.check_at_rest()
+
+
+async def test_bootstraps_of_fifty_minutes_delay_no_deletion() -> None:
+    """They take all slots; a machine that serves, and one of them, are deleted all the same."""
+    async with a_fleet_world(servers=6) as world:
+        world.start(Provider(world=world, settings={"operations": 4}).manager().run())
+        await world.create_machine("a", fleet_name="fleet-a")
+        await until_ready(world, "a")
+        for server in world.scaleway.servers.values():
+            faults = world.faults(server)
+            faults.is_silent, faults.timeout = server.name != "a", 3000
+        slow = [f"slow-{number}" for number in range(5)]
+        for name in slow:
+            await world.create_machine(name, fleet_name="fleet-b")
+        # The last claims have settled.
+        await asyncio.sleep(600)
+        for name in ("a", slow[0]):
+            await world.delete_machine(name)
+        await asyncio.sleep(20)
+
+        found = await world.machines()
+        assert set(found) == set(slow[1:])
+        assert {each.status.phase for each in found.values()} == {"Bootstrapping"}
+        await world.invariants.check_at_rest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from bramley.api.core import ConfigMap, Event, Namespace, Secret, ServiceAccount
 from bramley.api.mac_host import MacHost, MacHostSpec
 from bramley.api.meta import ObjectMeta, Resource
 from bramley.api.names import annotations as marks
+from bramley.api.names import conditions as types
 from bramley.api.names import events, groups, secrets
 from bramley.api.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine as Machine
@@ -25,6 +27,7 @@ from bramley.sim.scaleway.records import Server
 from tests import virtual_time
 from tests.scenarios.machines.fleet_world import NAMESPACE, FleetWorld, a_fleet_world
 from tests.scenarios.machines.provider import Provider
+from tests.scenarios.machines.stories import reasons, until_reason
 from tests.scenarios.machines.test_life import until_ready
 
 EXAMPLE = Path(__file__).parents[3] / "examples/machines-rbac.yaml"
@@ -35,14 +38,27 @@ KINDS: dict[str, Resource] = {
 }
 
 
+RECONCILED = {"scalewayapplesiliconmachines", "machosts"}
+CONFLICT = Response(
+    HTTPStatus.CONFLICT,
+    {"content-type": "application/json"},
+    b'{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409}',
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """A transport that records the requests which are forbidden."""
 
     transport: Transport
     forbidden: list[str] = field(default_factory=list)
+    # Kinds whose next patch is answered with a conflict, after which the controller reads the object from the server.
+    conflicting: set[str] = field(default_factory=set)
 
     async def send(self, request: Request) -> Response:
+        if request.method == "PATCH" and (found := self.conflicting & {*request.path.split("/")}):
+            self.conflicting.difference_update(found)
+            return CONFLICT
         response = await self.transport.send(request)
         self._record(request, response.status)
         return response
@@ -95,6 +111,7 @@ async def test_provider_needs_only_the_permissions_of_the_example() -> None:
         transport = await restricted(world)
         client = Client(transport, clock=virtual_time.clock())
         await machine_definitions.require(client, is_rented=True)
+        transport.conflicting.update(RECONCILED)
         manager = Provider(world=world, identity="one", client=client).manager()
         task = world.start(manager.run())
         await world.create_machine("a", fleet_name="fleet-a")
@@ -121,6 +138,34 @@ async def test_provider_needs_only_the_permissions_of_the_example() -> None:
         await world.until(lambda: is_gone(world))
 
     assert transport.forbidden == []
+    assert transport.conflicting == set()
+
+
+async def test_missing_permission_for_smoke_pods_is_reported_and_its_grant_lets_the_mac_serve() -> (
+    None
+):
+    async with a_fleet_world(servers=1) as world:
+        transport = await restricted(world)
+        client = Client(transport, clock=virtual_time.clock())
+        name = "bramley-machines-pods"
+        binding = await world.kube.get(RoleBinding, name, namespace=NAMESPACE)
+        await world.kube.delete(RoleBinding, name, namespace=NAMESPACE)
+        world.start(Provider(world=world, client=client).manager().run())
+        await world.create_machine("a", fleet_name="fleet-a")
+
+        found = await until_reason(world, "a", types.READY, events.SMOKE_VM_FAILED)
+        assert (found.message or "").startswith("the smoke Pod is not created: ")
+        assert "pods" in (found.message or "")
+        await asyncio.sleep(1800)
+        assert (await reasons(world, "a")).count(events.SMOKE_VM_FAILED) == 1
+
+        metadata = ObjectMeta(name=name, namespace=NAMESPACE)
+        granted = RoleBinding(
+            metadata=metadata, role_ref=binding.role_ref, subjects=binding.subjects
+        )
+        await world.kube.create(granted)
+        await asyncio.sleep(300)
+        await until_reason(world, "a", types.READY, "")
 
 
 async def is_rolled(world: FleetWorld) -> bool:

@@ -6,17 +6,19 @@ import asyncio
 from datetime import timedelta
 
 from bramley.api import conditions
-from bramley.api.core import Node
+from bramley.api.core import Node, Secret
 from bramley.api.names import conditions as types
-from bramley.api.names import events, host, launchd
+from bramley.api.names import events, host, launchd, secrets
+from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine as Machine
 from bramley.machines import mac_draft, recovery
 from bramley.sim.macos import faults
 from bramley.sim.scaleway.faults import Fault
-from tests.scenarios.machines.fleet_world import a_fleet_world
+from tests.scenarios.machines.fleet_world import NAMESPACE, a_fleet_world
 from tests.scenarios.machines.mac_connections import host_key
 from tests.scenarios.machines.mac_vms import VmProcesses
 from tests.scenarios.machines.stories import (
     Managers,
+    bootstrap_secret,
     condition,
     is_tainted,
     reasons,
@@ -191,4 +193,31 @@ async def test_bootstrap_continues_after_connections_that_break() -> None:
         assert events.REBOOTING_FOR_RECOVERY not in found
         assert machine.status.bootstrap_attempts == 0
         assert conditions.is_true(machine.status.conditions, types.READY)
+        await world.invariants.check_at_rest()
+
+
+async def test_address_and_password_are_read_again_after_a_failed_attempt() -> None:
+    """Both change when people install the host again."""
+    async with a_fleet_world(servers=1) as world:
+        managers = Managers(world)
+        await managers.start()
+        [server] = world.scaleway.servers.values()
+        world.faults(server).is_silent = True
+        await world.create_machine("a", fleet_name="fleet-a")
+        await until_reason(world, "a", types.BOOTSTRAPPED, events.BOOTSTRAP_FAILED)
+        await managers.stop()
+        old = {"status": {"addresses": [{"type": "ExternalIP", "address": "10.99.0.1"}]}}
+        await world.kube.merge_patch(Machine, "a", old, namespace=NAMESPACE, subresource="status")
+        login = {"stringData": {secrets.SUDO_PASSWORD: "of the last installation"}}
+        name = secrets.machine_bootstrap("a")
+        await world.kube.merge_patch(Secret, name, login, namespace=NAMESPACE)
+        world.faults(server).is_silent = False
+        await managers.start()
+        machine = (await until_ready(world, "a"))["a"]
+
+        assert [each.address for each in machine.status.addresses] == [server.ip]
+        stored = await bootstrap_secret(world, "a")
+        assert stored.data[secrets.SUDO_PASSWORD] == server.password.encode()
+        found = await reasons(world, "a")
+        assert events.REBOOTING_FOR_RECOVERY not in found
         await world.invariants.check_at_rest()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.scenarios.machines.leaders import Stop
+from tests.scenarios.machines.leaders import Stop, suspended
 from tests.scenarios.machines.lives import LIVES, changes_at_provider, checkpoints, live
 
 pytestmark = pytest.mark.soak
@@ -13,11 +15,13 @@ _PARTS = 8
 
 
 @pytest.mark.parametrize("part", range(_PARTS))
-@pytest.mark.parametrize("is_pause", [False, True], ids=["killed", "suspended"])
+@pytest.mark.parametrize("stop", [Stop, suspended], ids=["killed", "suspended"])
 @pytest.mark.parametrize("name", LIVES)
-def test_leader_that_stops_at_any_call_is_replaced(name: str, is_pause: bool, part: int) -> None:
+def test_leader_that_stops_at_any_call_is_replaced(
+    name: str, stop: Callable[[int], Stop], part: int
+) -> None:
     for at in range(1 + part, len(checkpoints(name)) + 1, _PARTS):
-        assert len(live(name, Stop(at, is_pause))) >= at
+        assert len(live(name, stop(at))) >= at
 
 
 @pytest.mark.parametrize("name", LIVES)

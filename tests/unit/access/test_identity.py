@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from bramley.access import agent_objects, identity
+from bramley.access import agent_objects, identity, registration
+from bramley.access.registration import Registration
 from bramley.api.admission import ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding
 from bramley.api.core import Namespace, Node, ServiceAccount
 from bramley.api.meta import Object
-from bramley.api.names import access
+from bramley.api.names import access, agent
 from bramley.api.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from bramley.base import errors
 from bramley.kube.client import Client
@@ -69,6 +70,48 @@ async def test_agent_is_a_service_account_with_roles_bindings_and_a_policy_aroun
                 for place in ("bramley-agents", "kube-node-lease", "ns")
             ),
         }
+
+
+async def record_of(server: Served, node: str) -> dict[str, str]:
+    name = agent.service_account(node)
+    found = await server.kube.get(ServiceAccount, name, namespace=access.NAMESPACE)
+    return {key: text for key, text in found.metadata.annotations.items() if key != access.NODE}
+
+
+async def test_labels_and_taints_of_the_node_are_recorded_and_changed(server: Served) -> None:
+    first = registration.parse("zone=par-1, rack=7", "b:NoSchedule,a=1:NoExecute")
+    await identity.create(server.kube, "mac-1", expires=HOUR, registration=first)
+    recorded = {
+        "tuist.dev/node-labels": "rack=7,zone=par-1",
+        "tuist.dev/register-taints": "a=1:NoExecute,b:NoSchedule",
+    }
+    assert await record_of(server, "mac-1") == recorded
+
+    # Someone who only renews the token does not know them.
+    await identity.create(server.kube, "mac-1", expires=HOUR)
+    assert await record_of(server, "mac-1") == recorded
+    second = Registration(labels={"rack": "8"})
+    await identity.create(server.kube, "mac-1", expires=HOUR, registration=second)
+
+    assert await record_of(server, "mac-1") == {
+        "tuist.dev/node-labels": "rack=8",
+        "tuist.dev/register-taints": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "taints"), [("rack", ""), ("a b=1", ""), ("", "a:Never"), ("a=b=c", "")]
+)
+async def test_invalid_labels_and_taints_are_refused(
+    labels: str, taints: str, server: Served
+) -> None:
+    async def create() -> None:
+        parsed = registration.parse(labels, taints)
+        await identity.create(server.kube, "mac-1", expires=HOUR, registration=parsed)
+
+    with pytest.raises(errors.BadConfiguration):
+        await create()
+    assert await agent_objects_of(server.kube, OWN) == {}
 
 
 async def test_everything_of_an_agent_belongs_to_its_cluster_role(server: Served) -> None:

@@ -114,6 +114,12 @@ def test_variables_of_existing_deployments_are_read(
         (["--metrics-bind-address", "x"], "--metrics-bind-address 'x' is not host:port"),
         (["--dhcp-lease-seconds", "5"], "'--dhcp-lease-seconds': 5 is not in the range"),
         (["--machine-max-concurrent-reconciles", "0"], "'--machine-max-concurrent-reconciles': 0"),
+        (["--host-ssh-port", "0"], "'--host-ssh-port': 0 is not in the range"),
+        (["--proof-timeout", "0s"], "--proof-timeout must be longer than 0s"),
+        (["--smoke-image", "two words"], "--smoke-image 'two words' must be an image, such as"),
+        (["--secrets-namespace", "Mac"], "--secrets-namespace 'Mac' must be the name of an object"),
+        (["--orphan-reclaim-zones", "fr-par-1,x"], "--orphan-reclaim-zones 'x' must be a zone"),
+        (["--default-adopt-pool-prefix", "-a"], "--default-adopt-pool-prefix '-a' must be the"),
     ],
 )
 def test_bad_value_names_its_flag(arguments: list[str], message: str, capsys: Captured) -> None:

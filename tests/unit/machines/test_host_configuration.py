@@ -91,6 +91,8 @@ ALLOWED = Egress(allow=[AllowedNetwork(cidr="10.1.0.0/16", ports=["443"])])
         pytest.param(lambda: hashed(logins=None), id="no logins"),
         pytest.param(lambda: hashed(logins=OTHER_LOGINS), id="other logins"),
         pytest.param(lambda: hashed(common=defaults(client_authority=b"CA")), id="authority"),
+        pytest.param(lambda: hashed(common=defaults(server="https://b.example")), id="server"),
+        pytest.param(lambda: hashed(common=defaults(trust=Trust(authorities="CA"))), id="trust"),
         pytest.param(lambda: hashed(common=defaults(max_pods=1)), id="Pods"),
         pytest.param(lambda: hashed(common=defaults(host_cpu=9)), id="default CPU"),
         pytest.param(lambda: hashed(common=defaults(host_memory_mb=999)), id="default memory"),
@@ -141,7 +143,6 @@ def test_hash_changes_with_the_content_of_the_authority(content: str) -> None:
         # Tart is replaced on request only: macOS ties a permission to its signature.
         lambda: hashed(common=defaults(replaced={"tart": an_artifact("tart", "2")})),
         lambda: hashed(common=defaults(token_lifetime=timedelta(hours=1))),
-        lambda: hashed(common=defaults(server="https://other.example")),
         lambda: hashed(replace(a_mac(), address="192.0.2.9", port=2222)),
         lambda: hashed(a_mac(credentials_secret_name="other")),
         lambda: hashed(with_settings(registry_credentials_secret_name="same-content")),

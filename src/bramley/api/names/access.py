@@ -18,6 +18,10 @@ LABEL = "tuist.dev/agent-access"
 LABEL_VALUE = "true"
 NODE = "tuist.dev/agent-node"
 
+# On the ServiceAccount, as annotations: the configured labels and taints that the agent registers its Node with.
+NODE_LABELS = "tuist.dev/node-labels"
+REGISTER_TAINTS = "tuist.dev/register-taints"
+
 # A custom verb: an agent is authorized for it on exactly the Pods that are bound to its Node.
 REPRESENT = "represent"
 

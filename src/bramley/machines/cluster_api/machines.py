@@ -154,7 +154,7 @@ class MachineReconciler:
             case SetProviderID():
                 await self._patch_spec(machine, step.provider_id)
             case Evict():
-                await self._evict(step.pod)
+                await objects.evict(self.kube, self.client, step.pod)
             case Act(kind="add finalizer"):
                 await self.kube.add_finalizer(machine, names.MACHINE_FINALIZER)
             case Act(kind="remove finalizer"):
@@ -214,17 +214,6 @@ class MachineReconciler:
         # It exists if the response to an earlier creation was lost.
         with suppress(errors.AlreadyExists):
             await self.kube.create(clone)
-
-    async def _evict(self, pod: Pod) -> None:
-        # The plain client does not check whether this process still leads.
-        self.kube.check()
-        try:
-            await self.client.evict(pod.name, pod.namespace or "", uid=pod.uid)
-        except errors.RateLimited as error:
-            logger.info("Eviction refused", pod=pod.name, reason=str(error))
-        except (errors.NotFound, errors.Conflict):
-            # Gone, or another Pod of the same name.
-            return
 
 
 def _labels(machine: Machine) -> dict[str, str]:

@@ -122,6 +122,11 @@ class Actions:
         if job.status != COMPLETED:
             self._complete(job, "cancelled")
 
+    def end_job(self, job: Job) -> None:
+        """End a running job now, with its outcome."""
+        if job.status != COMPLETED:
+            self._complete(job, job.outcome)
+
     def register(
         self,
         owner: str,
@@ -220,8 +225,7 @@ class Actions:
         except asyncio.CancelledError:
             self.lose(runner)
             raise
-        if job.status != COMPLETED:
-            self._complete(job, job.outcome)
+        self.end_job(job)
 
     def runner_of(self, job: Job, encoded: str) -> Runner:
         """Return the runner of a JIT configuration; a Refusal unless it runs this job."""
