@@ -33,7 +33,7 @@ from bramley.kube.client import Client
 from bramley.machines import host_configuration
 from bramley.machines.host_access import Connect, HostLogin, SharedSecrets, store_host_key
 from bramley.machines.host_configuration import HostDefaults, HostSecrets
-from bramley.machines.host_operations import Kind, OnStep, Operation, Unprepared
+from bramley.machines.host_operations import OnStep, Operation, Unprepared
 from bramley.machines.mac import Mac
 from bramley.machines.runner_registration import Resolver
 from bramley.runtime.writes import FencedKube
@@ -89,7 +89,8 @@ class HostWork:
         """Apply the configuration of a Mac; Unprepared if the host was not touched."""
         login, host_secrets = await self._prepared(mac, logins)
         token = _Token(self.registrations, mac)
-        if operation.kind is Kind.BOOTSTRAP and mac.builder:
+        if mac.builder:
+            # Requested only by a step that registers the runner: in a bootstrap, or after its labels or its group were changed.
             host_secrets = replace(host_secrets, registration_token=token.request)
         spec = self._spec(mac, host_secrets, operation)
         try:
