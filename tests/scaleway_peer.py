@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 import requests
-from scaleway.applesilicon.v1alpha1 import ApplesiliconV1Alpha1API
+from scaleway.applesilicon.v1alpha1 import (
+    ApplesiliconV1Alpha1API,
+    ApplesiliconV1Alpha1PrivateNetworkAPI,
+)
 from scaleway.iam.v1alpha1 import IamV1Alpha1API
 from scaleway.vpc.v2 import VpcV2API
 from scaleway_core.api import ScalewayException
@@ -54,6 +57,14 @@ def client(url: str, secret_key: str = SECRET_KEY, project_id: str | None = None
     )
 
 
+_APIS: tuple[Any, ...] = (
+    ApplesiliconV1Alpha1API,
+    IamV1Alpha1API,
+    VpcV2API,
+    ApplesiliconV1Alpha1PrivateNetworkAPI,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Sdk:
     """The parts of the SDK that are used, for one key."""
@@ -61,11 +72,12 @@ class Sdk:
     hosts: Any
     iam: Any
     vpc: Any
+    networks: Any
 
     @classmethod
     def over_http(cls, url: str, **options: Any) -> Sdk:
         made = client(url, **options)
-        return cls(ApplesiliconV1Alpha1API(made), IamV1Alpha1API(made), VpcV2API(made))
+        return cls(*(each(made) for each in _APIS))
 
     @classmethod
     def in_process(cls, scaleway: SimulatedScaleway, **options: Any) -> Sdk:
@@ -88,7 +100,7 @@ class Sdk:
             response.headers.update(answered.headers)
             return response
 
-        apis = [each(made) for each in (ApplesiliconV1Alpha1API, IamV1Alpha1API, VpcV2API)]
+        apis = [each(made) for each in _APIS]
         for each in apis:
             each._request = sent
         return cls(*apis)

@@ -27,8 +27,9 @@ OptionalLabelValue = Annotated[
 # GitHub takes labels of up to 256 characters; a comma would part them in lists.
 RunnerLabel = Annotated[str, text(min_length=1, max_length=256, pattern=r"^[^, \t\r\n]+$")]
 
+# Stored objects may have blanks beside the commas; they belong to no label.
 RunnerLabelList = Annotated[
-    str, text(max_length=1024, pattern=r"^[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*$")
+    str, text(max_length=1024, pattern=r"^ *[A-Za-z0-9._-]+( *, *[A-Za-z0-9._-]+)* *$")
 ]
 
 ObjectName = Annotated[str, text(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$")]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bramley.api.host_settings import HostSettings
+from bramley.api.names import machines as names
 from bramley.app.agent_access import Cluster
 from bramley.app.machine_artifacts import ArtifactSettings, Program
 from bramley.app.machines import HostOptions, ScalewayCredentials, Settings
@@ -39,7 +40,9 @@ _NAME = Grammar(
     "the name of an object: lower-case letters, digits, - and .",
 )
 _PREFIX = Grammar(
-    re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"), 63, "the beginning of a name, such as tuist-pool-"
+    re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"),
+    63,
+    f"the beginning of a name, such as {names.POOL_PREFIX}",
 )
 _ZONE = Grammar(re.compile(r"[a-z]+-[a-z]+-[0-9]+"), 32, "a zone, such as fr-par-1")
 _IMAGE = Grammar(

@@ -63,15 +63,13 @@ def explain_mac(facts: MacFacts, *, now: datetime) -> Explanation:
 def _deleting(facts: MacFacts, _now: datetime) -> _Stage | None:
     if not facts.mac.deleting:
         return None
-    draining = facts.remaining_pods()
+    draining = facts.remaining_work()
     if facts.is_rented:
         then = "the agent's identity is revoked, the host is wiped and goes back to the pool, and the Node is deleted"
     else:
         then = "the agent's identity is revoked, everything but Tart is removed from the Mac, and the Node is deleted"
     since = facts.mac.metadata.deletion_timestamp
-    failed, blocked = facts.condition(types.PROVISIONED), facts.condition(types.UP_TO_DATE)
-    if blocked is not None and blocked.reason == events.BUILDER_BUSY:
-        draining = (*draining, blocked.message or "the job of its runner")
+    failed = facts.condition(types.PROVISIONED)
     if not draining and failed is not None and failed.status == "False":
         return _Stage("it is being deleted", since, (failed.message or failed.reason or "",), then)
     return _Stage("it is being deleted", since, draining or (_MANAGER,), then)
@@ -119,7 +117,7 @@ def _swapped(facts: MacFacts, _now: datetime) -> _Stage | None:
     return _Stage(
         f"its host is being {'quarantined' if is_quarantine else 'released'} by the annotation {requested}",
         facts.status.drain_start_time,
-        facts.remaining_pods() or (_MANAGER,),
+        facts.remaining_work() or (_MANAGER,),
         f"{then}; that host is not adopted again" if is_quarantine else then,
     )
 
@@ -253,7 +251,7 @@ def _outdated(facts: MacFacts, now: datetime) -> _Stage | None:
 
 def _updating(facts: MacFacts, found: MachineCondition) -> _Stage:
     step, text = facts.status.step, found.message or ""
-    waits_for = (f"the step {step}",) if step else facts.remaining_pods() or (text,)
+    waits_for = (f"the step {step}",) if step else facts.remaining_work() or (text,)
     then = "running VMs continue" if found.reason == events.UPDATING else "then VMs are taken again"
     what = "gets the desired configuration"
     if found.reason == events.REPLACING_TART:

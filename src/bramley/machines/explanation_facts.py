@@ -14,7 +14,7 @@ from bramley.api.mac_status import MachineCondition, MacStatus
 from bramley.api.names import annotations as annotation_names
 from bramley.api.names import cluster_api as capi
 from bramley.api.names import conditions as types
-from bramley.api.names import labels
+from bramley.api.names import events, labels
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine
 from bramley.base.explanation import EventNote, HostNote, PodNote, Problem
 from bramley.machines import drain
@@ -73,10 +73,14 @@ class MacFacts:
         """Return whether a condition of the Mac is true."""
         return conditions.is_true(self.status.conditions, type)
 
-    def remaining_pods(self) -> tuple[str, ...]:
-        """Return what a drain waits for, one text for each Pod."""
+    def remaining_work(self) -> tuple[str, ...]:
+        """Return what a drain waits for, one text for each Pod and for the job of a builder."""
         remaining = drain.plan(self.node, self.pods).remaining
-        return tuple(f"Pod {each.name}: {_state(each)}" for each in remaining)
+        blocked = self.condition(types.UP_TO_DATE)
+        # The job of a builder has no Pod.
+        is_busy = blocked is not None and blocked.reason == events.BUILDER_BUSY
+        runner = (blocked.message or "the job of its runner",) if blocked and is_busy else ()
+        return (*(f"Pod {each.name}: {_state(each)}" for each in remaining), *runner)
 
     def annotate(self, *marks: str) -> str:
         """Return the command that sets or removes annotations."""

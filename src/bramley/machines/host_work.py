@@ -33,7 +33,7 @@ from bramley.kube.client import Client
 from bramley.machines import host_configuration
 from bramley.machines.host_access import Connect, HostLogin, SharedSecrets, store_host_key
 from bramley.machines.host_configuration import HostDefaults, HostSecrets
-from bramley.machines.host_operations import Kind, OnStep, Operation, Unprepared
+from bramley.machines.host_operations import OnStep, Operation, Unprepared
 from bramley.machines.mac import Mac
 from bramley.machines.runner_registration import Resolver
 from bramley.runtime.writes import FencedKube
@@ -89,7 +89,8 @@ class HostWork:
         """Apply the configuration of a Mac; Unprepared if the host was not touched."""
         login, host_secrets = await self._prepared(mac, logins)
         token = _Token(self.registrations, mac)
-        if operation.kind is Kind.BOOTSTRAP and mac.builder:
+        if mac.builder:
+            # Requested only by a step that registers the runner: in a bootstrap, or after its labels or its group were changed.
             host_secrets = replace(host_secrets, registration_token=token.request)
         spec = self._spec(mac, host_secrets, operation)
         try:
@@ -127,6 +128,14 @@ class HostWork:
                 async with self.connect(login, self.defaults.artifacts.store) as host:
                     found = await host.probe([actions_runner_job.WORKER])
                     return actions_runner_job.is_busy(found)
+        return False
+
+    async def has_identity(self, mac_name: str) -> bool:
+        """Return whether the agent of a Mac has an identity; it gets one before the first command on a Mac that was reached."""
+        name = agent.service_account(mac_name)
+        with suppress(errors.NotFound):
+            await self.kube.get(core.ServiceAccount, name, namespace=access.NAMESPACE)
+            return True
         return False
 
     async def revoke(self, mac_name: str) -> None:

@@ -97,11 +97,12 @@ class MacHostReconciler:
     async def _delete(self, host: MacHost) -> Outcome:
         if finalizers.MAC_HOST not in host.metadata.finalizers:
             return Settled()
-        host = await self._report(host, replace(host.status, phase="Deleting"))
-        # The Node, the runner and the identity of its name belong to others if the Mac was never set up.
-        waiting = await self._take_out(host) if self._was_reached(host) else None
-        if waiting is not None:
-            return waiting
+        # The phase is written before anything is revoked, so it shows that there is something to take out.
+        if host.status.phase == "Deleting" or await self._was_reached(host):
+            host = await self._report(host, replace(host.status, phase="Deleting"))
+            waiting = await self._take_out(host)
+            if waiting is not None:
+                return waiting
         self.macs.forget(host.uid)
         await self.kube.remove_finalizer(host, finalizers.MAC_HOST)
         return Settled()
@@ -147,12 +148,16 @@ class MacHostReconciler:
         self.macs.operations.postpone(host.uid, _RETRY)
         return CheckAgain(_RETRY, text)
 
-    def _was_reached(self, host: MacHost) -> bool:
-        """Return whether the bootstrap of the Mac has ever begun; otherwise what has its name belongs to another host."""
+    async def _was_reached(self, host: MacHost) -> bool:
+        """Return whether anything was ever done on the Mac; otherwise what has its name belongs to another host."""
+        # It could reach the Mac just after this.
+        await self.macs.operations.cancel(host.uid)
         node = self.macs.caches.node(host.name)
-        is_registered = node is not None and node.spec.provider_id == _mac(host).provider_id
+        if node is not None and node.spec.provider_id == _mac(host).provider_id:
+            return True
         was_begun = conditions.find(host.status.conditions, types.BOOTSTRAPPED) is not None
-        return was_begun or is_registered
+        was_set_up = bool(host.status.host_config_hash)
+        return was_begun and (was_set_up or await self.macs.work.has_identity(host.name))
 
     def _problem(self, host: MacHost) -> tuple[str, str] | tuple[()]:
         """Return the reason and the message why the Mac is left alone; empty if there is none."""

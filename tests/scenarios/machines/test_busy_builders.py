@@ -17,7 +17,7 @@ from bramley.api.names import conditions as types
 from bramley.api.names import events
 from bramley.api.scaleway_machine import GHActionsRunner
 from bramley.machines import mac_draft
-from bramley.machines.runner_registration import GitHubAppResolver
+from bramley.machines.runner_registration import GitHubAppResolver, RunnerRegistration
 from bramley.sim.github.faults import Fault
 from bramley.sim.github.records import Job
 from tests import github_peer, virtual_time
@@ -25,12 +25,14 @@ from tests.scenarios.machines.builders import APP_SECRET, ORGANISATION, Builders
 from tests.scenarios.machines.fleet_world import NAMESPACE, FleetWorld, a_fleet_world
 from tests.scenarios.machines.stories import (
     Managers,
+    change_spec,
     condition,
     create_secret,
     reasons,
     run_on,
     server_of,
     until_reason,
+    until_updated,
 )
 from tests.scenarios.machines.test_fleets import until_fleet
 from tests.scenarios.machines.test_life import until_ready
@@ -58,11 +60,26 @@ def github_of(world: FleetWorld) -> Builders:
     return world.builders
 
 
+class Forge(GitHubAppResolver):
+    """The simulated GitHub; counts the tokens that were requested."""
+
+    tokens = 0
+
+    async def resolve(
+        self, namespace: str, spec: GHActionsRunner | None
+    ) -> RunnerRegistration | None:
+        self.tokens += 1
+        return await super().resolve(namespace, spec)
+
+
+def forge_of(world: FleetWorld) -> Forge:
+    client = github_peer.peer(github_of(world).github).client
+    return Forge(world.client(), client, clock=virtual_time.clock())
+
+
 async def managers(world: FleetWorld, **settings: Any) -> Managers:
     """Start a manager with a real directory of the simulated GitHub's runners."""
-    client = github_peer.peer(github_of(world).github).client
-    forge = GitHubAppResolver(world.client(), client, clock=virtual_time.clock())
-    found = Managers(world, {"forge": forge, **settings})
+    found = Managers(world, {"forge": forge_of(world), **settings})
     await found.start()
     return found
 
@@ -252,4 +269,24 @@ async def test_mac_of_a_team_is_cleaned_after_its_job() -> None:
         assert job.conclusion == "success"
         assert (await world.kube.list(MacHost)).items == []
         assert github_of(world).github.actions.runners == {}
+        await world.invariants.check_at_rest()
+
+
+async def test_token_is_requested_for_an_update_only_if_the_runner_is_registered_again() -> None:
+    async with a_world(servers=1) as world:
+        forge = forge_of(world)
+        found = await a_builder(world, forge=forge)
+        assert forge.tokens == 1
+        before = (await world.machines()).values()
+        await found.start(agent=world.artifacts.newer_agent)
+        await until_updated(world, "a", before=before)
+        assert forge.tokens == 1
+
+        before = (await world.machines()).values()
+        await change_spec(world, "a", ghActionsRunner={"ghRunnerLabels": "other"})
+        await until_updated(world, "a", before=before)
+        assert forge.tokens == 2
+        await asyncio.sleep(60)
+        [registered] = github_of(world).github.actions.runners.values()
+        assert (registered.labels, registered.is_online) == (("other",), True)
         await world.invariants.check_at_rest()

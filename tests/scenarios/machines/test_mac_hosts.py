@@ -151,6 +151,26 @@ async def test_corrected_address_is_tried_at_once() -> None:
         await until_serving(world, "own")
 
 
+async def test_mac_host_that_was_never_reached_is_deleted_without_a_cleanup() -> None:
+    async with a_world("one") as world:
+        await create(world, "own", "one", address="10.99.0.1")
+        await until_not_ready(world, "own", events.BOOTSTRAP_FAILED)
+
+        await delete(world, "own")
+        assert events.CLEANUP_FAILED not in {each.reason for each in await events_of(world, "own")}
+
+
+async def test_mac_that_was_reached_only_once_is_cleaned() -> None:
+    async with a_world("one") as world:
+        faults = world.connections.faults(world.macs.address("one"))
+        faults.cut_ssh(8)
+        await create(world, "own", "one")
+        await until_not_ready(world, "own", events.BOOTSTRAP_FAILED)
+
+        await delete(world, "own")
+        assert events.CLEANED_UP in {each.reason for each in await events_of(world, "own")}
+
+
 async def test_second_mac_host_of_an_address_is_refused_and_its_deletion_leaves_the_mac_alone() -> (
     None
 ):

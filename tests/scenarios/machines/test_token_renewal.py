@@ -21,6 +21,7 @@ from tests.scenarios.machines import test_mac_hosts
 from tests.scenarios.machines.fleet_world import FleetWorld, a_fleet_world
 from tests.scenarios.machines.stories import (
     Managers,
+    create_secret,
     is_tainted,
     reasons,
     server_of,
@@ -139,11 +140,14 @@ async def test_node_deleted_after_days_comes_back_with_its_jobs_also_without_a_m
         await world.invariants.check_at_rest()
 
 
-async def test_node_of_an_own_mac_that_is_deleted_after_a_day_comes_back_with_its_job() -> None:
-    async with test_mac_hosts.a_world("one") as world:
+async def test_node_of_an_own_mac_that_is_deleted_after_hours_comes_back_with_its_job() -> None:
+    async with a_fleet_world(servers=0) as world:
+        await Managers(world).start(defaults={"token_lifetime": timedelta(hours=1)})
+        mac = await world.add_own_mac("one")
+        await create_secret(world, test_mac_hosts.LOGIN, sudo_password=mac.password)
         await test_mac_hosts.create(world, "own", "one")
         await test_mac_hosts.until_serving(world, "own")
-        await asyncio.sleep(30 * HOUR)
+        await asyncio.sleep(3 * HOUR)
         await start_job(world, "job", "own", seconds=3 * HOUR)
         before = (await world.nodes())["own"]
 

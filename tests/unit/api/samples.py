@@ -34,7 +34,7 @@ BUILDER = {
     "adoptPoolPrefix": "tuist-pool-",
     "ghActionsRunner": {
         "ghOrg": "tuist",
-        "ghRunnerLabels": "self-hosted,macos,bare-metal,vm-image-builder",
+        "ghRunnerLabels": "self-hosted, macos,bare-metal , vm-image-builder",
         "ghRunnerVersion": "2.336.0",
         "ghAppSecretName": "tuist-tuist-builders-fleet-gh-app",
     },

@@ -80,7 +80,8 @@ async def test_mac_of_an_older_release_is_upgraded_while_vms_run(tmp_path: Path)
     conf = files.read(host.PF_CONF) or b""
     assert conf.count(b"load anchor") == 2, "Apple's own and ours"
     assert b"--disable-vm-gc" in (files.read(launchd.daemon_plist(launchd.AGENT)) or b"")
-    assert [text.partition(":")[0] for text in report.pending] == ["RebootPending"]
+    notices = (*report.pending, *report.advice)
+    assert [text.partition(":")[0] for text in notices] == ["RebootAdvised"]
     argvs = [command.argv for command in connection.done if isinstance(command, Run)]
     assert not [argv for argv in argvs if launchd.in_system(launchd.LOGINWINDOW) in argv]
     assert not [command for command in connection.done if isinstance(command, Reboot)]

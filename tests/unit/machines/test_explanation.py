@@ -290,6 +290,9 @@ def test_deletion_waits_for_the_job_of_a_builder() -> None:
     machine = a_machine("UpToDate", events.BUILDER_BUSY, text, deleted=SINCE)
 
     assert explained(machine).waits_for == (text,)
+    marks = {marks_of.RELEASE_HOST: "true"}
+    swapped = a_machine("UpToDate", events.BUILDER_BUSY, text, marks=marks)
+    assert explained(swapped).waits_for == (text,)
 
 
 def test_place_in_the_queue_of_updates_is_shown() -> None:

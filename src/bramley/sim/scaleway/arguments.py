@@ -53,6 +53,19 @@ class NamedList(OwnedList, kw_only=True):
     name: Filter | None = None
 
 
+class AttachmentList(OwnedList, kw_only=True):
+    """The query of the list of servers in private networks."""
+
+    server_id: Id | None = None
+    private_network_id: Id | None = None
+
+
+class NewAttachment(msgspec.Struct, kw_only=True):
+    """The private network that a server is added to."""
+
+    private_network_id: Id
+
+
 class ImageList(Pages, kw_only=True):
     """The query of the list of images."""
 

@@ -14,8 +14,10 @@ from typing import Any
 from bramley.sim.scaleway import catalog, refusals
 from bramley.sim.scaleway.access import ApiKey
 from bramley.sim.scaleway.arguments import (
+    AttachmentList,
     ImageList,
     NamedList,
+    NewAttachment,
     NewNetwork,
     NewServer,
     NewSshKey,
@@ -193,6 +195,31 @@ def _create_network(scaleway: SimulatedScaleway, call: Call) -> Answer:
     return Answer(200, network.json())
 
 
+def _list_attachments(scaleway: SimulatedScaleway, call: Call) -> Answer:
+    requested = convert(call.query, AttachmentList)
+    visible = _visible(call, "private_network", requested, scaleway.attachments.values())
+    found = [
+        each
+        for each in visible
+        if (server := scaleway.servers.get(each.server_id)) is not None
+        and server.zone == call.path["zone"]
+        and requested.server_id in (None, each.server_id)
+        and requested.private_network_id in (None, each.private_network_id)
+    ]
+    now = scaleway.clock.now()
+    return _page("server_private_networks", requested, found, lambda each: each.json(now))
+
+
+def _attach(scaleway: SimulatedScaleway, call: Call) -> Answer:
+    server = _server(scaleway, call, "update")
+    id = decode(call.body, NewAttachment).private_network_id
+    network = scaleway.private_networks.get(id)
+    if network is None or network.region != server.zone.rpartition("-")[0]:
+        raise refusals.not_found("private_network", id)
+    call.key.require(network.project_id, "get", "private_network")
+    return Answer(200, scaleway.attach(server, network).json(scaleway.clock.now()))
+
+
 def _visible(call: Call, resource: str, requested: OwnedList, every: Iterable[Any]) -> list[Any]:
     """Return the resources of the requested project, or of all projects of the key; a Refusal if that is none of its projects."""
     if requested.project_id is not None:
@@ -262,6 +289,8 @@ CALLS: tuple[tuple[str, str, Handler], ...] = (
     ("DELETE", _SERVER, _delete_server),
     ("POST", f"{_SERVER}/reboot", _reboot_server),
     ("POST", f"{_SERVER}/reinstall", _reinstall_server),
+    ("POST", f"{_SERVER}/private-networks", _attach),
+    ("GET", f"{_ZONE}/server-private-networks", _list_attachments),
     ("GET", f"{_ZONE}/server-types", _list_types),
     ("GET", f"{_ZONE}/os", _list_images),
     ("GET", _SSH_KEYS, _list_ssh_keys),

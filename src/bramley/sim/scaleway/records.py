@@ -169,3 +169,32 @@ class PrivateNetwork:
             "created_at": self.created_at,
             "updated_at": self.created_at,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A server in a private network; its VLAN is known a while later."""
+
+    id: str
+    server_id: str
+    private_network_id: str
+    project_id: str
+    organization_id: str
+    vlan: int
+    created_at: datetime
+    attached_at: datetime
+
+    def json(self, now: datetime) -> dict[str, Any]:
+        """Return the attachment as Scaleway shows it."""
+        is_attached = now >= self.attached_at
+        return {
+            "id": self.id,
+            "project_id": self.project_id,
+            "server_id": self.server_id,
+            "private_network_id": self.private_network_id,
+            "status": "attached" if is_attached else "attaching",
+            "vlan": self.vlan if is_attached else None,
+            "ipam_ip_ids": [],
+            "created_at": self.created_at,
+            "updated_at": self.attached_at if is_attached else self.created_at,
+        }

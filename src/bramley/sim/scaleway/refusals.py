@@ -73,6 +73,17 @@ def before_minimum_lease(deletable_at: datetime) -> Refusal:
     )
 
 
+def vpc_disabled() -> Refusal:
+    """Return the refusal of a private network for a server on which they are turned off."""
+    return Refusal(
+        412,
+        "precondition_failed",
+        "precondition is not respected",
+        precondition="unknown_precondition",
+        help_message="private networks are not enabled on the server",
+    )
+
+
 def quota_exceeded(resource: str, quota: int) -> Refusal:
     """Return the refusal of one more resource than the project may have."""
     details = [{"resource": resource, "quota": quota, "current": quota, "scope": "project"}]

@@ -25,7 +25,15 @@ from bramley.sim.scaleway.access import Access, ApiKey
 from bramley.sim.scaleway.catalog import Os
 from bramley.sim.scaleway.faults import Faults
 from bramley.sim.scaleway.macs import Installation, MacHosts
-from bramley.sim.scaleway.records import USER, PrivateNetwork, Seal, Server, SshKey, Status
+from bramley.sim.scaleway.records import (
+    USER,
+    Attachment,
+    PrivateNetwork,
+    Seal,
+    Server,
+    SshKey,
+    Status,
+)
 from bramley.sim.scaleway.saved_state import SavedState
 from bramley.sim.scaleway.tasks import Tasks
 
@@ -42,6 +50,8 @@ POOL_NAME = f"{machines.POOL_PREFIX}{{}}"
 _PASSWORD_CHARACTERS = "abcdefghjkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789@:/%#+"  # noqa: S105 - an alphabet
 _PASSWORD_LENGTH = 14
 _DELETION_RETRY = timedelta(minutes=1)
+_ATTACHING = timedelta(seconds=20)
+_FIRST_VLAN = 1000
 Range = tuple[timedelta, timedelta]
 
 
@@ -93,6 +103,8 @@ class SimulatedScaleway:
         self.servers: dict[str, Server] = {}
         self.ssh_keys: dict[str, SshKey] = {}
         self.private_networks: dict[str, PrivateNetwork] = {}
+        # By server and private network.
+        self.attachments: dict[tuple[str, str], Attachment] = {}
         # Requests by method and path template.
         self.calls: Counter[str] = Counter()
         self._rng = random.Random(f"scaleway/{settings.seed}")
@@ -197,6 +209,24 @@ class SimulatedScaleway:
         """Turn private networks of a server on or off."""
         server.has_vpc = is_enabled
         self._touch(server)
+
+    def attach(self, server: Server, network: PrivateNetwork) -> Attachment:
+        """Add a server to a private network; it carries no traffic."""
+        if not server.has_vpc:
+            raise refusals.vpc_disabled()
+        now, place = self.clock.now(), (server.id, network.id)
+        if place not in self.attachments:
+            self.attachments[place] = Attachment(
+                id=self.new_id(),
+                server_id=server.id,
+                private_network_id=network.id,
+                project_id=network.project_id,
+                organization_id=network.organization_id,
+                vlan=_FIRST_VLAN + len(self.attachments),
+                created_at=now,
+                attached_at=now + _ATTACHING,
+            )
+        return self.attachments[place]
 
     def delete_server(self, server: Server) -> None:
         """Delete a server for good, after its minimum lease."""

@@ -83,6 +83,16 @@ REFUSED: list[tuple[Attempt, dict[str, Any]]] = [
         denied("create", "private_network"),
     ),
     (
+        lambda sdk, own: sdk.networks.add_server_private_network(
+            server_id=own, private_network_id=UNKNOWN
+        ),
+        missing("private_network"),
+    ),
+    (
+        lambda sdk, _: sdk.networks.list_server_private_networks(project_id=OTHER_PROJECT),
+        denied("list", "private_network"),
+    ),
+    (
         lambda sdk, _: sdk.hosts.create_server(type_="M4-M", **NEW),
         {"status": 412, "type": "out_of_stock", "resource": "M4-M"},
     ),
@@ -280,3 +290,26 @@ async def test_body_that_is_no_object_is_refused(tmp_path: Path, body: bytes) ->
         response = respond(target.scaleway, request)
 
     assert response.status == 400
+
+
+async def test_server_in_a_private_network_has_its_vlan_a_while_later(tmp_path: Path) -> None:
+    async with peer(tmp_path) as target:
+        [server] = await target.scaleway.add_servers(["tuist-pool-1"])
+        sdk = target.other(project_id=PROJECT)
+        network = sdk.vpc.create_private_network(
+            name="cache", default_route_propagation_enabled=False
+        )
+        names = {"server_id": server.id, "private_network_id": network.id}
+        with pytest.raises(ScalewayException) as raised:
+            sdk.networks.add_server_private_network(**names)
+        assert refusal_of(raised)["status"] == 412
+
+        sdk.hosts.update_server(server_id=server.id, enable_vpc=True)
+        added = sdk.networks.add_server_private_network(**names)
+        assert (str(added.status), added.vlan) == ("attaching", 0)
+        assert sdk.networks.add_server_private_network(**names).id == added.id
+        await asyncio.sleep(30)
+
+        [found] = sdk.networks.list_server_private_networks_all(server_id=server.id)
+        assert (found.id, str(found.status), found.vlan) == (added.id, "attached", 1000)
+        assert sdk.networks.list_server_private_networks_all(private_network_id=UNKNOWN) == []
