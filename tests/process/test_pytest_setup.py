@@ -60,7 +60,7 @@ def project(tmp_path: Path) -> Path:
     """Create a project of one module that is configured like this one."""
     unit = tmp_path / "tests/unit"
     unit.mkdir(parents=True)
-    for name in ("conftest.py", "virtual_time.py"):
+    for name in ("conftest.py", "core_manager.py", "virtual_time.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests" / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path / "pyproject.toml")
     (unit / "test_tidy.py").write_text(TIDY)

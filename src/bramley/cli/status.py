@@ -107,7 +107,7 @@ def as_data(fleets: Fleets) -> dict[str, Any]:
 def sections(fleets: Fleets, *, now: datetime) -> Iterator[Section]:
     """Yield the tables of the screen."""
     progress = fleets.progress()
-    if fleets.macs is not None:
+    if fleets.macs:
         yield "Machines", _MACHINE_COLUMNS, _machines(fleets)
     yield "Hosts", _HOST_COLUMNS, _hosts(fleets)
     yield "Pools", _POOL_COLUMNS, [_pool(each) for each in progress]

@@ -242,7 +242,9 @@ async def _install(fleet: Fleet) -> None:
     await fleet.kubectl("apply", "--server-side", "-f", "-", stdin=definitions.stdout)
     # Small controllers install those of Cluster API a moment after their start.
     await eventually(partial(targets.is_served, fleet.kube, Machine.resource.path()))
-    await fleet.kubectl("create", "namespace", RUNNERS_NAMESPACE)
+    # Not created: other tests of the same server may have left it.
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RUNNERS_NAMESPACE}}
+    await fleet.kubectl("apply", "-f", "-", stdin=json.dumps(namespace))
     await fleet.kubectl("apply", "-f", str(ROOT / "examples" / "machines-rbac.yaml"))
     key = fleet.folder / "app.pem"
     key.write_bytes(github_keys.pem(github_keys.rsa_key()))

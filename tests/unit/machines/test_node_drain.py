@@ -92,7 +92,7 @@ def test_drain_ends_at_its_timeout() -> None:
 
 def test_node_that_is_gone_is_not_cordoned() -> None:
     drain = Drain(None)
-    drain.wait(seconds(0), node=None)
+    assert drain.wait(seconds(0), node=None) is None
 
     assert drain.wait(seconds(3), a_pod("lost", deleting=True), node=None) is None
     assert drain.wait(seconds(3), a_pod("job", runner=True), node=None) is not None

@@ -190,10 +190,15 @@ async def test_writes_of_an_agent_are_authorized_with_their_body() -> None:
 async def test_token_requests_of_an_agent_are_authorized_with_their_body() -> None:
     async with served("ns") as server:
         agent = await as_agent(server)
+        foreign = await a_node(server.kube, "mac-2")
 
-        with pytest.raises(errors.Forbidden, match="bound to its own node"):
+        with pytest.raises(errors.Forbidden, match="only to its own node"):
             await agent.request_token(
-                "tart-kubelet-mac-1", "bramley-agents", audiences=(), expires=timedelta(hours=1)
+                "tart-kubelet-mac-1",
+                "bramley-agents",
+                audiences=(),
+                expires=timedelta(hours=1),
+                bound_to=foreign,
             )
 
 
