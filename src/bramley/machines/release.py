@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from bramley.api.names import events, machines
+from bramley.api.names import events
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine
 from bramley.base import errors
 from bramley.base.clock import Clock
@@ -60,7 +60,8 @@ def recorded_host(machine: ScalewayAppleSiliconMachine) -> HostRef | None:
 
     The zone is that of the provider id, because that of the spec may have changed.
     """
-    bound = (machine.spec.provider_id or "").removeprefix(f"{machines.PROVIDER_ID_SCHEME}://")
+    # Of any provider.
+    bound = (machine.spec.provider_id or "").partition("://")[2]
     zone, _, bound_id = bound.partition("/")
     server = machine.status.server_id or bound_id
     with contextlib.suppress(errors.InvalidSpec):
