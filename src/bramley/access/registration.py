@@ -1,6 +1,6 @@
 """The configured labels and taints that an agent registers its Node with, recorded on its ServiceAccount.
 
-The record is made by whoever creates the identity, and not by the agent, which may not write ServiceAccounts; so a policy can compare a
+The record is made by the creator of the identity, and not by the agent, which may not write ServiceAccounts; so a policy can compare a
 Node with it. Labels and the taint that every agent sets itself are not part of it.
 """
 

@@ -1,7 +1,7 @@
 """The Macs of `bramley up` that the machine controllers manage: rented from a simulated Scaleway, or those that a user owns.
 
 The controllers are those of `bramley machines`. The simulated Macs start bare, behind SSH servers on loopback addresses; all their
-processes end with this process. Scaleway's records and their disks stay, so the next start goes on with them.
+processes end with this process. Scaleway's records and their disks stay, so the next start continues with them.
 """
 
 from __future__ import annotations

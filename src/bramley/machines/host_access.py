@@ -102,7 +102,7 @@ class FleetKeys:
     provider: HostProvider
     namespace: str
     clock: Clock
-    # The key of a fleet, or the error of its registration, and until when the provider is not asked again.
+    # The key of a fleet, or the error of its registration, and until when the provider is not called again.
     _known: dict[str, tuple[datetime, FleetKey | errors.BramleyError]] = field(default_factory=dict)
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
 
@@ -135,7 +135,7 @@ class FleetKeys:
             raise
         except errors.BramleyError as error:
             lifetime = _AFTER_FAILURE
-            # The provider does not lose a key that it has registered before because it cannot be asked now.
+            # The provider does not lose a key that it has registered before because it cannot be reached now.
             if before is None or not isinstance(error, errors.Unavailable | errors.RateLimited):
                 result = error
             logger.warning("SSH key not registered", fleet=fleet, reason=str(error))

@@ -197,7 +197,7 @@ def _node(draft: Draft) -> Outcome | None:
 
 
 def _is_failure(draft: Draft, reason: str) -> bool:
-    """Return whether a new host was set up in vain: its Node has not become Ready."""
+    """Return whether the setup of a new host has failed: its Node has not become Ready."""
     limits = {
         events.NODE_MISSING: _NODE_MISSING_AFTER,
         events.NODE_NOT_READY: draft.settings.proof_timeout,

@@ -148,7 +148,7 @@ class Macs:
         """Return a host of a fleet; one whose desired configuration is not known yet counts as outdated."""
         name, uid = obj.name, obj.uid
         node, desired = self.caches.node(name), self._desired.get(uid)
-        # Until its result is in the status, nobody knows whether the configuration works. Of a paused Mac it stays unknown.
+        # Until its result is in the status, it is unknown whether the configuration works. Of a paused Mac it stays unknown.
         is_paused = annotation_names.PAUSED in obj.metadata.annotations
         has_operation = self.operations.find(uid) is not None and not is_paused
         return drift.Member(
@@ -232,7 +232,7 @@ class Macs:
         return desired
 
     async def _is_busy(self, mac: Mac, status: MacStatus) -> bool:
-        """Return whether a job runs on a Mac; the forge is asked only about a builder that one more failure may reboot."""
+        """Return whether a job runs on a Mac; the forge is called only for a builder that one more failure may reboot."""
         failed = replace(status, bootstrap_attempts=status.bootstrap_attempts + 1)
         action = recovery.recovery(failed, self.settings.recovery, is_rented=True)
         is_due = action is not Recovery.BOOTSTRAP

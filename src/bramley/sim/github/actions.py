@@ -185,7 +185,7 @@ class Actions:
         if runner.is_online or (runner.was_online and runner.is_ephemeral):
             raise Refusal(409, "A session for this runner already exists")
         runner.is_online = runner.was_online = True
-        # One that comes back in time goes on with its job.
+        # One that comes back in time continues its job.
         if runner.job is None:
             self._take_job(runner)
         return runner
